@@ -1,0 +1,316 @@
+"""One multi-label data set: features, labels, names, unknown labels, groups.
+
+Everything that reads data (:mod:`cgmvae.data.formats`, :mod:`cgmvae.data.catalog`,
+:mod:`cgmvae.data.synthetic`) ends in a :class:`MultiLabelDataset`; everything that trains or
+evaluates starts from one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cgmvae.errors import InputError
+
+#: A dense array or a SciPy CSR array, (n_samples, n_columns).
+Matrix = NDArray[Any] | sp.csr_array
+
+#: Codes of ``MultiLabelDataset.official_split``.
+TRAIN, TEST, VALIDATION = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class DatasetStatistics:
+    """What is printed about a data set; the first seven are the columns of the paper's table."""
+
+    samples: int
+    """Number of rows."""
+    labels: int
+    """Number of label columns."""
+    mean_labels_per_sample: float
+    """Known positive labels per row, the cardinality."""
+    median_labels_per_sample: float
+    max_labels_per_sample: int
+    mean_samples_per_label: float
+    """Known positive rows per label."""
+    features: int
+    density: float
+    """Share of the known label cells that are positive."""
+    distinct_label_sets: int
+    """Different sets of known positive labels among the rows."""
+    rows_without_labels: int
+    """Rows without a known positive label."""
+    labels_without_rows: int
+    """Labels that are positive in no row."""
+    imbalance_ratio: float
+    """Mean over the labels that occur of (rows of the commonest label / rows of this label)."""
+    unknown_share: float
+    """Share of the label cells that are unknown."""
+    missing_share: float
+    """Share of the feature cells that are missing (NaN)."""
+    feature_density: float
+    """Share of the feature cells that are not zero."""
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the statistics as a plain dictionary, in the order of the fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabelDataset:
+    """Features and labels of the same rows, with their names.
+
+    Parameters
+    ----------
+    X : array or CSR array of float, (n_samples, n_features)
+        Features; NaN where a value is missing.
+    Y : array or CSR array of uint8, (n_samples, n_labels)
+        Labels, 0 or 1; 0 where the label is unknown.
+    label_names, feature_names : sequence of str
+        Unique names of the columns; ``label_0 …`` and ``feature_0 …`` when not given.
+    unknown : array or CSR array of bool, (n_samples, n_labels), optional
+        True where nobody knows whether the label applies.
+    groups : array, (n_samples,), optional
+        What must not be divided between training and test rows, such as a survey route.
+    official_split : array of int, (n_samples,), optional
+        The publisher's own split: 0 train, 1 test, 2 validation.
+    name : str
+        A short name for messages and reports.
+
+    Examples
+    --------
+    >>> data = MultiLabelDataset([[0.5], [2.0]], [[1, 0], [1, 1]], label_names=["owl", "hawk"])
+    >>> data.describe().mean_labels_per_sample
+    1.5
+    >>> data.rows([1]).Y.tolist()
+    [[1, 1]]
+    """
+
+    X: Matrix
+    Y: Matrix
+    label_names: Sequence[str] = ()
+    feature_names: Sequence[str] = ()
+    unknown: Matrix | None = None
+    groups: NDArray[Any] | None = None
+    official_split: NDArray[Any] | None = None
+    name: str = "data"
+
+    def __post_init__(self) -> None:
+        X, Y = _as_features(self.X), _as_labels(self.Y)
+        if X.shape[0] != Y.shape[0]:
+            raise InputError(
+                f"The features have {X.shape[0]:,} rows and the labels {Y.shape[0]:,}; "
+                "they must describe the same rows."
+            )
+        if X.shape[0] == 0 or Y.shape[1] == 0:
+            raise InputError("The data has no rows or no label columns; check what was read.")
+        unknown = None if self.unknown is None else _as_unknown(self.unknown, Y)
+        set_ = object.__setattr__
+        set_(self, "X", X)
+        set_(self, "Y", Y if unknown is None else _zero_where(Y, unknown))
+        set_(self, "unknown", unknown)
+        set_(self, "label_names", _names(self.label_names, "label", Y.shape[1]))
+        set_(self, "feature_names", _names(self.feature_names, "feature", X.shape[1]))
+        for field in ("groups", "official_split"):
+            value = getattr(self, field)
+            if value is not None:
+                set_(self, field, _row_values(value, field, X.shape[0]))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of feature columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of label columns."""
+        return int(self.Y.shape[1])
+
+    def rows(self, indices: Any) -> MultiLabelDataset:
+        """Return the data set of these rows, in this order."""
+
+        def take(values: Any) -> Any:
+            return None if values is None else values[indices]
+
+        return replace(
+            self,
+            X=take(self.X),
+            Y=take(self.Y),
+            unknown=take(self.unknown),
+            groups=take(self.groups),
+            official_split=take(self.official_split),
+        )
+
+    def targets(self) -> Matrix:
+        """Return the labels as an estimator takes them: with NaN where a label is unknown."""
+        if self.unknown is None:
+            return self.Y
+        Y = self.Y.astype(np.float32)
+        if sp.issparse(Y):
+            return sp.csr_array(Y + self.unknown.astype(np.float32) * np.float32(np.nan))
+        Y[_dense(self.unknown)] = np.nan
+        return Y
+
+    def describe(self) -> DatasetStatistics:
+        """Compute the statistics of the data set."""
+        per_row = _sums(self.Y, axis=1)
+        per_label = _sums(self.Y, axis=0)
+        occurring = per_label[per_label > 0]
+        n_cells = self.n_samples * self.n_labels
+        n_unknown = 0 if self.unknown is None else int(self.unknown.sum())
+        n_values = self.n_samples * self.n_features
+        values = self.X.data if sp.issparse(self.X) else self.X
+        return DatasetStatistics(
+            samples=self.n_samples,
+            labels=self.n_labels,
+            mean_labels_per_sample=float(per_row.mean()),
+            median_labels_per_sample=float(np.median(per_row)),
+            max_labels_per_sample=int(per_row.max()),
+            mean_samples_per_label=float(per_label.mean()),
+            features=self.n_features,
+            density=_share(int(per_row.sum()), n_cells - n_unknown),
+            distinct_label_sets=_distinct_rows(self.Y),
+            rows_without_labels=int((per_row == 0).sum()),
+            labels_without_rows=int((per_label == 0).sum()),
+            imbalance_ratio=float((occurring.max() / occurring).mean()) if occurring.size else 0.0,
+            unknown_share=_share(n_unknown, n_cells),
+            missing_share=_share(int(np.isnan(values).sum()), n_values),
+            feature_density=_share(int(np.count_nonzero(values)), n_values),
+        )
+
+
+def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
+    """Separate labels that may hold NaN into 0/1 labels and the mask of the unknown ones.
+
+    Parameters
+    ----------
+    Y : array or CSR array, (n_samples, n_labels)
+        0, 1, or NaN for unknown.
+
+    Returns
+    -------
+    labels : array or CSR array of uint8, (n_samples, n_labels)
+    unknown : array or CSR array of bool, or None where every label is known
+    """
+    values = Y.data if sp.issparse(Y) else np.asarray(Y)
+    if values.dtype.kind != "f" or not np.isnan(values).any():
+        return _as_labels(Y), None
+    if sp.issparse(Y):
+        unknown = sp.csr_array(Y)
+        labels = unknown.copy()
+        unknown.data = np.isnan(unknown.data)
+        unknown.eliminate_zeros()
+        labels.data = np.nan_to_num(labels.data)
+        labels.eliminate_zeros()
+        return _as_labels(labels), unknown
+    mask = np.isnan(values)
+    return _as_labels(np.where(mask, 0, values)), mask
+
+
+def _as_features(X: Any) -> Matrix:
+    X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+    if X.ndim != 2:
+        raise InputError(f"The features must be a table of two dimensions, not {X.ndim}.")
+    if X.dtype.kind not in "fiub":
+        raise InputError("The features must be numbers; encode or drop the other columns.")
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float32)
+    infinite = np.isinf(X.data if sp.issparse(X) else X)
+    if infinite.any():
+        raise InputError(
+            f"The features hold {int(infinite.sum()):,} infinite values; "
+            "replace them by numbers, or by NaN where the value is missing."
+        )
+    return X
+
+
+def _as_labels(Y: Any) -> Matrix:
+    Y = sp.csr_array(Y) if sp.issparse(Y) else np.asarray(Y)
+    if Y.ndim != 2:
+        raise InputError(f"The labels must be a table of two dimensions, not {Y.ndim}.")
+    values = Y.data if sp.issparse(Y) else Y
+    if values.dtype.kind not in "fiub":
+        raise InputError("The labels must be 0 or 1; convert the names to columns first.")
+    if not ((values == 0) | (values == 1)).all():
+        odd = values[(values != 0) & (values != 1)][0]
+        raise InputError(
+            f"The labels must be 0, 1 or unknown, but one is {odd}; "
+            "turn counts into presence, and mark unknown labels."
+        )
+    Y = Y.astype(np.uint8)
+    if sp.issparse(Y):
+        Y.eliminate_zeros()
+        Y.sort_indices()
+    return Y
+
+
+def _as_unknown(unknown: Any, Y: Matrix) -> Matrix | None:
+    unknown = sp.csr_array(unknown) if sp.issparse(unknown) else np.asarray(unknown)
+    if unknown.shape != Y.shape:
+        raise InputError(
+            f"The mask of unknown labels has shape {unknown.shape} and the labels {Y.shape}; "
+            "they must agree."
+        )
+    unknown = unknown.astype(bool)
+    if unknown.sum() == 0:
+        return None
+    return sp.csr_array(unknown) if sp.issparse(Y) else _dense(unknown)
+
+
+def _zero_where(Y: Matrix, unknown: Matrix) -> Matrix:
+    if sp.issparse(Y):
+        kept = sp.csr_array(Y - Y.multiply(unknown))
+        kept.eliminate_zeros()
+        return kept.astype(np.uint8)
+    return np.where(unknown, np.uint8(0), Y)
+
+
+def _names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
+    if len(names) == 0:
+        return tuple(f"{kind}_{i}" for i in range(n))
+    names = tuple(str(name) for name in names)
+    if len(names) != n:
+        raise InputError(f"There are {len(names):,} {kind} names for {n:,} {kind} columns.")
+    if len(set(names)) != n:
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise InputError(f"The {kind} name {twice!r} appears more than once; names must be unique.")
+    return names
+
+
+def _row_values(values: Any, field: str, n_samples: int) -> NDArray[Any]:
+    values = np.asarray(values)
+    if values.shape != (n_samples,):
+        raise InputError(
+            f"'{field}' must have one value for each of the {n_samples:,} rows, "
+            f"but its shape is {values.shape}."
+        )
+    return values
+
+
+def _dense(matrix: Matrix) -> NDArray[Any]:
+    return matrix.toarray() if sp.issparse(matrix) else matrix
+
+
+def _sums(Y: Matrix, axis: int) -> NDArray[np.int64]:
+    return np.asarray(Y.sum(axis=axis, dtype=np.int64)).ravel()
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _distinct_rows(Y: Matrix) -> int:
+    if sp.issparse(Y):
+        return len({row.tobytes() for row in np.split(Y.indices, Y.indptr[1:-1])})
+    return len(np.unique(np.packbits(Y, axis=1), axis=0))

@@ -1,0 +1,84 @@
+"""Reading and writing data sets, one file a format.
+
+A format is a module with ``read(path, **options)`` and, where it can, ``write(dataset, path)``.
+:func:`read` and :func:`write` choose it by the file's suffix (``.gz`` and ``.bz2`` are looked
+through) or by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.files import data_suffix
+from cgmvae.data.formats import arff, npz, released, svmlight, table
+from cgmvae.errors import InputError
+
+__all__ = ["FORMATS", "Format", "read", "write"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How files of one kind are read and written."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[..., MultiLabelDataset]
+    write: Callable[[MultiLabelDataset, Any], None] | None
+
+
+FORMATS = {
+    format_.name: format_
+    for format_ in (
+        Format("arff", (".arff",), arff.read, arff.write),
+        Format("npz", (".npz",), npz.read, npz.write),
+        Format("svmlight", (".svm", ".svmlight", ".libsvm"), svmlight.read, svmlight.write),
+        Format("csv", (".csv",), table.read_csv, table.write_csv),
+        Format("parquet", (".parquet", ".pq"), table.read_parquet, table.write_parquet),
+        Format("released", (".npy",), released.read, None),
+    )
+}
+
+
+def read(
+    path: str | os.PathLike[str], *, format: str | None = None, **options: Any
+) -> MultiLabelDataset:
+    """Read a data set from a file.
+
+    Parameters
+    ----------
+    path : path
+        The file, possibly compressed with gzip or bzip2.
+    format : str, optional
+        A name of :data:`FORMATS`; by default the file's suffix tells.
+    **options
+        What the format's own ``read`` takes.
+    """
+    return _choose(path, format).read(path, **options)
+
+
+def write(
+    dataset: MultiLabelDataset, path: str | os.PathLike[str], *, format: str | None = None
+) -> None:
+    """Write a data set to a file; when that fails, nothing is left behind."""
+    format_ = _choose(path, format)
+    if format_.write is None:
+        raise InputError(f"The format {format_.name!r} can only be read; write npz instead.")
+    format_.write(dataset, path)
+
+
+def _choose(path: str | os.PathLike[str], name: str | None) -> Format:
+    if name is not None:
+        if name not in FORMATS:
+            raise InputError(f"There is no format {name!r}; choose one of {', '.join(FORMATS)}.")
+        return FORMATS[name]
+    suffix = data_suffix(path)
+    for format_ in FORMATS.values():
+        if suffix in format_.suffixes:
+            return format_
+    raise InputError(
+        f"The format of {path} is not clear from its name; choose one of {', '.join(FORMATS)}."
+    )
