@@ -1,0 +1,200 @@
+"""Metrics of label sets: the paper's three F1 scores and Hamming accuracy, and subset accuracy.
+
+All of them follow from how many labels are true, predicted, and both, counted by label and by row:
+:class:`Counts`. The formulas keep any leading axes (thresholds, members) and use nothing but
+arithmetic, so the same lines serve NumPy arrays here and torch tensors during training.
+Metrics of rankings, precision@1 among them, are in :mod:`cgmvae.evaluation.ranking`.
+
+Unknown labels count for nothing: a cell under the mask is neither true nor predicted nor known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
+
+#: The five numbers of every table, in the paper's order.
+PAPER_METRICS = ("example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1")
+
+#: What a row without true and without predicted labels scores (0/0): left out, 0 or 1.
+Empty = Literal["skip", 0, 1]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many labels are true, predicted, and both.
+
+    Attributes
+    ----------
+    label_both, label_predicted, label_true : array or tensor, (..., n_labels)
+        Rows in which the label is true and predicted, predicted, true.
+    row_both, row_predicted, row_true : array or tensor, (..., n_samples)
+        Labels of the row that are true and predicted, predicted, true.
+    n_known : int
+        Label cells that are known.
+    """
+
+    label_both: Any
+    label_predicted: Any
+    label_true: Any
+    row_both: Any
+    row_predicted: Any
+    row_true: Any
+    n_known: Any
+
+    def example_f1(self, empty: Empty = "skip") -> Any:
+        """Mean over rows of 2·both / (true + predicted); 0 where no row is left to score."""
+        total = self.row_true + self.row_predicted
+        score = 2 * self.row_both / total.clip(1)
+        if empty == "skip":
+            return score.sum(-1) / (total > 0).sum(-1).clip(1)
+        if empty not in (0, 1):
+            raise InputError(f"empty must be 'skip', 0 or 1, not {empty!r}.")
+        return (score + empty * (total == 0)).sum(-1) / max(total.shape[-1], 1)
+
+    def micro_f1(self) -> Any:
+        """2·both / (true + predicted) over all cells; 0 where nothing is true or predicted."""
+        # Deviation D1: the paper prints the formula without the factor 2.
+        total = (self.label_true + self.label_predicted).sum(-1)
+        return 2 * self.label_both.sum(-1) / total.clip(1)
+
+    def macro_f1(self, absent: Empty = 0) -> Any:
+        """Mean over labels of the label's F1; ``absent`` is what a label scores that is 0/0."""
+        total = self.label_true + self.label_predicted
+        score = 2 * self.label_both / total.clip(1)
+        if absent == "skip":
+            return score.sum(-1) / (total > 0).sum(-1).clip(1)
+        if absent not in (0, 1):
+            raise InputError(f"absent must be 'skip', 0 or 1, not {absent!r}.")
+        return (score + absent * (total == 0)).sum(-1) / max(total.shape[-1], 1)
+
+    def hamming_accuracy(self) -> Any:
+        """Share of the known cells that are predicted rightly; 0 where none is known."""
+        wrong = (self.label_true + self.label_predicted - 2 * self.label_both).sum(-1)
+        return (self.n_known - wrong) / max(self.n_known, 1)
+
+    def subset_accuracy(self) -> Any:
+        """Share of the rows whose known labels are all predicted rightly."""
+        wrong = self.row_true + self.row_predicted - 2 * self.row_both
+        return (wrong == 0).sum(-1) / max(wrong.shape[-1], 1)
+
+    def value(self, metric: str, empty: Empty = "skip") -> Any:
+        """Return the metric of that name, one of ``PAPER_METRICS[:4]`` or ``subset_accuracy``."""
+        if metric not in SET_METRICS:
+            raise InputError(f"There is no metric {metric!r}; choose one of {_listed()}.")
+        return self.example_f1(empty) if metric == "example_f1" else getattr(self, metric)()
+
+
+#: Metrics that follow from counts, and so depend on a threshold.
+SET_METRICS = (*PAPER_METRICS[:4], "subset_accuracy")
+
+
+def _listed() -> str:
+    return ", ".join(SET_METRICS)
+
+
+def count(Y: ArrayLike | Matrix, predicted: ArrayLike, unknown: Matrix | None = None) -> Counts:
+    """Count true and predicted labels.
+
+    Parameters
+    ----------
+    Y : array or CSR array, (n_samples, n_labels)
+        True labels, 0 or 1.
+    predicted : array or CSR array, (n_samples, n_labels)
+        Predicted labels, 0 or 1.
+    unknown : array or CSR array of bool, (n_samples, n_labels), optional
+        Cells to leave out.
+    """
+    true, guess = as_bool(Y), as_bool(predicted)
+    if true.shape != guess.shape:
+        raise InputError(
+            f"The labels have shape {true.shape} and the predictions {guess.shape}; "
+            "they must agree."
+        )
+    n_known = true.size
+    if unknown is not None:
+        known = ~as_bool(unknown)
+        true, guess, n_known = true & known, guess & known, int(known.sum())
+    both = true & guess
+    return Counts(
+        label_both=both.sum(0),
+        label_predicted=guess.sum(0),
+        label_true=true.sum(0),
+        row_both=both.sum(1),
+        row_predicted=guess.sum(1),
+        row_true=true.sum(1),
+        n_known=n_known,
+    )
+
+
+def as_bool(matrix: ArrayLike | Matrix) -> NDArray[np.bool_]:
+    """Return a dense Boolean copy; scores are dense too and eight times as large."""
+    if sp.issparse(matrix):
+        return sp.csr_array(matrix).astype(bool).toarray()
+    return np.asarray(matrix).astype(bool)
+
+
+def example_f1(
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None, empty: Empty = "skip"
+) -> float:
+    """Mean over rows of the row's F1.
+
+    ``empty`` says what a row without true and without predicted labels scores: ``"skip"`` leaves it
+    out, as the released code of the paper does; 0 is scikit-learn's choice; 1 calls it right.
+
+    Examples
+    --------
+    >>> example_f1([[1, 0], [0, 0]], [[1, 0], [0, 0]])
+    1.0
+    >>> example_f1([[1, 0], [0, 0]], [[1, 0], [0, 0]], empty=0)
+    0.5
+    """
+    return float(count(Y, predicted, unknown).example_f1(empty))
+
+
+def micro_f1(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
+    """F1 over all known cells."""
+    return float(count(Y, predicted, unknown).micro_f1())
+
+
+def macro_f1(
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None, absent: Empty = 0
+) -> float:
+    """Mean over labels of the label's F1; ``absent`` is for labels neither true nor predicted."""
+    return float(count(Y, predicted, unknown).macro_f1(absent))
+
+
+def hamming_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
+    """Share of the known cells that are predicted rightly, 1 − Hamming loss."""
+    return float(count(Y, predicted, unknown).hamming_accuracy())
+
+
+def subset_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
+    """Share of the rows whose known labels are all predicted rightly."""
+    return float(count(Y, predicted, unknown).subset_accuracy())
+
+
+def label_table(
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """Return precision, recall, F1 and counts of each label, as columns of length n_labels.
+
+    A quotient 0/0 (a label never predicted, or never true) is NaN: nothing was measured.
+    """
+    counts = count(Y, predicted, unknown)
+    both = counts.label_both.astype(float)
+    with np.errstate(invalid="ignore"):
+        return {
+            "true": counts.label_true.astype(float),
+            "predicted": counts.label_predicted.astype(float),
+            "precision": both / counts.label_predicted,
+            "recall": both / counts.label_true,
+            "f1": 2 * both / (counts.label_true + counts.label_predicted),
+        }
