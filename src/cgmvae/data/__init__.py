@@ -1,1 +1,20 @@
 """Data sets: what they are, where they come from, how they are read, written and split."""
+
+from cgmvae.data.catalog import load_dataset
+from cgmvae.data.dataset import DatasetStatistics, MultiLabelDataset
+from cgmvae.data.formats import read, write
+from cgmvae.data.splits import Split, holdout, make_split
+from cgmvae.data.synthetic import SurveyTruth, make_survey
+
+__all__ = [
+    "DatasetStatistics",
+    "MultiLabelDataset",
+    "Split",
+    "SurveyTruth",
+    "holdout",
+    "load_dataset",
+    "make_split",
+    "make_survey",
+    "read",
+    "write",
+]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from cgmvae.errors import InputError
 
-#: A dense array or a SciPy CSR array, (n_samples, n_columns).
-Matrix = NDArray[Any] | sp.csr_array
+#: A NumPy array or a SciPy CSR array, (n_samples, n_columns). SciPy ships no types, so a checker
+#: cannot tell the two apart.
+Matrix: TypeAlias = Any
 
 #: Codes of ``MultiLabelDataset.official_split``.
 TRAIN, TEST, VALIDATION = 0, 1, 2
@@ -203,23 +204,33 @@ def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
     labels : array or CSR array of uint8, (n_samples, n_labels)
     unknown : array or CSR array of bool, or None where every label is known
     """
-    values = Y.data if sp.issparse(Y) else np.asarray(Y)
+    table = _as_matrix(Y)
+    values = table.data if sp.issparse(table) else table
     if values.dtype.kind != "f" or not np.isnan(values).any():
-        return _as_labels(Y), None
-    if sp.issparse(Y):
-        unknown = sp.csr_array(Y)
-        labels = unknown.copy()
-        unknown.data = np.isnan(unknown.data)
-        unknown.eliminate_zeros()
-        labels.data = np.nan_to_num(labels.data)
-        labels.eliminate_zeros()
-        return _as_labels(labels), unknown
+        return _as_labels(table), None
     mask = np.isnan(values)
-    return _as_labels(np.where(mask, 0, values)), mask
+    if not sp.issparse(table):
+        return _as_labels(np.where(mask, 0, values)), mask
+    labels, unknown = table.copy(), table.copy()
+    labels.data, unknown.data = np.where(mask, 0, values), mask
+    return _as_labels(labels), _without_zeros(unknown)
 
 
-def _as_features(X: Any) -> Matrix:
-    X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+def _as_matrix(values: Any) -> Matrix:
+    return _canonical(values) if sp.issparse(values) else np.asarray(values)
+
+
+def _canonical(values: Any) -> sp.csr_array:
+    """Return a CSR array without repeated cells; what the caller holds is never changed."""
+    matrix = sp.csr_array(values)
+    if matrix.ndim == 2 and not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
+
+
+def _as_features(values: Any) -> Matrix:
+    X = _as_matrix(values)
     if X.ndim != 2:
         raise InputError(f"The features must be a table of two dimensions, not {X.ndim}.")
     if X.dtype.kind not in "fiub":
@@ -235,8 +246,8 @@ def _as_features(X: Any) -> Matrix:
     return X
 
 
-def _as_labels(Y: Any) -> Matrix:
-    Y = sp.csr_array(Y) if sp.issparse(Y) else np.asarray(Y)
+def _as_labels(table: Any) -> Matrix:
+    Y = _as_matrix(table)
     if Y.ndim != 2:
         raise InputError(f"The labels must be a table of two dimensions, not {Y.ndim}.")
     values = Y.data if sp.issparse(Y) else Y
@@ -248,21 +259,17 @@ def _as_labels(Y: Any) -> Matrix:
             f"The labels must be 0, 1 or unknown, but one is {odd}; "
             "turn counts into presence, and mark unknown labels."
         )
-    Y = Y.astype(np.uint8)
-    if sp.issparse(Y):
-        Y.eliminate_zeros()
-        Y.sort_indices()
-    return Y
+    return _without_zeros(Y.astype(np.uint8))
 
 
 def _as_unknown(unknown: Any, Y: Matrix) -> Matrix | None:
-    unknown = sp.csr_array(unknown) if sp.issparse(unknown) else np.asarray(unknown)
+    unknown = _as_matrix(unknown)
     if unknown.shape != Y.shape:
         raise InputError(
             f"The mask of unknown labels has shape {unknown.shape} and the labels {Y.shape}; "
             "they must agree."
         )
-    unknown = unknown.astype(bool)
+    unknown = _without_zeros(unknown.astype(bool))
     if unknown.sum() == 0:
         return None
     return sp.csr_array(unknown) if sp.issparse(Y) else _dense(unknown)
@@ -270,10 +277,15 @@ def _as_unknown(unknown: Any, Y: Matrix) -> Matrix | None:
 
 def _zero_where(Y: Matrix, unknown: Matrix) -> Matrix:
     if sp.issparse(Y):
-        kept = sp.csr_array(Y - Y.multiply(unknown))
-        kept.eliminate_zeros()
-        return kept.astype(np.uint8)
-    return np.where(unknown, np.uint8(0), Y)
+        return _without_zeros(sp.csr_array(Y - Y.multiply(unknown)).astype(np.uint8))
+    return np.where(_dense(unknown), np.uint8(0), Y)
+
+
+def _without_zeros(matrix: Matrix) -> Matrix:
+    """Drop the zeros that a CSR array stores, in place; a dense array is left as it is."""
+    if sp.issparse(matrix):
+        matrix.eliminate_zeros()
+    return matrix
 
 
 def _names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:

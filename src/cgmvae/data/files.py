@@ -8,15 +8,16 @@ everywhere. Every writer goes through :func:`atomic_path`.
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import os
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from cgmvae.errors import InputError
 
@@ -112,15 +113,19 @@ _UNPACKERS = {".gz": _gunzip, ".bz2": _bunzip2}
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` as a :class:`~pathlib.Path` to a file that exists, is one, and is not empty."""
+    """Return ``path`` as a :class:`~pathlib.Path` to a file that can be read and is not empty."""
     path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path} does not exist; check the path.")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name the file inside it.")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty; fetch or write it again.")
-    return path
+    try:
+        if not path.exists():
+            raise InputError(f"{path} does not exist; check the path.")
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name the file inside it.")
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty; fetch or write it again.")
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check the path.") from error
 
 
 def open_binary(path: str | os.PathLike[str]) -> IO[bytes]:
@@ -133,12 +138,29 @@ def open_binary(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 @contextmanager
-def open_text(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+def create_binary(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Create a file for writing bytes, packing it as the suffix ``.gz`` or ``.bz2`` asks.
+
+    A gzip file states neither its name nor the time, so that the same data gives the same bytes.
+    """
+    path = Path(path)
+    with path.open("wb") as file, ExitStack() as stack:
+        packed: Any = file
+        if path.suffix.lower() == ".gz":
+            packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        elif path.suffix.lower() == ".bz2":
+            packed = stack.enter_context(bz2.BZ2File(file, "wb"))
+        yield packed
+
+
+@contextmanager
+def open_text(path: str | os.PathLike[str], *, newline: str | None = None) -> Iterator[IO[str]]:
     """Open a UTF-8 text file for reading, unpacking ``.gz`` and ``.bz2`` on the way.
 
-    A byte that is not UTF-8 raises an :class:`InputError` wherever in the file it is met.
+    A byte that is not UTF-8 raises an :class:`InputError` wherever in the file it is met;
+    ``newline`` is that of :func:`open`.
     """
-    with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig") as text:
+    with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline=newline) as text:
         try:
             yield text
         except UnicodeDecodeError as error:
@@ -156,6 +178,21 @@ def data_suffix(path: str | os.PathLike[str]) -> str:
     return path.suffix.lower()
 
 
+def data_name(path: str | os.PathLike[str]) -> str:
+    """Return the name without the suffixes: ``a.arff.gz`` gives ``a``."""
+    path = Path(path)
+    return (path.with_suffix("") if path.suffix.lower() in _UNPACKERS else path).stem
+
+
+def refuse_packed(path: str | os.PathLike[str], format: str) -> None:
+    """Refuse ``.gz`` and ``.bz2`` for a format that is compressed by itself."""
+    suffix = Path(path).suffix
+    if suffix.lower() in _UNPACKERS:
+        raise InputError(
+            f"{path} ends in {suffix}, but {format} is compressed by itself; leave that out."
+        )
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path beside ``path`` that takes its place when the block ends well.
@@ -165,15 +202,23 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"The folder {path.parent} does not exist; make it first.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file inside it.")
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:32]}.", dir=path.parent))
     except OSError as error:
-        raise InputError(f"Cannot write into {path.parent} ({error.strerror}).") from error
+        raise InputError(
+            f"Cannot write into {path.parent} ({error.strerror}); choose another folder."
+        ) from error
     try:
         temporary = folder / path.name
         yield temporary
         _flush_to_disk(temporary)
         temporary.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {path} ({error.strerror or error}); check the space and the permissions."
+        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

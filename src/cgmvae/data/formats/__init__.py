@@ -17,7 +17,7 @@ from cgmvae.data.files import data_suffix
 from cgmvae.data.formats import arff, npz, released, svmlight, table
 from cgmvae.errors import InputError
 
-__all__ = ["FORMATS", "Format", "read", "write"]
+__all__ = ["FORMATS", "Format", "choose", "read", "write"]
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,21 @@ def read(
     **options
         What the format's own ``read`` takes.
     """
-    return _choose(path, format).read(path, **options)
+    return choose(path, format).read(path, **options)
 
 
 def write(
     dataset: MultiLabelDataset, path: str | os.PathLike[str], *, format: str | None = None
 ) -> None:
     """Write a data set to a file; when that fails, nothing is left behind."""
-    format_ = _choose(path, format)
+    format_ = choose(path, format)
     if format_.write is None:
         raise InputError(f"The format {format_.name!r} can only be read; write npz instead.")
     format_.write(dataset, path)
 
 
-def _choose(path: str | os.PathLike[str], name: str | None) -> Format:
+def choose(path: str | os.PathLike[str], name: str | None = None) -> Format:
+    """Return the format of that name, or the one that the file's suffix tells."""
     if name is not None:
         if name not in FORMATS:
             raise InputError(f"There is no format {name!r}; choose one of {', '.join(FORMATS)}.")

@@ -1,0 +1,40 @@
+"""What the file formats agree on: numbers and the storage of labels.
+
+The formats of this folder use it; nothing outside does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae.data.dataset import Matrix
+
+#: Labels of a sparse file are kept as a dense array up to this many columns, beyond it as CSR.
+DENSE_LABELS_LIMIT = 256
+
+#: The text of a finite decimal number, for :func:`re.fullmatch` or inside a larger pattern.
+NUMBER = r"[-+]?+(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?+[0-9]++)?+"
+
+#: The least magnitude that becomes infinite as a float32.
+FLOAT32_LIMIT = float.fromhex("0x1.ffffffp127")
+
+_NUMBER = re.compile(NUMBER)
+
+
+def labels_as_stored(Y: Any) -> Matrix:
+    """Return sparse labels as they are kept: dense up to :data:`DENSE_LABELS_LIMIT` columns."""
+    return Y.toarray() if Y.shape[1] <= DENSE_LABELS_LIMIT else Y
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is a decimal number; ``nan``, ``inf`` and ``1_000`` are not."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def number_texts(values: NDArray[Any], missing: str) -> NDArray[Any]:
+    """Return the shortest texts that read back as the same values, ``missing`` for NaN."""
+    return np.where(np.isnan(values), missing, values.astype(str))

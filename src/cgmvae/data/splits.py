@@ -1,0 +1,362 @@
+"""Which rows train, which choose, which test: random, by group, stratified, or the publisher's.
+
+Everything that is evaluated is evaluated on a :class:`Split` from :func:`make_split`. An estimator
+that needs validation rows of its own takes them from its training rows with :func:`holdout`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset
+from cgmvae.data.files import atomic_path, check_file
+from cgmvae.data.stratification import positive_cells, stratify
+from cgmvae.errors import InputError
+
+Indices = NDArray[np.int64]
+Fractions = Sequence[float]
+
+_PARTS = ("train", "validation", "test")
+
+#: How far from 1 the fractions may add up: far above rounding, far below one row in a million.
+_SUM_TOLERANCE = 1e-8
+
+#: Decimals to which the sum of two fractions is rounded, so that 0.7 + 0.2 cuts where 0.9 does.
+_CUT_DECIMALS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The rows of a data set that train, validate and test.
+
+    Parameters
+    ----------
+    train, validation, test : array of int64
+        Rows of the data set, in no two parts and not twice in one; only ``train`` must have any.
+        Training rows are in a seeded order: the first ones are a random sample of all.
+    kind : str
+        How the split was made, see :func:`make_split`.
+    seed : int
+    train_fraction : float
+        Share of the training rows that was kept.
+
+    Examples
+    --------
+    >>> split = Split([2, 0], [3], [1], kind="random", seed=0, train_fraction=1.0)
+    >>> split.train
+    array([2, 0])
+    """
+
+    train: Indices
+    validation: Indices
+    test: Indices
+    kind: str
+    seed: int
+    train_fraction: float
+
+    def __post_init__(self) -> None:
+        for part in _PARTS:
+            object.__setattr__(self, part, _as_indices(getattr(self, part), part))
+        rows = np.concatenate([self.train, self.validation, self.test])
+        if len(self.train) == 0:
+            raise InputError("The split has no training rows; make it again from the data.")
+        if rows.min() < 0:
+            raise InputError(f"The split names row {rows.min()}; rows are counted from 0.")
+        if len(np.unique(rows)) != len(rows):
+            raise InputError("The split names a row more than once; make it again from the data.")
+
+    def parts(
+        self, dataset: MultiLabelDataset
+    ) -> tuple[MultiLabelDataset, MultiLabelDataset | None, MultiLabelDataset | None]:
+        """Return the training, validation and test rows of a data set; None for an empty part."""
+        last = max(int(rows.max(initial=0)) for rows in (self.train, self.validation, self.test))
+        if last >= dataset.n_samples:
+            raise InputError(
+                f"The split names row {last:,}, but '{dataset.name}' has {dataset.n_samples:,} "
+                "rows; use the data that the split was made from."
+            )
+        validation, test = (
+            dataset.rows(rows) if len(rows) else None for rows in (self.validation, self.test)
+        )
+        return dataset.rows(self.train), validation, test
+
+    def equals(self, other: Split) -> bool:
+        """Tell whether the other split has the same rows in the same order, made the same way."""
+        return self._record() == other._record()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the split as JSON; the file appears whole or not at all."""
+        with atomic_path(path) as temporary:
+            temporary.write_text(json.dumps(self._record()) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Split:
+        """Read a split that :meth:`save` wrote."""
+        path = check_file(path)
+        record = _read_record(path)
+        try:
+            return cls(**record)
+        except InputError as error:
+            raise InputError(f"{path} is not a usable split: {error}") from error
+
+    def _record(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "seed": self.seed,
+            "train_fraction": self.train_fraction,
+            **{part: getattr(self, part).tolist() for part in _PARTS},
+        }
+
+
+def make_split(
+    dataset: MultiLabelDataset,
+    kind: str = "random",
+    *,
+    seed: int = 0,
+    fractions: Fractions = (0.8, 0.1, 0.1),
+    train_fraction: float = 1.0,
+    drop_unlabelled: bool = True,
+) -> Split:
+    """Divide the rows of a data set into training, validation and test rows.
+
+    Parameters
+    ----------
+    dataset : MultiLabelDataset
+    kind : {"random", "group", "stratified", "official"}
+        ``random`` cuts a seeded permutation of the rows, ``group`` one of the groups, so that no
+        group is divided. ``stratified`` gives each part its share of every label by iterative
+        stratification (Sechidis, Tsoumakas and Vlahavas 2011), with the part sizes of ``random``.
+        ``official`` is the publisher's split; where that has no validation rows, they are drawn
+        from its training rows in the proportion of the first two fractions.
+    seed : int
+    fractions : three floats
+        Shares of training, validation and test rows (groups, for ``group``). They add up to 1; a
+        part may be left out with 0.
+    train_fraction : float
+        Share of the training rows to keep, above 0. With the same seed, fewer rows are always
+        among the more: training rows are in a seeded order, which is the permutation itself for
+        ``random`` and a shuffle of the rows, not of whole groups, for the other kinds.
+    drop_unlabelled : bool
+        Whether rows without a known positive label are left out of every part.
+
+    Returns
+    -------
+    Split
+        Indices into the rows of ``dataset``, the dropped ones included in the counting.
+
+    Examples
+    --------
+    >>> data = MultiLabelDataset(np.zeros((10, 1)), np.ones((10, 2)))
+    >>> split = make_split(data, seed=3)
+    >>> split.train, split.validation, split.test
+    (array([5, 4, 1, 2, 9, 6, 7, 0]), array([3]), array([8]))
+    """
+    if kind not in _KINDS:
+        raise InputError(f"There is no split '{kind}'; use one of {', '.join(_KINDS)}.")
+    _check_seed(seed)
+    _check_fractions(fractions)
+    if not 0 < train_fraction <= 1:
+        raise InputError(f"train_fraction is {train_fraction}; it must be above 0 and at most 1.")
+    rows = _kept_rows(dataset, drop_unlabelled)
+    parts = _KINDS[kind](dataset, rows, fractions, seed)
+    for part, share, name in zip(parts, fractions, _PARTS, strict=True):
+        if share > 0 and len(part) == 0:
+            raise InputError(
+                f"A {kind} split of {len(rows):,} rows by {tuple(fractions)} leaves no {name} "
+                "rows; use more rows, fewer or smaller groups, or other fractions."
+            )
+    train, validation, test = parts
+    n_train = max(1, int(train_fraction * len(train)))
+    return Split(train[:n_train], validation, test, kind, int(seed), float(train_fraction))
+
+
+def holdout(Y: Any, fraction: float, *, seed: int, groups: Any = None) -> tuple[Indices, Indices]:
+    """Hold rows out of the training rows: whole groups where there are groups, else stratified.
+
+    Parameters
+    ----------
+    Y : array or sparse array, (n_samples, n_labels)
+        Labels; NaN where unknown.
+    fraction : float
+        Share of the rows, or of the groups, to hold out; at least one is held and one left.
+    seed : int
+    groups : array, (n_samples,), optional
+
+    Returns
+    -------
+    train, held : arrays of int64
+        Row numbers, ascending.
+
+    Examples
+    --------
+    >>> train, held = holdout(np.repeat([[1, 0], [0, 1]], 10, axis=0), 0.2, seed=0)
+    >>> len(train), (held < 10).sum(), (held >= 10).sum()
+    (16, np.int64(2), np.int64(2))
+    """
+    _check_seed(seed)
+    if not 0 < fraction < 1:
+        raise InputError(f"The fraction to hold out is {fraction}; it must be between 0 and 1.")
+    if groups is None:
+        positives = positive_cells(Y)
+        n_held = _n_held(positives.shape[0], fraction, "rows")
+        sizes = (positives.shape[0] - n_held, n_held)
+        part = stratify(positives, sizes, np.random.default_rng(seed))
+    else:
+        if np.shape(groups) != (Y.shape[0],):
+            raise InputError(
+                f"The groups have shape {np.shape(groups)}; there must be one for each of the "
+                f"{Y.shape[0]:,} rows."
+            )
+        n_groups, group = _group_numbers(groups)
+        n_held = _n_held(n_groups, fraction, "groups")
+        part = (_permutation(n_groups, seed) < n_held).astype(np.int64)[group]
+    return np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+
+
+def _random(
+    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
+) -> list[Indices]:
+    return np.split(rows[_permutation(len(rows), seed)], _cuts(len(rows), fractions))
+
+
+def _by_group(
+    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
+) -> list[Indices]:
+    if dataset.groups is None:
+        raise InputError(
+            f"'{dataset.name}' has no groups to split by; give it groups, or split at random."
+        )
+    n_groups, group = _group_numbers(dataset.groups[rows])
+    part_of_group = np.empty(n_groups, dtype=np.int64)
+    order = _permutation(n_groups, seed)
+    for part, members in enumerate(np.split(order, _cuts(n_groups, fractions))):
+        part_of_group[members] = part
+    return _gather(rows, part_of_group[group], seed)
+
+
+def _stratified(
+    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
+) -> list[Indices]:
+    sizes = np.diff([0, *_cuts(len(rows), fractions), len(rows)]).tolist()
+    part = stratify(positive_cells(dataset.Y[rows]), sizes, np.random.default_rng(seed))
+    return _gather(rows, part, seed)
+
+
+def _official(
+    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
+) -> list[Indices]:
+    if dataset.official_split is None:
+        raise InputError(
+            f"'{dataset.name}' has no official split; use random, group or stratified."
+        )
+    codes = dataset.official_split[rows]
+    if not np.isin(codes, (TRAIN, TEST, VALIDATION)).all():
+        raise InputError(
+            f"The official split of '{dataset.name}' has other codes than {TRAIN} (train), "
+            f"{TEST} (test) and {VALIDATION} (validation); correct them."
+        )
+    train, validation, test = (rows[codes == code] for code in (TRAIN, VALIDATION, TEST))
+    train = np.random.default_rng(seed).permutation(train)
+    if len(validation) == 0:
+        n_validation = round(len(train) * fractions[1] / (fractions[0] + fractions[1]))
+        train, validation = np.split(train, [len(train) - n_validation])
+    return [train, validation, test]
+
+
+_KINDS: dict[str, Callable[[MultiLabelDataset, Indices, Fractions, int], list[Indices]]] = {
+    "random": _random,
+    "group": _by_group,
+    "stratified": _stratified,
+    "official": _official,
+}
+
+
+def _kept_rows(dataset: MultiLabelDataset, drop_unlabelled: bool) -> Indices:
+    if not drop_unlabelled:
+        return np.arange(dataset.n_samples, dtype=np.int64)
+    per_row = np.asarray(dataset.Y.sum(axis=1, dtype=np.int64)).ravel()
+    return np.flatnonzero(per_row > 0)
+
+
+def _permutation(n: int, seed: int) -> Indices:
+    # The legacy generator, because the published splits are defined by it.
+    return np.random.RandomState(seed).permutation(n)
+
+
+def _cuts(n: int, fractions: Fractions) -> list[int]:
+    return [int(fractions[0] * n), int(round(fractions[0] + fractions[1], _CUT_DECIMALS) * n)]
+
+
+def _gather(rows: Indices, part: Indices, seed: int) -> list[Indices]:
+    train = np.random.default_rng(seed).permutation(rows[part == 0])
+    return [train, rows[part == 1], rows[part == 2]]
+
+
+def _group_numbers(groups: Any) -> tuple[int, Indices]:
+    """Return how many groups there are, and for each row the place of its group in their order."""
+    try:
+        names, numbers = np.unique(np.asarray(groups), return_inverse=True)
+    except TypeError as error:
+        raise InputError(
+            "The groups cannot be put in order; make them all numbers or all text."
+        ) from error
+    return len(names), numbers
+
+
+def _n_held(n: int, fraction: float, what: str) -> int:
+    if n < 2:
+        raise InputError(f"Holding out needs at least two {what}, but there are {n}; give more.")
+    return min(n - 1, max(1, round(fraction * n)))
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise InputError(f"The seed is {seed}; it must be a whole number from 0 to 2³² − 1.")
+
+
+def _check_fractions(fractions: Fractions) -> None:
+    if len(fractions) != len(_PARTS):
+        raise InputError(
+            f"There are {len(fractions)} fractions; give three: training, validation, test."
+        )
+    usable = fractions[0] > 0 and min(fractions) >= 0
+    if not usable or not math.isclose(sum(fractions), 1, abs_tol=_SUM_TOLERANCE):
+        raise InputError(
+            f"The fractions {tuple(fractions)} must add up to 1, with none below 0 and some rows "
+            "for training."
+        )
+
+
+def _as_indices(values: Any, part: str) -> Indices:
+    try:
+        indices = np.asarray(values)
+        if indices.size == 0:
+            indices = indices.astype(np.int64)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"The {part} rows are not a list of row numbers.") from error
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise InputError(f"The {part} rows must be one list of whole row numbers.")
+    return indices.astype(np.int64)
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged, it is not JSON; make the split again.") from error
+    kinds = {"kind": str, "seed": int, "train_fraction": float | int, **dict.fromkeys(_PARTS, list)}
+    whole = isinstance(record, dict) and record.keys() == kinds.keys()
+    if not whole or not all(isinstance(record[key], kind) for key, kind in kinds.items()):
+        raise InputError(
+            f"{path} is not a split; it must hold {', '.join(kinds)}: make the split again."
+        )
+    return record

@@ -1,0 +1,488 @@
+"""Splits against their definition, a published stratifier, and what must hold for every seed."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from iterstrat.ml_stratifiers import MultilabelStratifiedShuffleSplit
+
+from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset
+from cgmvae.data.splits import Split, holdout, make_split
+from cgmvae.errors import InputError
+
+KINDS = ("random", "group", "stratified", "official")
+
+
+def a_survey(n_samples=200, n_labels=8, *, seed=0, sparse=False, **fields):
+    """Return rows in groups of about five, some without labels, with an official split."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n_samples, n_labels)) < np.geomspace(0.5, 0.02, n_labels)).astype(np.uint8)
+    fields = {
+        "groups": rng.integers(0, n_samples // 5, n_samples),
+        "official_split": rng.choice([TRAIN, TEST], n_samples, p=[0.7, 0.3]),
+    } | fields
+    X = np.zeros((n_samples, 1), dtype=np.float32)
+    return MultiLabelDataset(X, sp.csr_array(Y) if sparse else Y, **fields)
+
+
+def real_labels(data_folder, name):
+    with np.load(data_folder / name / f"{name}.npz", allow_pickle=False) as file:
+        return {key: file[key] for key in ("Y", "group", "official_split") if key in file.files}
+
+
+def dataset_of(arrays):
+    return MultiLabelDataset(
+        np.zeros((len(arrays["Y"]), 1)),
+        arrays["Y"],
+        groups=arrays.get("group"),
+        official_split=arrays.get("official_split"),
+    )
+
+
+def everything(split):
+    return np.concatenate([split.train, split.validation, split.test])
+
+
+def imbalance(Y, part, shares):
+    """Mean distance, in rows, of the labels' counts in each part from their share."""
+    counts = np.array([Y[part == p].sum(axis=0) for p in range(len(shares))])
+    return np.abs(counts - np.outer(shares, Y.sum(axis=0))).mean()
+
+
+def part_numbers(split, n_samples):
+    part = np.full(n_samples, -1)
+    for number, rows in enumerate((split.train, split.validation, split.test)):
+        part[rows] = number
+    return part
+
+
+class TestRandom:
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    @pytest.mark.parametrize("name", ["yeast", "scene", "reuters", "ebird_june2019_8000"])
+    def test_is_the_measured_split(self, data_folder, name, seed):
+        arrays = real_labels(data_folder, name)
+        kept = np.flatnonzero(arrays["Y"].sum(1))
+        n = len(kept)
+        order = kept[np.random.RandomState(seed).permutation(n)]
+
+        split = make_split(dataset_of(arrays), seed=seed)
+
+        np.testing.assert_array_equal(split.train, order[: int(0.8 * n)])
+        np.testing.assert_array_equal(split.validation, order[int(0.8 * n) : int(0.9 * n)])
+        np.testing.assert_array_equal(split.test, order[int(0.9 * n) :])
+
+    @given(n=st.integers(10, 3000))
+    @settings(max_examples=50, deadline=None)
+    def test_sizes_for_every_number_of_rows(self, n):
+        data = MultiLabelDataset(np.zeros((n, 1)), np.ones((n, 1)))
+        split = make_split(data)
+        sizes = [len(split.train), len(split.validation), len(split.test)]
+        assert sizes == [int(0.8 * n), int(0.9 * n) - int(0.8 * n), n - int(0.9 * n)]
+
+    def test_the_second_cut_does_not_suffer_from_adding_floats(self):
+        assert int((0.7 + 0.2) * 30) == 26
+        data = MultiLabelDataset(np.zeros((30, 1)), np.ones((30, 1)))
+        split = make_split(data, fractions=(0.7, 0.2, 0.1))
+        assert [len(split.train), len(split.validation), len(split.test)] == [21, 6, 3]
+
+    def test_an_unknown_label_does_not_keep_a_row(self):
+        Y = np.ones((40, 2))
+        unknown = np.zeros((40, 2), dtype=bool)
+        unknown[:5] = True
+        data = MultiLabelDataset(np.zeros((40, 1)), Y, unknown=unknown)
+        assert set(everything(make_split(data))) == set(range(5, 40))
+
+    def test_unlabelled_rows_can_stay(self):
+        data = a_survey()
+        assert data.describe().rows_without_labels > 0
+        split = make_split(data, drop_unlabelled=False)
+        np.testing.assert_array_equal(np.sort(everything(split)), np.arange(data.n_samples))
+
+    def test_a_part_may_be_left_out(self):
+        split = make_split(a_survey(), fractions=(0.8, 0.0, 0.2))
+        assert len(split.validation) == 0
+        assert len(split.test) > 0
+
+
+class TestGroup:
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_is_the_measured_split(self, data_folder, seed):
+        arrays = real_labels(data_folder, "bbs_2003_2009")
+        kept = np.flatnonzero(arrays["Y"].sum(1))
+        group = arrays["group"][kept]
+        names = np.unique(group)
+        names = names[np.random.RandomState(seed).permutation(len(names))]
+        cuts = int(0.8 * len(names)), int(0.9 * len(names))
+
+        split = make_split(dataset_of(arrays), "group", seed=seed)
+
+        for rows, chosen in zip(
+            (split.train, split.validation, split.test), np.split(names, cuts), strict=True
+        ):
+            np.testing.assert_array_equal(np.sort(rows), kept[np.isin(group, chosen)])
+
+    @given(seed=st.integers(0, 2**32 - 1), data_seed=st.integers(0, 20))
+    @settings(max_examples=30, deadline=None)
+    def test_no_group_is_divided(self, seed, data_seed):
+        data = a_survey(seed=data_seed)
+        split = make_split(data, "group", seed=seed, train_fraction=0.6)
+        train, validation, test = (
+            set(data.groups[rows]) for rows in (split.train, split.validation, split.test)
+        )
+        assert not train & validation
+        assert not (train | validation) & test
+
+    def test_groups_may_be_text(self):
+        data = a_survey()
+        text = a_survey(groups=np.array([f"{group:05d}" for group in data.groups]))
+        assert make_split(data, "group").equals(make_split(text, "group"))
+
+    def test_a_small_training_fraction_is_of_rows_from_many_groups(self):
+        data = a_survey(1000, groups=np.arange(1000) // 5)
+        whole = make_split(data, "group")
+        small = make_split(data, "group", train_fraction=0.1)
+        n_rows = len(small.train)
+        assert len(set(data.groups[small.train])) > n_rows / 2
+        assert n_rows == int(0.1 * len(whole.train))
+
+
+class TestStratified:
+    @pytest.mark.parametrize("name", ["yeast", "sider", "reuters"])
+    def test_is_about_as_good_as_the_published_package(self, data_folder, name):
+        arrays = real_labels(data_folder, name)
+        Y = arrays["Y"]
+        ours, package, at_random = [], [], []
+        for seed in range(3):
+            shares = (0.8, 0.2)
+            _, held = holdout(Y, 0.2, seed=seed)
+            part = np.zeros(len(Y), dtype=int)
+            part[held] = 1
+            ours.append(imbalance(Y, part, shares))
+            at_random.append(imbalance(Y, np.random.default_rng(seed).permutation(part), shares))
+            peer = MultilabelStratifiedShuffleSplit(n_splits=1, test_size=0.2, random_state=seed)
+            _, peer_held = next(peer.split(Y, Y))
+            peer_part = np.zeros(len(Y), dtype=int)
+            peer_part[peer_held] = 1
+            package.append(imbalance(Y, peer_part, shares))
+        assert np.mean(ours) < 0.5 * np.mean(at_random)
+        assert np.mean(ours) < 1.5 * np.mean(package) + 0.2
+
+    def test_rare_labels_are_closer_to_their_share_than_at_random(self):
+        distances = {"stratified": [], "random": []}
+        for seed in range(10):
+            data = a_survey(1000, 20, seed=seed)
+            rare = data.Y.sum(axis=0) < 60
+            assert rare.sum() >= 3
+            for kind, found in distances.items():
+                part = part_numbers(make_split(data, kind, seed=seed), data.n_samples)
+                found.append(imbalance(data.Y[:, rare], part, (0.8, 0.1, 0.1)))
+        assert np.mean(distances["stratified"]) < 0.4 * np.mean(distances["random"])
+
+    def test_one_label_set_a_class_is_split_exactly(self):
+        Y = np.eye(4, dtype=np.uint8)[np.repeat(np.arange(4), [100, 50, 20, 10])]
+        split = make_split(MultiLabelDataset(np.zeros((180, 1)), Y), "stratified")
+        np.testing.assert_array_equal(Y[split.train].sum(axis=0), [80, 40, 16, 8])
+        np.testing.assert_array_equal(Y[split.test].sum(axis=0), [10, 5, 2, 1])
+
+    @given(seed=st.integers(0, 1000), frequency=st.floats(0.01, 0.9), n_labels=st.integers(1, 30))
+    @settings(max_examples=50, deadline=None)
+    def test_the_sizes_are_those_of_the_random_split(self, seed, frequency, n_labels):
+        Y = np.random.default_rng(seed).random((60, n_labels)) < frequency
+        data = MultiLabelDataset(np.zeros((60, 1)), Y)
+        split = make_split(data, "stratified", seed=seed, drop_unlabelled=False)
+        assert [len(split.train), len(split.validation), len(split.test)] == [48, 6, 6]
+
+    def test_the_sizes_are_exact_where_every_label_is_rare(self):
+        split = make_split(MultiLabelDataset(np.zeros((100, 1)), np.eye(100)), "stratified")
+        assert [len(split.train), len(split.validation), len(split.test)] == [80, 10, 10]
+
+    def test_rows_without_labels_are_spread(self):
+        Y = np.zeros((200, 2), dtype=np.uint8)
+        Y[:100, 0] = 1
+        data = MultiLabelDataset(np.zeros((200, 1)), Y)
+        split = make_split(data, "stratified", drop_unlabelled=False)
+        assert [(rows >= 100).sum() for rows in (split.train, split.validation, split.test)] == [
+            80,
+            10,
+            10,
+        ]
+
+    def test_sparse_labels_give_the_same_split(self):
+        dense, sparse = (a_survey(sparse=sparse) for sparse in (False, True))
+        assert make_split(dense, "stratified", seed=4).equals(
+            make_split(sparse, "stratified", seed=4)
+        )
+
+
+class TestOfficial:
+    def test_the_publishers_test_rows_are_the_test_rows(self, data_folder):
+        arrays = real_labels(data_folder, "delicious")
+        labelled = arrays["Y"].any(axis=1)
+        split = make_split(dataset_of(arrays), "official")
+        publisher = arrays["official_split"]
+        np.testing.assert_array_equal(split.test, np.flatnonzero((publisher == TEST) & labelled))
+        n_train = ((publisher == TRAIN) & labelled).sum()
+        assert len(split.train) + len(split.validation) == n_train
+        assert abs(len(split.validation) - n_train / 9) <= 0.5
+
+    def test_the_publishers_validation_rows_are_used(self):
+        codes = np.array([TRAIN] * 10 + [VALIDATION] * 5 + [TEST] * 5)
+        data = MultiLabelDataset(np.zeros((20, 1)), np.ones((20, 1)), official_split=codes)
+        split = make_split(data, "official", seed=5)
+        np.testing.assert_array_equal(split.validation, np.arange(10, 15))
+        np.testing.assert_array_equal(split.test, np.arange(15, 20))
+        assert set(split.train) == set(range(10))
+
+    def test_the_seed_draws_other_validation_rows(self):
+        data = a_survey()
+        first, second = (make_split(data, "official", seed=seed) for seed in (0, 1))
+        assert set(first.validation) != set(second.validation)
+        np.testing.assert_array_equal(first.test, second.test)
+
+
+class TestEveryKind:
+    @pytest.mark.parametrize("kind", KINDS)
+    @given(seed=st.integers(0, 2**32 - 1), data_seed=st.integers(0, 50), drop=st.booleans())
+    @settings(max_examples=20, deadline=None)
+    def test_the_parts_are_disjoint_and_cover_the_kept_rows(self, kind, seed, data_seed, drop):
+        data = a_survey(seed=data_seed)
+        split = make_split(data, kind, seed=seed, drop_unlabelled=drop)
+        kept = np.flatnonzero(data.Y.any(axis=1)) if drop else np.arange(data.n_samples)
+        np.testing.assert_array_equal(np.sort(everything(split)), kept)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @given(
+        seed=st.integers(0, 1000),
+        fractions=st.lists(st.floats(0.001, 1), min_size=2, max_size=2).map(sorted),
+    )
+    @settings(max_examples=20, deadline=None)
+    def test_fewer_training_rows_are_among_the_more(self, kind, seed, fractions):
+        data = a_survey()
+        small, large = (
+            make_split(data, kind, seed=seed, train_fraction=fraction) for fraction in fractions
+        )
+        n_train = len(make_split(data, kind, seed=seed).train)
+        assert len(small.train) == max(1, int(fractions[0] * n_train))
+        np.testing.assert_array_equal(small.train, large.train[: len(small.train)])
+        np.testing.assert_array_equal(small.validation, large.validation)
+        np.testing.assert_array_equal(small.test, large.test)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_seed_is_reproducible_and_another_differs(self, kind):
+        data = a_survey()
+        split = make_split(data, kind, seed=7)
+        assert split.equals(make_split(data, kind, seed=7))
+        assert not split.equals(make_split(data, kind, seed=8))
+        assert set(split.train) != set(make_split(data, kind, seed=8).train)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_saved_split_comes_back(self, kind, tmp_path):
+        split = make_split(a_survey(), kind, seed=np.int64(3), train_fraction=0.5)
+        split.save(tmp_path / "split.json")
+        loaded = Split.load(tmp_path / "split.json")
+        assert loaded.equals(split)
+        assert (loaded.kind, loaded.seed, loaded.train_fraction) == (kind, 3, 0.5)
+        assert loaded.train.dtype == np.int64
+        assert [path.name for path in tmp_path.iterdir()] == ["split.json"]
+
+    def test_an_empty_part_comes_back(self, tmp_path):
+        split = make_split(a_survey(), fractions=(0.5, 0.0, 0.5))
+        split.save(tmp_path / "split.json")
+        assert Split.load(tmp_path / "split.json").equals(split)
+
+
+class TestParts:
+    def test_are_the_rows(self):
+        data = a_survey(sparse=True)
+        split = make_split(data, "stratified")
+        for part, rows in zip(
+            split.parts(data), (split.train, split.validation, split.test), strict=True
+        ):
+            np.testing.assert_array_equal(part.Y.toarray(), data.Y.toarray()[rows])
+
+    def test_an_empty_part_is_none(self):
+        data = a_survey()
+        assert make_split(data, fractions=(0.5, 0.0, 0.5)).parts(data)[1] is None
+
+    def test_of_other_data_are_refused(self):
+        split = make_split(a_survey(300))
+        with pytest.raises(InputError, match="has 200 rows; use the data"):
+            split.parts(a_survey(200))
+
+
+class TestHoldout:
+    @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
+    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csc_array])
+    def test_the_parts_cover_the_rows_in_order(self, fraction, form):
+        Y = a_survey().Y
+        train, held = holdout(form(Y), fraction, seed=0)
+        assert len(held) == round(fraction * len(Y))
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, held])), np.arange(len(Y)))
+        assert (np.diff(train) > 0).all()
+        assert (np.diff(held) > 0).all()
+
+    def test_does_not_change_its_input(self):
+        Y = sp.csr_array(a_survey().Y.astype(np.float32))
+        Y.data[:10] = np.nan
+        before = Y.copy()
+        holdout(Y, 0.2, seed=0)
+        np.testing.assert_array_equal(Y.toarray(), before.toarray())
+
+    def test_an_unknown_label_is_no_positive(self):
+        Y = a_survey().Y.astype(np.float32)
+        hidden = np.where(np.random.default_rng(0).random(Y.shape) < 0.3, np.nan, Y)
+        for with_unknown, zeroed in zip(
+            holdout(hidden, 0.2, seed=0),
+            holdout(np.nan_to_num(hidden), 0.2, seed=0),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(with_unknown, zeroed)
+
+    def test_no_group_is_divided(self):
+        data = a_survey()
+        train, held = holdout(data.Y, 0.2, seed=1, groups=data.groups)
+        assert not set(data.groups[train]) & set(data.groups[held])
+        n_groups = len(np.unique(data.groups))
+        assert len(np.unique(data.groups[held])) == round(0.2 * n_groups)
+        assert len(train) + len(held) == data.n_samples
+
+    def test_always_leaves_a_row_on_both_sides(self):
+        for fraction in (0.01, 0.99):
+            train, held = holdout(np.ones((2, 1)), fraction, seed=0)
+            assert (len(train), len(held)) == (1, 1)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"fraction": 0.0}, "between 0 and 1"),
+            ({"fraction": 1.0}, "between 0 and 1"),
+            ({"Y": np.ones((1, 2))}, "at least two rows"),
+            ({"Y": np.ones(4)}, "two dimensions"),
+            ({"groups": np.zeros(4)}, "at least two groups"),
+            ({"groups": np.zeros(3)}, "one for each"),
+            ({"groups": np.array([1, "a", None, 2], dtype=object)}, "all numbers or all text"),
+            ({"seed": -1}, "whole number"),
+        ],
+    )
+    def test_bad_input(self, arguments, message):
+        arguments = {"Y": np.ones((4, 2)), "fraction": 0.5, "seed": 0} | arguments
+        with pytest.raises(InputError, match=message):
+            holdout(arguments.pop("Y"), arguments.pop("fraction"), **arguments)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"kind": "stratify"}, "random, group, stratified, official"),
+            ({"fractions": (0.8, 0.1)}, "give three"),
+            ({"fractions": (0.8, 0.1, 0.2)}, "add up to 1"),
+            ({"fractions": (1.1, 0.1, -0.2)}, "none below 0"),
+            ({"fractions": (0.0, 0.5, 0.5)}, "some rows for training"),
+            ({"fractions": (np.nan, 0.5, 0.5)}, "add up to 1"),
+            ({"train_fraction": 0.0}, "train_fraction is 0.0"),
+            ({"train_fraction": 1.5}, "train_fraction is 1.5"),
+            ({"seed": -1}, "The seed is -1"),
+            ({"seed": 0.5}, "whole number"),
+        ],
+    )
+    def test_of_the_arguments(self, arguments, message):
+        with pytest.raises(InputError, match=message):
+            make_split(a_survey(), **arguments)
+
+    @pytest.mark.parametrize("kind", ["random", "stratified"])
+    def test_too_few_rows(self, kind):
+        data = MultiLabelDataset(np.zeros((5, 1)), np.ones((5, 1)))
+        with pytest.raises(InputError, match="leaves no validation rows"):
+            make_split(data, kind)
+
+    def test_too_few_groups(self):
+        with pytest.raises(InputError, match="leaves no train rows"):
+            make_split(a_survey(groups=np.zeros(200)), "group")
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_no_labelled_rows(self, kind):
+        data = a_survey()
+        data = MultiLabelDataset(
+            data.X, data.Y * 0, groups=data.groups, official_split=data.official_split
+        )
+        with pytest.raises(InputError, match=r"0 rows .* leaves no train rows"):
+            make_split(data, kind)
+
+    @pytest.mark.parametrize(
+        ("kind", "fields", "message"),
+        [
+            ("group", {"groups": None}, "has no groups"),
+            ("official", {"official_split": None}, "has no official split"),
+            ("official", {"official_split": np.full(200, 7)}, "other codes"),
+            ("official", {"official_split": np.full(200, TRAIN)}, "leaves no test rows"),
+        ],
+    )
+    def test_data_without_what_the_kind_needs(self, kind, fields, message):
+        with pytest.raises(InputError, match=message):
+            make_split(a_survey(**fields), kind)
+
+    @pytest.mark.parametrize(
+        ("parts", "message"),
+        [
+            (([0, 1], [1], [2]), "more than once"),
+            (([0, 0], [1], [2]), "more than once"),
+            (([], [1], [2]), "no training rows"),
+            (([0], [-1], [2]), "row -1"),
+            (([0.5], [1], [2]), "train rows must be"),
+            (([0], [[1]], [2]), "validation rows must be"),
+            (([0], [1], [[2], [3, 4]]), "test rows are not"),
+            (([0], [1], [2**70]), "test rows must be"),
+        ],
+    )
+    def test_of_the_parts(self, parts, message):
+        with pytest.raises(InputError, match=message):
+            Split(*parts, kind="random", seed=0, train_fraction=1.0)
+
+
+class TestDamagedFiles:
+    @pytest.fixture
+    def record(self, tmp_path):
+        make_split(a_survey()).save(tmp_path / "good.json")
+        return json.loads((tmp_path / "good.json").read_text())
+
+    @pytest.mark.parametrize(
+        "text", [b"{", b"\xff\xfe\xff", b"PK\x03\x04", b"[" * 100_000], ids=str
+    )
+    def test_what_is_not_json(self, tmp_path, text):
+        (tmp_path / "split.json").write_bytes(text)
+        with pytest.raises(InputError, match="damaged"):
+            Split.load(tmp_path / "split.json")
+
+    @pytest.mark.parametrize(
+        ("key", "value"), [("train", "abc"), ("seed", "0"), ("kind", None), ("more", 1)]
+    )
+    def test_what_is_not_a_split(self, tmp_path, record, key, value):
+        (tmp_path / "split.json").write_text(json.dumps(record | {key: value}))
+        with pytest.raises(InputError, match="not a split"):
+            Split.load(tmp_path / "split.json")
+
+    @pytest.mark.parametrize("missing", ["train", "test", "kind"])
+    def test_what_lacks_a_part(self, tmp_path, record, missing):
+        del record[missing]
+        (tmp_path / "split.json").write_text(json.dumps(record))
+        with pytest.raises(InputError, match="not a split"):
+            Split.load(tmp_path / "split.json")
+
+    @pytest.mark.parametrize("test", [["a"], [[1], [2]], [1, [2]], [None], [1e3], [2**70]])
+    def test_rows_that_are_none(self, tmp_path, record, test):
+        (tmp_path / "split.json").write_text(json.dumps(record | {"test": test}))
+        with pytest.raises(InputError, match="not a usable split"):
+            Split.load(tmp_path / "split.json")
+
+    def test_no_file_an_empty_one_and_no_folder(self, tmp_path):
+        (tmp_path / "empty.json").touch()
+        with pytest.raises(InputError, match="does not exist"):
+            Split.load(tmp_path / "none.json")
+        with pytest.raises(InputError, match="is empty"):
+            Split.load(tmp_path / "empty.json")
+        with pytest.raises(InputError, match="make it first"):
+            make_split(a_survey()).save(tmp_path / "none" / "split.json")
