@@ -1,5 +1,12 @@
 """How good predictions are: metrics, threshold rules, and the protocols that combine them."""
 
+from cgmvae.evaluation.calibration import (
+    CalibrationCurve,
+    brier_score,
+    calibration_curve,
+    expected_calibration_error,
+)
+from cgmvae.evaluation.intervals import Interval, bootstrap_interval, paired_difference
 from cgmvae.evaluation.metrics import (
     PAPER_METRICS,
     Counts,
@@ -12,7 +19,20 @@ from cgmvae.evaluation.metrics import (
     subset_accuracy,
 )
 from cgmvae.evaluation.protocol import PROTOCOLS, Evaluation, Scored, evaluate
-from cgmvae.evaluation.ranking import precision_at_k
+from cgmvae.evaluation.ranking import (
+    coverage,
+    label_ranking_average_precision,
+    macro_auc,
+    macro_average_precision,
+    micro_auc,
+    micro_average_precision,
+    ndcg_at_k,
+    one_error,
+    precision_at_k,
+    ranking_loss,
+    recall_at_k,
+    score_report,
+)
 from cgmvae.evaluation.thresholds import (
     GlobalThreshold,
     LabelThresholds,
@@ -25,22 +45,40 @@ from cgmvae.evaluation.thresholds import (
 __all__ = [
     "PAPER_METRICS",
     "PROTOCOLS",
+    "CalibrationCurve",
     "Counts",
     "Evaluation",
     "GlobalThreshold",
+    "Interval",
     "LabelThresholds",
     "Scored",
     "ThresholdRule",
     "TopK",
+    "bootstrap_interval",
+    "brier_score",
+    "calibration_curve",
     "count",
+    "coverage",
     "evaluate",
     "example_f1",
+    "expected_calibration_error",
     "hamming_accuracy",
+    "label_ranking_average_precision",
     "label_table",
     "learn_rule",
+    "macro_auc",
+    "macro_average_precision",
     "macro_f1",
+    "micro_auc",
+    "micro_average_precision",
     "micro_f1",
+    "ndcg_at_k",
+    "one_error",
+    "paired_difference",
     "precision_at_k",
+    "ranking_loss",
+    "recall_at_k",
+    "score_report",
     "subset_accuracy",
     "sweep",
 ]

@@ -37,8 +37,8 @@ class Counts:
         Rows in which the label is true and predicted, predicted, true.
     row_both, row_predicted, row_true : array or tensor, (..., n_samples)
         Labels of the row that are true and predicted, predicted, true.
-    n_known : int
-        Label cells that are known.
+    n_known : int, array or tensor
+        Label cells that are known, (...).
     """
 
     label_both: Any
@@ -78,7 +78,7 @@ class Counts:
     def hamming_accuracy(self) -> Any:
         """Share of the known cells that are predicted rightly; 0 where none is known."""
         wrong = (self.label_true + self.label_predicted - 2 * self.label_both).sum(-1)
-        return (self.n_known - wrong) / max(self.n_known, 1)
+        return (self.n_known - wrong) / (self.n_known + (self.n_known == 0))
 
     def subset_accuracy(self) -> Any:
         """Share of the rows whose known labels are all predicted rightly."""
@@ -112,16 +112,9 @@ def count(Y: ArrayLike | Matrix, predicted: ArrayLike, unknown: Matrix | None = 
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
         Cells to leave out.
     """
-    true, guess = as_bool(Y), as_bool(predicted)
-    if true.shape != guess.shape:
-        raise InputError(
-            f"The labels have shape {true.shape} and the predictions {guess.shape}; "
-            "they must agree."
-        )
-    n_known = true.size
-    if unknown is not None:
-        known = ~as_bool(unknown)
-        true, guess, n_known = true & known, guess & known, int(known.sum())
+    true, guess = as_bool(Y), as_bool(predicted, "predictions")
+    known = known_cells(true, guess, unknown, "predictions")
+    true, guess, n_known = true & known, guess & known, int(known.sum())
     both = true & guess
     return Counts(
         label_both=both.sum(0),
@@ -134,11 +127,49 @@ def count(Y: ArrayLike | Matrix, predicted: ArrayLike, unknown: Matrix | None = 
     )
 
 
-def as_bool(matrix: ArrayLike | Matrix) -> NDArray[np.bool_]:
+def as_bool(matrix: ArrayLike | Matrix, what: str = "labels") -> NDArray[np.bool_]:
     """Return a dense Boolean copy; scores are dense too and eight times as large."""
-    if sp.issparse(matrix):
-        return sp.csr_array(matrix).astype(bool).toarray()
-    return np.asarray(matrix).astype(bool)
+    table: Any = sp.csr_array(matrix) if sp.issparse(matrix) else np.asarray(matrix)
+    if table.ndim != 2:
+        raise InputError(f"The {what} must be a table of two dimensions, not {table.ndim}.")
+    values = table.data if sp.issparse(table) else table
+    if not ((values == 0) | (values == 1)).all():
+        raise InputError(
+            f"The {what} must be 0 or 1 in every cell; "
+            "apply a threshold to scores, and give unknown labels as a mask."
+        )
+    return table.astype(bool).toarray() if sp.issparse(table) else table.astype(bool)
+
+
+def as_scores(scores: ArrayLike) -> NDArray[np.floating]:
+    """Return scores as a dense table of floating-point numbers, in their own precision."""
+    scores = np.asarray(scores)
+    if scores.dtype.kind != "f":
+        scores = scores.astype(np.float64)
+    if scores.ndim != 2:
+        raise InputError(f"The scores must be a table of two dimensions, not {scores.ndim}.")
+    if np.isnan(scores).any():
+        raise InputError("The scores hold NaN; the model did not give a number for every label.")
+    return scores
+
+
+def known_cells(
+    true: NDArray[np.bool_], given: NDArray[Any], unknown: Matrix | None, what: str
+) -> NDArray[np.bool_]:
+    """Return the mask of the known cells, once the shapes are seen to agree."""
+    if true.shape != given.shape:
+        raise InputError(
+            f"The labels have shape {true.shape} and the {what} {given.shape}; they must agree."
+        )
+    if unknown is None:
+        return np.ones(true.shape, bool)
+    mask = as_bool(unknown, "cells of the mask of unknown labels")
+    if mask.shape != true.shape:
+        raise InputError(
+            f"The mask of unknown labels has shape {mask.shape} and the labels {true.shape}; "
+            "they must agree."
+        )
+    return ~mask
 
 
 def example_f1(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import Counts, Empty, as_bool
+from cgmvae.evaluation.metrics import Counts, Empty, as_bool, as_scores, known_cells
 
 #: The thresholds that the released code of the paper tries.
 NINE_THRESHOLDS = np.arange(1, 10) / 10
@@ -36,6 +36,7 @@ class GlobalThreshold:
 
     def apply(self, scores: NDArray[np.floating]) -> NDArray[np.uint8]:
         """Return the labels whose score reaches the threshold, (n_samples, n_labels)."""
+        scores = as_scores(scores)
         return (scores >= scores.dtype.type(self.threshold)).astype(np.uint8)
 
 
@@ -47,6 +48,7 @@ class LabelThresholds:
 
     def apply(self, scores: NDArray[np.floating]) -> NDArray[np.uint8]:
         """Return the labels whose score reaches their threshold, (n_samples, n_labels)."""
+        scores = as_scores(scores)
         return (scores >= self.thresholds.astype(scores.dtype)).astype(np.uint8)
 
 
@@ -58,6 +60,7 @@ class TopK:
 
     def apply(self, scores: NDArray[np.floating]) -> NDArray[np.uint8]:
         """Return the k best labels of each row, (n_samples, n_labels)."""
+        scores = as_scores(scores)
         best = np.argsort(-scores, axis=1, kind="stable")[:, : self.k]
         predicted = np.zeros(scores.shape, np.uint8)
         np.put_along_axis(predicted, best, 1, axis=1)
@@ -97,18 +100,13 @@ def sweep(
     >>> sweep([[1, 0]], np.array([[0.9, 0.4]]), [0.3, 0.5]).micro_f1().round(3).tolist()
     [0.667, 1.0]
     """
-    scores = np.asarray(scores)
-    passed = _thresholds_passed(scores, np.asarray(thresholds))  # (n, L), 0 … n_thresholds
+    scores, grid = as_scores(scores), _increasing(thresholds)
     true = as_bool(Y)
-    if true.shape != scores.shape:
-        raise InputError(f"The labels have shape {true.shape} and the scores {scores.shape}.")
-    n_known = true.size
-    if unknown is not None:
-        mask = as_bool(unknown)
-        passed, true, n_known = np.where(mask, 0, passed), true & ~mask, n_known - int(mask.sum())
-    n_bins = len(np.asarray(thresholds)) + 1
-    n_rows, n_labels = true.shape
-    every_row, every_label = np.indices(true.shape, sparse=True)
+    known = known_cells(true, scores, unknown, "scores")
+    passed = np.searchsorted(grid.astype(scores.dtype), scores, side="right")
+    (n_rows, n_labels), n_bins = true.shape, len(grid) + 1
+    passed, true = np.where(known, passed, 0), true & known
+    every_row, every_label = np.arange(n_rows)[:, None], np.arange(n_labels)
     rows, labels = np.nonzero(true)
     hit = passed[rows, labels]
     return Counts(
@@ -118,16 +116,15 @@ def sweep(
         row_both=_at_least(rows, hit, n_rows, n_bins),
         row_predicted=_at_least(every_row, passed, n_rows, n_bins),
         row_true=true.sum(1),
-        n_known=n_known,
+        n_known=int(known.sum()),
     )
 
 
-def _thresholds_passed(
-    scores: NDArray[np.floating], thresholds: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    if np.isnan(scores).any():
-        raise InputError("The scores hold NaN; the model did not give a number for every label.")
-    return np.searchsorted(thresholds.astype(scores.dtype), scores, side="right")
+def _increasing(thresholds: ArrayLike) -> NDArray[np.float64]:
+    grid = np.asarray(thresholds, dtype=np.float64)
+    if grid.ndim != 1 or grid.size == 0 or not (np.diff(grid) >= 0).all():
+        raise InputError("The thresholds must be a list of at least one number; sort it upwards.")
+    return grid
 
 
 def _at_least(
@@ -165,7 +162,7 @@ def learn_rule(
     empty : {"skip", 0, 1}
         What 0/0 rows score in ``example_f1``.
     """
-    scores, grid = np.asarray(scores), np.asarray(thresholds, dtype=float)
+    scores, grid = as_scores(scores), _increasing(thresholds)
     if rule == "top-k":
         return _learn_top_k(Y, scores, metric, unknown, empty)
     if rule not in ("global", "per-label"):
@@ -177,11 +174,11 @@ def learn_rule(
         return GlobalThreshold(shared)
     own = grid[_middle_best(_label_gains(counts, metric, float(values.max())), axis=0)]
     weight = counts.label_true / (counts.label_true + SHRINKAGE)
-    return LabelThresholds(weight * own + (1 - weight) * shared)
+    return LabelThresholds(shared + weight * (own - shared))
 
 
 def _label_gains(counts: Counts, metric: str, best: float) -> NDArray[np.float64]:
-    """What each label contributes at each threshold, (n_thresholds, n_labels).
+    """Return what each label contributes at each threshold, (n_thresholds, n_labels).
 
     Macro-F1 and Hamming accuracy are sums over labels. Micro-F1 is a quotient; at its optimum F a
     label gains by what raises 2·both − F·(true + predicted). The metrics of rows do not divide

@@ -1,0 +1,123 @@
+"""Calibration: whether labels given a probability of 0.8 are true eight times in ten.
+
+Every known cell counts once, whichever its row and label. How well the scores order the labels,
+whatever their size, is measured in :mod:`cgmvae.evaluation.ranking`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
+from cgmvae.evaluation.metrics import as_bool, as_scores, known_cells
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationCurve:
+    """One point a bin, each (n_bins,); a bin without cells has count 0 and NaN for both means."""
+
+    predicted: NDArray[np.float64]
+    """Mean probability of the cells of the bin."""
+    observed: NDArray[np.float64]
+    """Share of the cells of the bin that are true."""
+    count: NDArray[np.int64]
+    """Known cells of the bin."""
+
+
+def calibration_curve(
+    Y: ArrayLike | Matrix,
+    probabilities: ArrayLike,
+    *,
+    n_bins: int = 15,
+    unknown: Matrix | None = None,
+) -> CalibrationCurve:
+    """Compare predicted probabilities with observed shares, in bins of equal width.
+
+    Parameters
+    ----------
+    Y : array or CSR array, (n_samples, n_labels)
+        True labels, 0 or 1.
+    probabilities : array, (n_samples, n_labels)
+        Between 0 and 1. A probability at the border of two bins belongs to the upper one.
+    n_bins : int
+        Number of bins between 0 and 1.
+    unknown : array or CSR array of bool, (n_samples, n_labels), optional
+        Cells to leave out.
+
+    Examples
+    --------
+    >>> curve = calibration_curve([[1, 0], [1, 1]], [[0.9, 0.1], [0.7, 0.3]], n_bins=2)
+    >>> curve.predicted.round(3).tolist(), curve.observed.tolist(), curve.count.tolist()
+    ([0.2, 0.8], [0.5, 1.0], [2, 2])
+    """
+    if not isinstance(n_bins, int | np.integer) or n_bins < 1:
+        raise InputError(f"n_bins must be a whole number of at least 1, not {n_bins!r}.")
+    true, given = _cells(Y, probabilities, unknown)
+    borders = (np.arange(1, n_bins) / n_bins).astype(given.dtype)
+    bins = np.searchsorted(borders, given, side="right")
+    count = np.bincount(bins, minlength=n_bins)
+    with np.errstate(invalid="ignore"):
+        return CalibrationCurve(
+            predicted=np.bincount(bins, given, n_bins) / count,
+            observed=np.bincount(bins, true, n_bins) / count,
+            count=count,
+        )
+
+
+def expected_calibration_error(
+    Y: ArrayLike | Matrix,
+    probabilities: ArrayLike,
+    *,
+    n_bins: int = 15,
+    unknown: Matrix | None = None,
+) -> float:
+    """Mean over known cells of the gap between predicted and observed in the bin of the cell.
+
+    Parameters as in :func:`calibration_curve`; NaN where no cell is known.
+
+    Examples
+    --------
+    >>> round(expected_calibration_error([[1, 0], [1, 1]], [[0.9, 0.1], [0.7, 0.3]], n_bins=2), 3)
+    0.25
+    """
+    curve = calibration_curve(Y, probabilities, n_bins=n_bins, unknown=unknown)
+    filled = curve.count > 0
+    if not filled.any():
+        return float("nan")
+    gaps = np.abs(curve.predicted - curve.observed)[filled]
+    return float(np.average(gaps, weights=curve.count[filled]))
+
+
+def brier_score(
+    Y: ArrayLike | Matrix, probabilities: ArrayLike, *, unknown: Matrix | None = None
+) -> float:
+    """Mean over known cells of the squared difference between probability and label.
+
+    Parameters as in :func:`calibration_curve`; NaN where no cell is known.
+
+    Examples
+    --------
+    >>> brier_score([[1, 0]], [[0.5, 0.0]])
+    0.125
+    """
+    true, given = _cells(Y, probabilities, unknown)
+    return float(np.mean((given.astype(np.float64) - true) ** 2)) if given.size else float("nan")
+
+
+def _cells(
+    Y: ArrayLike | Matrix, probabilities: ArrayLike, unknown: Matrix | None
+) -> tuple[NDArray[np.bool_], NDArray[np.floating]]:
+    """Return labels and probabilities of the known cells, each (n_known,)."""
+    true, given = as_bool(Y), as_scores(probabilities)
+    known = known_cells(true, given, unknown, "probabilities")
+    true, given = true[known], given[known]
+    if ((given < 0) | (given > 1)).any():
+        raise InputError(
+            "The probabilities must lie between 0 and 1; "
+            "turn scores into probabilities first, with a sigmoid where they are logits."
+        )
+    return true, given
