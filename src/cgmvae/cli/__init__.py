@@ -1,0 +1,1 @@
+"""The command line: ``cgmvae …``, one thin file a subcommand."""

@@ -1,0 +1,80 @@
+"""``cgmvae data list | describe | convert``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from cgmvae.cli.output import JsonOption, console, print_json, print_table
+from cgmvae.cli.sources import with_dataset
+from cgmvae.data import MultiLabelDataset, catalog, formats
+
+app = typer.Typer(help="Data sets: list them, describe one, convert a file.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(json: JsonOption = False) -> None:
+    """List the data sets of the catalog and where each one is."""
+    rows = [
+        {
+            "name": name,
+            "where": catalog.availability(name),
+            "samples": entry.statistics.samples,
+            "features": entry.statistics.features,
+            "labels": entry.statistics.labels,
+            "cardinality": float(entry.statistics.cardinality),
+            "domain": entry.domain,
+            "title": entry.title,
+            "licence": entry.licence,
+            "source": entry.source,
+        }
+        for name, entry in catalog.entries().items()
+    ]
+    if json:
+        print_json(rows)
+        return
+    columns = ("name", "where", "samples", "features", "labels", "cardinality", "domain")
+    print_table("Data sets", columns, [[row[column] for column in columns] for row in rows])
+
+
+@app.command()
+@with_dataset
+def describe(dataset: MultiLabelDataset, json: JsonOption = False) -> None:
+    """Show the statistics of a data set or a file."""
+    statistics = dataset.describe().to_dict()
+    printed = _printed_in_paper(dataset.name)
+    if json:
+        print_json({"name": dataset.name, **statistics, "paper": printed or None})
+        return
+    columns = ["statistic", "here"]
+    rows = [[key.replace("_", " "), value] for key, value in statistics.items()]
+    if printed:
+        columns.append("printed in the paper")
+        rows = [[*row, printed.get(key)] for row, key in zip(rows, statistics, strict=True)]
+    print_table(dataset.name, columns, rows)
+
+
+def _printed_in_paper(name: str) -> dict[str, float]:
+    entry = catalog.entries().get(name)
+    if entry is None or entry.paper is None:
+        return {}
+    return {key: float(value) for key, value in asdict(entry.paper).items()}
+
+
+@app.command()
+@with_dataset
+def convert(
+    dataset: MultiLabelDataset,
+    target: Annotated[str, typer.Argument(help="The file to write.", show_default=False)],
+    target_format: Annotated[str | None, typer.Option(help="Format of the new file.")] = None,
+) -> None:
+    """Read a data set and write it in another format; a failure writes nothing."""
+    formats.write(dataset, target, format=target_format)
+    console.print(
+        f"Wrote {dataset.n_samples:,} rows, {dataset.n_features:,} features and "
+        f"{dataset.n_labels:,} labels to {target}.",
+        soft_wrap=True,
+        markup=False,
+    )

@@ -1,0 +1,192 @@
+"""The contract that every estimator keeps, and what it gets for keeping it.
+
+A method writes ``_fit_rows`` and ``_score_rows``. It gets: input in any accepted form, scaling,
+held-out validation rows, a threshold rule learnt on them, label names, and scikit-learn's manners.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.data.splits import holdout
+from cgmvae.errors import InputError
+from cgmvae.evaluation import count, learn_rule
+from cgmvae.evaluation.thresholds import ThresholdRule
+from cgmvae.methods.inputs import Rows, as_targets
+from cgmvae.methods.scaling import FeatureScaler
+
+
+class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """Base of all methods.
+
+    A subclass has these parameters among its own: ``scaling``, ``threshold_rule``,
+    ``threshold_metric``, ``validation_fraction``, ``random_state``.
+
+    Attributes
+    ----------
+    label_names_ : tuple of str
+        Names of the label columns.
+    scaler_ : FeatureScaler
+        What is done to features.
+    threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
+        How ``predict`` turns probabilities into labels; learnt on validation rows.
+    """
+
+    scaling: Any
+    threshold_rule: Any
+    threshold_metric: str
+    validation_fraction: float
+    random_state: Any
+
+    @abstractmethod
+    def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
+        """Learn from scaled training rows; validation rows may choose among models."""
+
+    @abstractmethod
+    def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
+        """Return probabilities for scaled rows, (n_samples, n_labels)."""
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        validation_data: tuple[Any, Any] | None = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Learn from labelled rows.
+
+        Parameters
+        ----------
+        X : array, CSR array or DataFrame, (n_samples, n_features)
+            Features; NaN where a value is missing.
+        Y : array, CSR array, DataFrame or sequence of label sets, (n_samples, n_labels)
+            Labels: 0, 1, or NaN for unknown.
+        validation_data : (X, Y), optional
+            Rows to choose the threshold rule (and the best epoch) on. By default a share
+            ``validation_fraction`` of the rows is held out, by group where groups are given.
+        sample_weight : array, (n_samples,), optional
+            How much each row counts in training.
+        groups : array, (n_samples,), optional
+            Rows of one group stay together when validation rows are held out.
+        """
+        train = self._check_rows(X, Y, reset=True)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, train.features)
+            train = train._replace(weights=np.asarray(weights, np.float64))
+        if groups is not None:
+            train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
+        if validation_data is not None:
+            validation = self._check_rows(*validation_data, reset=False)
+        else:
+            train, validation = self._hold_out(train, seed)
+        self.scaler_ = FeatureScaler(self.scaling).fit(train.features)
+        train, validation = self._scaled(train), self._scaled(validation)
+        self._fit_rows(train, validation, seed)
+        self.threshold_rule_ = self._learn_threshold_rule(validation)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Return the probability of every label, (n_samples, n_labels)."""
+        return self._score_rows(self.scaler_.transform(self._check_features(X)))
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Return the labels that the learnt threshold rule gives, (n_samples, n_labels)."""
+        return self.threshold_rule_.apply(self.predict_proba(X)).astype(np.int64)
+
+    def decision_function(self, X: Any) -> NDArray[np.floating]:
+        """Return the log-odds of every label, (n_samples, n_labels)."""
+        p = self.predict_proba(X).astype(np.float64)
+        tiny = np.finfo(np.float64).tiny
+        return np.log(np.maximum(p, tiny)) - np.log(np.maximum(1 - p, tiny))
+
+    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+        """Return the metric ``threshold_metric`` of ``predict(X)``; weights are ignored."""
+        predicted = self.predict(X)
+        targets = as_targets(Y, self.label_names_)
+        return float(count(targets.labels, predicted, targets.unknown).value(self.threshold_metric))
+
+    def label_sets(self, X: Any) -> list[list[str]]:
+        """Return the names of the predicted labels of each row."""
+        names = np.asarray(self.label_names_, dtype=object)
+        return [names[row.astype(bool)].tolist() for row in self.predict(X)]
+
+    def _check_features(self, X: Any) -> Matrix:
+        check_is_fitted(self)
+        return self._validated(X, reset=False)
+
+    def _validated(self, X: Any, *, reset: bool) -> Matrix:
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+        )
+        return sp.csr_array(X) if sp.issparse(X) else X
+
+    def _check_rows(self, X: Any, Y: Any, *, reset: bool) -> Rows:
+        if Y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        features = self._validated(X, reset=reset)
+        targets = as_targets(Y, None if reset else self.label_names_)
+        if targets.labels.shape[0] != features.shape[0]:
+            raise InputError(
+                f"X has {features.shape[0]:,} rows and Y {targets.labels.shape[0]:,}; "
+                "they must describe the same rows."
+            )
+        if reset:
+            self.label_names_: Sequence[str] = targets.names
+            self.n_labels_ = len(targets.names)
+            self.classes_ = [np.array([0, 1])] * self.n_labels_
+        elif targets.names != tuple(self.label_names_):
+            raise InputError("The validation rows have other labels than the training rows.")
+        return Rows(features, targets.labels, targets.unknown)
+
+    def _hold_out(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
+        kept, held = holdout(rows.labels, self.validation_fraction, seed=seed, groups=rows.groups)
+        return rows.take(kept), rows.take(held)
+
+    def _scaled(self, rows: Rows) -> Rows:
+        return rows._replace(features=self.scaler_.transform(rows.features))
+
+    def _learn_threshold_rule(self, validation: Rows) -> ThresholdRule:
+        return learn_rule(
+            validation.labels,
+            self._score_rows(validation.features),
+            rule=self.threshold_rule,
+            metric=self.threshold_metric,
+            unknown=validation.unknown,
+        )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _check_groups(groups: Any, n_samples: int) -> NDArray[Any]:
+    groups = np.asarray(groups)
+    if groups.shape != (n_samples,):
+        raise InputError(f"groups must have one value for each of the {n_samples:,} rows.")
+    return groups

@@ -1,0 +1,108 @@
+"""Binary relevance: one classifier a label (Zhang et al. 2018), the plainest thing that works.
+
+Unknown labels: a row is left out of the training of the labels that it does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.methods.base import MultiLabelClassifier
+from cgmvae.methods.inputs import Rows
+from cgmvae.methods.scaling import ScalingName
+
+
+class BinaryRelevance(MultiLabelClassifier):
+    """One independent classifier for each label.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier, optional
+        With ``predict_proba`` or ``decision_function``; logistic regression by default.
+    scaling : {"auto", "standardise", "max-abs", "none"}
+        See :class:`~cgmvae.methods.scaling.FeatureScaler`.
+    threshold_rule, threshold_metric : str
+        The rule of ``predict``, learnt on validation rows, and the metric it is learnt for.
+    validation_fraction : float
+        Share of the rows held out for that where no validation rows are given.
+    n_jobs : int, optional
+        Labels fitted side by side.
+    random_state : int, RandomState or None
+        Seed of the held-out rows.
+
+    Attributes
+    ----------
+    estimators_ : list
+        A fitted classifier for each label, or the label's constant probability where all known
+        rows agree.
+
+    Examples
+    --------
+    >>> from cgmvae.data import make_survey
+    >>> data, _ = make_survey(300, 5, 6, seed=1)
+    >>> BinaryRelevance(random_state=0).fit(data.X, data.Y).predict_proba(data.X).shape
+    (300, 6)
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        scaling: ScalingName = "auto",
+        threshold_rule: str = "global",
+        threshold_metric: str = "micro_f1",
+        validation_fraction: float = 0.1,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.scaling = scaling
+        self.threshold_rule = threshold_rule
+        self.threshold_metric = threshold_metric
+        self.validation_fraction = validation_fraction
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
+        base = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator
+        labels = sp.csc_array(train.labels)
+        unknown = None if train.unknown is None else sp.csc_array(train.unknown)
+        self.estimators_ = Parallel(n_jobs=self.n_jobs)(
+            delayed(_fit_label)(base, train, _column(labels, i), _column(unknown, i))
+            for i in range(labels.shape[1])
+        )
+
+    def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
+        return np.column_stack([_probability(model, features) for model in self.estimators_])
+
+
+def _column(matrix: sp.csc_array | None, i: int) -> NDArray[Any] | None:
+    return None if matrix is None else matrix[:, [i]].toarray().ravel()
+
+
+def _fit_label(
+    base: Any, rows: Rows, label: NDArray[np.uint8], unknown: NDArray[np.bool_] | None
+) -> Any:
+    """Fit one label's classifier, or return its constant probability."""
+    known = np.arange(len(label)) if unknown is None else np.flatnonzero(~unknown)
+    y = label[known]
+    if len(y) == 0 or y.min() == y.max():
+        return float(y[0]) if len(y) else 0.0
+    weights = {} if rows.weights is None else {"sample_weight": rows.weights[known]}
+    return clone(base).fit(rows.features[known], y, **weights)
+
+
+def _probability(model: Any, features: Matrix) -> NDArray[np.floating]:
+    if isinstance(model, float):
+        return np.full(features.shape[0], model)
+    if hasattr(model, "predict_proba"):
+        return model.predict_proba(features)[:, 1]
+    return 1 / (1 + np.exp(-model.decision_function(features)))

@@ -1,0 +1,114 @@
+"""What people hand to ``fit`` and ``predict``, turned into arrays, label names and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from cgmvae.data.dataset import Matrix, MultiLabelDataset, split_unknown
+from cgmvae.errors import InputError
+
+
+class Targets(NamedTuple):
+    """Labels as 0/1, the mask of the unknown ones, and the labels' names."""
+
+    labels: Matrix
+    unknown: Matrix | None
+    names: tuple[str, ...]
+
+
+class Rows(NamedTuple):
+    """Rows that a method learns from or chooses thresholds on."""
+
+    features: Matrix
+    labels: Matrix
+    unknown: Matrix | None = None
+    weights: NDArray[np.float64] | None = None
+    groups: NDArray[Any] | None = None
+
+    def take(self, indices: NDArray[np.int64]) -> Rows:
+        """Return these rows, in this order."""
+        return Rows(*(None if part is None else part[indices] for part in self))
+
+
+def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
+    """Read labels in any of the accepted forms.
+
+    Parameters
+    ----------
+    Y : array, CSR array, DataFrame, MultiLabelDataset or sequence of label sets
+        0, 1 or NaN for unknown, (n_samples, n_labels). A DataFrame's columns name the labels; label
+        sets (``[{"owl"}, {"owl", "hawk"}]``) are spread over sorted columns.
+    names : sequence of str, optional
+        Names that are known already: label sets are spread over these columns.
+
+    Examples
+    --------
+    >>> as_targets([["owl"], ["hawk", "owl"]]).names
+    ('hawk', 'owl')
+    """
+    if isinstance(Y, MultiLabelDataset):
+        return Targets(Y.Y, Y.unknown, tuple(Y.label_names))
+    if _is_label_sets(Y):
+        return _from_label_sets(Y, names)
+    columns = getattr(Y, "columns", None)
+    values = Y if sp.issparse(Y) else _as_numbers(Y)
+    if values.ndim == 1:
+        raise InputError(
+            "Y must be a table with one column a label, (n_samples, n_labels); "
+            "for a single label use Y.reshape(-1, 1)."
+        )
+    labels, unknown = split_unknown(values)
+    if columns is not None:
+        names = [str(column) for column in columns]
+    elif names is None:
+        names = [f"label_{i}" for i in range(labels.shape[1])]
+    if len(names) != labels.shape[1] or len(set(names)) != len(names):
+        raise InputError(
+            f"Y has {labels.shape[1]} columns for {len(set(names))} different label names; "
+            "every column needs a name of its own."
+        )
+    return Targets(labels, unknown, tuple(names))
+
+
+def _is_label_sets(Y: Any) -> bool:
+    if sp.issparse(Y) or hasattr(Y, "columns") or isinstance(Y, str) or len(Y) == 0:
+        return False
+    rows = [row for row in Y if not isinstance(row, np.ndarray)]
+    if (isinstance(Y, np.ndarray) and Y.dtype != object) or len(rows) < len(Y):
+        return False
+    return any(isinstance(row, set | frozenset) for row in rows) or any(
+        isinstance(label, str) for row in rows if isinstance(row, list | tuple) for label in row
+    )
+
+
+def _from_label_sets(Y: Any, names: Sequence[str] | None) -> Targets:
+    sets = [{str(label) for label in row} for row in Y]
+    found = sorted(set().union(*sets))
+    classes = found if names is None else list(names)
+    if extra := [name for name in found if name not in set(classes)]:
+        raise InputError(f"The label {extra[0]!r} was not there when the model was fitted.")
+    if not classes:
+        raise InputError(
+            "No row has a label; there is nothing to learn from label sets like these."
+        )
+    binarizer = MultiLabelBinarizer(classes=classes, sparse_output=True)
+    labels, _ = split_unknown(sp.csr_array(binarizer.fit_transform(sets)))
+    return Targets(labels, None, tuple(classes))
+
+
+def _as_numbers(Y: Any) -> NDArray[Any]:
+    values = np.asarray(Y)
+    if values.dtype.kind in "fiub":
+        return values
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "Y must hold 0, 1 or NaN for unknown labels; one of its values is not a number."
+        ) from error

@@ -1,0 +1,103 @@
+"""Scaling of features: learnt on the training rows, applied to all, saved with the model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cgmvae.data.dataset import Matrix
+
+ScalingName = Literal["auto", "standardise", "max-abs", "none"]
+
+
+class FeatureScaler:
+    """Shift and scale of each feature; a missing value becomes the feature's mean.
+
+    Parameters
+    ----------
+    kind : {"auto", "standardise", "max-abs", "none"}
+        ``auto`` standardises dense features and divides sparse ones by their largest absolute
+        value, which keeps zeros zero.
+
+    Attributes
+    ----------
+    kind_ : str
+        What is done: ``standardise``, ``max-abs`` or ``none``.
+    shift_, scale_ : array, (n_features,)
+        A value v becomes (v − shift) / scale.
+
+    Examples
+    --------
+    >>> FeatureScaler().fit_transform(np.array([[1.0, 5.0], [3.0, 5.0]])).tolist()
+    [[-1.0, 0.0], [1.0, 0.0]]
+    """
+
+    def __init__(self, kind: ScalingName = "auto") -> None:
+        self.kind = kind
+
+    def fit(self, X: Matrix) -> FeatureScaler:
+        """Learn shift and scale from rows, (n_samples, n_features)."""
+        auto = "max-abs" if sp.issparse(X) else "standardise"
+        self.kind_ = auto if self.kind == "auto" else self.kind
+        n_features = X.shape[1]
+        self.shift_, self.scale_ = np.zeros(n_features), np.ones(n_features)
+        self.fill_ = np.zeros(n_features)
+        if self.kind_ == "max-abs":
+            self.scale_ = _nonzero(_largest(X))
+        elif self.kind_ == "standardise":
+            mean, variance = _moments(X)
+            self.scale_ = _nonzero(np.sqrt(variance))
+            self.shift_ = mean if not sp.issparse(X) else self.shift_
+        if self.kind_ != "standardise" or sp.issparse(X):
+            self.fill_ = (_moments(X)[0] - self.shift_) / self.scale_
+        return self
+
+    def transform(self, X: Matrix) -> Matrix:
+        """Return scaled rows as float32, dense or CSR as given; ``X`` is not changed."""
+        if sp.issparse(X):
+            X = sp.csr_array(X, dtype=np.float64, copy=True)
+            X.data = (X.data / self.scale_[X.indices]).astype(np.float32)
+            missing = np.isnan(X.data)
+            X.data[missing] = self.fill_[X.indices[missing]]
+            return X.astype(np.float32)
+        Z = ((X - self.shift_) / self.scale_).astype(np.float32)
+        missing = np.isnan(Z)
+        Z[missing] = np.broadcast_to(self.fill_, Z.shape)[missing]
+        return Z
+
+    def fit_transform(self, X: Matrix) -> Matrix:
+        """Learn from rows and return them scaled."""
+        return self.fit(X).transform(X)
+
+
+def _moments(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of each feature over its present values; 0 where there are none."""
+    if sp.issparse(X):
+        present = sp.csr_array(X, dtype=np.float64, copy=True)
+        missing = present.copy()
+        missing.data = np.isnan(present.data).astype(np.float64)
+        present.data = np.nan_to_num(present.data)
+        n = np.maximum(X.shape[0] - missing.sum(axis=0), 1)
+        mean = present.sum(axis=0) / n
+        return mean, np.maximum(present.multiply(present).sum(axis=0) / n - mean**2, 0)
+    X = X.astype(np.float64)
+    missing = np.isnan(X)
+    n = np.maximum((~missing).sum(axis=0), 1)
+    mean = np.where(missing, 0, X).sum(axis=0) / n
+    return mean, (np.where(missing, 0, X - mean) ** 2).sum(axis=0) / n
+
+
+def _largest(X: Matrix) -> NDArray[np.float64]:
+    if sp.issparse(X):
+        largest = sp.csr_array(X, dtype=np.float64, copy=True)
+        largest.data = np.nan_to_num(np.abs(largest.data))
+        return largest.max(axis=0).toarray().ravel()
+    return np.nan_to_num(np.abs(X.astype(np.float64))).max(axis=0, initial=0.0)
+
+
+def _nonzero(scale: NDArray[Any]) -> NDArray[np.float64]:
+    """Constant features keep their scale."""
+    return np.where(scale > 0, scale, 1.0)
