@@ -1,0 +1,396 @@
+"""C-GMVAE as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
+from cgmvae.methods.diagnostics import diagnose
+from cgmvae.methods.inputs import Rows, as_targets
+from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.scaling import ScalingName
+from cgmvae.model.network import CGMVAENetwork, NetworkConfig
+from cgmvae.model.presets import PRESETS, Preset
+from cgmvae.nn.gaussian import Gaussian, log_density
+from cgmvae.nn.noise import Noise
+from cgmvae.training.loop import Progress, TrainingConfig
+from cgmvae.training.members import Member, column
+
+_NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
+_TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
+_PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {"network", "training"}
+
+
+class CGMVAEClassifier(PackedClassifier):
+    """Contrastive Gaussian mixture variational autoencoder for multi-label classification.
+
+    Every label has an embedding and a Gaussian in a latent space; a row's labels pick the mixture
+    that its own encoding is held to, and inner products between the row's embedding and the
+    labels' give the probabilities. Several members, trained together from different seeds, are
+    averaged.
+
+    Parameters
+    ----------
+    preset : {"tuned", "released", "paper"}
+        Where all settings come from that are not given here.
+    n_members : int
+        Models that are trained together and averaged.
+    epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout : optional
+        Training; None takes the preset's value.
+    embedding_dim : int, optional
+        E, length of label and feature embeddings.
+    kl_weight, contrastive_weight, cross_entropy_weight, reconstruction_weight : float, optional
+        Weights of the terms; KL is summed over latent dimensions, cross-entropy over labels and
+        reconstruction over features. α of the paper is ``contrastive_weight``, β is
+        ``cross_entropy_weight``.
+    temperature : float, optional
+        τ of the contrastive term.
+    settings : mapping, optional
+        Any further field of ``NetworkConfig`` or ``TrainingConfig`` by name, such as
+        ``{"prior": "standard", "patience": 10}``.
+    scaling : {"auto", "standardise", "max-abs", "none"}
+        What is done to features; see :class:`~cgmvae.methods.scaling.FeatureScaler`.
+    threshold_rule : {"global", "per-label", "top-k"}
+        The rule of ``predict``, learnt on validation rows.
+    threshold_metric : str
+        The metric that the rule is learnt for, and that ``score`` returns.
+    validation_fraction : float
+        Share of the rows held out where no validation rows are given.
+    device : str
+        "auto" is the accelerator where there is one.
+    checkpoint : path, optional
+        A file to keep the state of training in; a fit that was stopped continues from it.
+    progress : callable, optional
+        Called after each epoch with its number, the number of epochs and the best metric so far.
+    random_state : int, RandomState or None
+        Seed of everything.
+
+    Attributes
+    ----------
+    label_embeddings_ : array, (n_labels, n_members · E)
+        Such that ``embed(X) @ label_embeddings_.T + label_bias_`` is the mean logit of the members.
+    label_bias_ : array, (n_labels,)
+        Mean bias of each label.
+
+    Examples
+    --------
+    >>> from cgmvae.data import make_survey
+    >>> data, _ = make_survey(200, 6, 5, seed=0)
+    >>> model = CGMVAEClassifier(epochs=2, embedding_dim=16, random_state=0)
+    >>> model.fit(data.X, data.Y).predict(data.X).shape
+    (200, 5)
+    >>> len(model.nearest_labels("label_0", k=2))
+    2
+    """
+
+    network_: CGMVAENetwork
+
+    def __init__(
+        self,
+        preset: str = "tuned",
+        *,
+        n_members: int = 4,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        dropout: float | None = None,
+        input_dropout: float | None = None,
+        embedding_dim: int | None = None,
+        kl_weight: float | None = None,
+        contrastive_weight: float | None = None,
+        cross_entropy_weight: float | None = None,
+        reconstruction_weight: float | None = None,
+        temperature: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        scaling: ScalingName = "auto",
+        threshold_rule: str = "global",
+        threshold_metric: str = "micro_f1",
+        validation_fraction: float = 0.1,
+        device: str = "auto",
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.preset = preset
+        self.n_members = n_members
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.embedding_dim = embedding_dim
+        self.kl_weight = kl_weight
+        self.contrastive_weight = contrastive_weight
+        self.cross_entropy_weight = cross_entropy_weight
+        self.reconstruction_weight = reconstruction_weight
+        self.temperature = temperature
+        self.settings = settings
+        self.scaling = scaling
+        self.threshold_rule = threshold_rule
+        self.threshold_metric = threshold_metric
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.random_state = random_state
+
+    def resolved_preset(self) -> Preset:
+        """Return the preset with everything that was given put in its place."""
+        if self.preset not in PRESETS:
+            raise InputError(
+                f"There is no preset {self.preset!r}; choose one of {', '.join(PRESETS)}."
+            )
+        preset = PRESETS[self.preset]
+        names = _NETWORK_FIELDS | _TRAINING_FIELDS | _PRESET_FIELDS
+        own = ((name, getattr(self, name, None)) for name in names)
+        given: dict[str, Any] = {name: value for name, value in own if value is not None}
+        given |= dict(self.settings or {})
+        if unknown := sorted(set(given) - names):
+            raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
+        network = {name: value for name, value in given.items() if name in _NETWORK_FIELDS}
+        training = {name: value for name, value in given.items() if name in _TRAINING_FIELDS}
+        return dataclasses.replace(
+            preset,
+            network=dataclasses.replace(preset.network, **network),
+            training={**preset.training, **training},
+            **{name: value for name, value in given.items() if name in _PRESET_FIELDS},
+        )
+
+    def _training_config(self, train: Rows) -> TrainingConfig:
+        return TrainingConfig(**self.resolved_preset().training)
+
+    def _member_settings(self, train: Rows) -> Mapping[str, Any]:
+        preset = self.resolved_preset()
+        return {
+            "weights": preset.weights(),
+            "learning_rate": preset.learning_rate,
+            "weight_decay": preset.weight_decay,
+            "dropout": preset.dropout,
+            "input_dropout": preset.input_dropout,
+            "settings": {"temperature": preset.temperature},
+        }
+
+    def _build_network(
+        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
+    ) -> CGMVAENetwork:
+        used = dict.fromkeys(
+            name for member in members for name, weight in member.weights.items() if weight
+        )
+        return CGMVAENetwork(
+            self.resolved_preset().network,
+            self.n_features_in_,
+            label_log_odds,
+            noise,
+            dropout=column(members, "dropout"),
+            input_dropout=column(members, "input_dropout"),
+            temperature=[(member.settings or {})["temperature"] for member in members],
+            terms=list(used),
+        )
+
+    def predict_proba(self, X: Any, known: Any = None) -> NDArray[np.floating]:
+        """Return the probability of every label, (n_samples, n_labels).
+
+        Parameters
+        ----------
+        X : array, CSR array or DataFrame, (n_samples, n_features)
+        known : array, CSR array or DataFrame, (n_samples, n_labels), optional
+            What is known already: 1 or 0, NaN elsewhere. The mixture of the known positive labels'
+            Gaussians is multiplied into q(z|x), and the mean of the product is decoded. Known
+            labels are returned as they are known.
+        """
+        features = self.scaler_.transform(self._check_features(X))
+        if known is None:
+            return self._score_rows(features)
+        targets = as_targets(known, self.label_names_)
+        if targets.labels.shape != (features.shape[0], self.n_labels_):
+            raise InputError(
+                f"known must have {features.shape[0]} rows and {self.n_labels_} labels, "
+                f"but its shape is {targets.labels.shape}."
+            )
+        positive = _dense(targets.labels).astype(bool)
+        certain = np.ones_like(positive)
+        if targets.unknown is not None:
+            certain = ~_dense(targets.unknown)
+        scores = self._score_with_known(features, positive)
+        return np.where(certain, positive.astype(scores.dtype), scores)
+
+    @torch.no_grad()
+    def _score_with_known(
+        self, features: Matrix, positive: NDArray[np.bool_]
+    ) -> NDArray[np.floating]:
+        components = self.network_.label_gaussians()
+        parts, start = [], 0
+        for x in self._blocks(features):
+            chosen = torch.as_tensor(positive[start : start + x.shape[1]], device=x.device)
+            z = mean_given_labels(self.network_.encode(x), components, chosen)
+            logits = self.network_.logits(self.network_.decode(x, z))
+            parts.append(torch.sigmoid(logits).mean(0).cpu())
+            start += x.shape[1]
+        return torch.cat(parts).numpy()
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """Return the posterior means of all members, (n_samples, n_members · d)."""
+        return self._members_side_by_side(X, lambda x: self.network_.encode(x).mean)
+
+    def embed(self, X: Any) -> NDArray[np.floating]:
+        """Return the feature embeddings w_x^f of all members, (n_samples, n_members · E)."""
+        scale = self._n_fitted**-0.5
+        network = self.network_
+        return self._members_side_by_side(
+            X, lambda x: network.decode(x, network.encode(x).mean) * scale
+        )
+
+    def sample_latent(self, X: Any, random_state: Any = None) -> NDArray[np.floating]:
+        """Draw z from each row's posterior, (n_samples, n_members · d)."""
+        generator = torch.Generator().manual_seed(_seed_from(random_state))
+
+        def draw(x: Tensor) -> Tensor:
+            posterior = self.network_.encode(x)
+            epsilon = torch.randn(posterior.mean.shape, generator=generator)
+            return posterior.mean + torch.exp(0.5 * posterior.log_variance) * epsilon.to(x)
+
+        return self._members_side_by_side(X, draw)
+
+    def uncertainty(
+        self, X: Any, n_draws: int = 8, random_state: Any = None
+    ) -> NDArray[np.floating]:
+        """Return how much each probability varies, (n_samples, n_labels).
+
+        The standard deviation over members and draws of z from their posteriors.
+        """
+        features = self.scaler_.transform(self._check_features(X))
+        generator = torch.Generator().manual_seed(_seed_from(random_state))
+        parts = []
+        with torch.no_grad():
+            for x in self._blocks(features):
+                posterior = self.network_.encode(x)
+                spread = torch.exp(0.5 * posterior.log_variance)
+                draws = []
+                for _ in range(n_draws):
+                    epsilon = torch.randn(spread.shape, generator=generator).to(x)
+                    z = posterior.mean + spread * epsilon
+                    draws.append(torch.sigmoid(self.network_.logits(self.network_.decode(x, z))))
+                parts.append(torch.cat(draws).std(0, correction=0).cpu())
+        return torch.cat(parts).numpy()
+
+    @property
+    def label_embeddings_(self) -> NDArray[np.floating]:
+        """Label embeddings of all members, (n_labels, n_members · E)."""
+        embeddings = self.network_.label_encoder.embeddings.detach() * self._n_fitted**-0.5
+        return _side_by_side(embeddings)
+
+    @property
+    def label_bias_(self) -> NDArray[np.floating]:
+        """Mean bias of each label, (n_labels,)."""
+        if self.network_.label_bias is None:
+            return np.zeros(self.n_labels_, np.float32)
+        return self.network_.label_bias.detach().mean(0).cpu().numpy()
+
+    def label_similarity(self, *, normalise: bool = True) -> NDArray[np.floating]:
+        """Return how alike the labels' embeddings are, (n_labels, n_labels).
+
+        Mean over members of their cosines, or of their inner products with ``normalise=False``.
+        """
+        embeddings = self.network_.label_encoder.embeddings.detach()
+        if normalise:
+            embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
+        return torch.bmm(embeddings, embeddings.transpose(1, 2)).mean(0).cpu().numpy()
+
+    def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
+        """Return the k labels most like this one, with their similarity, the most alike first."""
+        similarity = self.label_similarity()[self._label_index(name)]
+        similarity[self._label_index(name)] = -np.inf
+        best = np.argsort(-similarity, kind="stable")[: min(k, self.n_labels_ - 1)]
+        return [(self.label_names_[i], float(similarity[i])) for i in best]
+
+    def label_prior(self, name: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Return mean and variance of the label's Gaussian, (n_members · d,) each."""
+        index = self._label_index(name)
+        with torch.no_grad():
+            gaussians = self.network_.label_gaussians()
+        mean = gaussians.mean[:, index].reshape(-1).cpu().numpy()
+        return mean, np.exp(gaussians.log_variance[:, index].reshape(-1).cpu().numpy())
+
+    def diagnostics(self, X: Any, Y: Any, random_state: Any = 0) -> dict[str, float]:
+        """Tell whether the latent space does anything; see :mod:`cgmvae.methods.diagnostics`."""
+        features = self.scaler_.transform(self._check_features(X))
+        targets = as_targets(Y, self.label_names_)
+        return diagnose(self, features, targets, np.random.default_rng(random_state))
+
+    @property
+    def _n_fitted(self) -> int:
+        return int(self.network_.label_encoder.embeddings.shape[0])
+
+    def _label_index(self, name: str) -> int:
+        if name not in self.label_names_:
+            close = difflib.get_close_matches(name, self.label_names_, 3)
+            hint = f" Did you mean {', '.join(close)}?" if close else ""
+            raise InputError(f"There is no label {name!r}.{hint}")
+        return list(self.label_names_).index(name)
+
+    @torch.no_grad()
+    def _members_side_by_side(
+        self, X: Any, function: Callable[[Tensor], Tensor]
+    ) -> NDArray[np.floating]:
+        features = self.scaler_.transform(self._check_features(X))
+        return np.concatenate([_side_by_side(function(x)) for x in self._blocks(features)])
+
+
+def mean_given_labels(posterior: Gaussian, components: Gaussian, positive: Tensor) -> Tensor:
+    """Return the mean of q(z|x) · p(z | the known positives), normalised, (M, B, d).
+
+    A product of a Gaussian and a mixture is a mixture of Gaussians: component i has the
+    precision-weighted mean and the weight N(μ_q | μ_i, σ_q² + σ_i²). Without known positives it is
+    the posterior's own mean.
+
+    Parameters
+    ----------
+    posterior : Gaussian, (n_members, n_rows, d)
+    components : Gaussian, (n_members, n_labels + 1, d)
+        The last one, the background, is not used.
+    positive : Tensor of bool, (n_rows, n_labels)
+    """
+    rows, labels = positive.nonzero(as_tuple=True)
+    if len(rows) == 0:
+        return posterior.mean
+    q_mean, q_variance = posterior.mean[:, rows], torch.exp(posterior.log_variance[:, rows])
+    mean, variance = components.mean[:, labels], torch.exp(components.log_variance[:, labels])
+    joint = Gaussian(mean, torch.log(q_variance + variance))
+    log_weight = log_density(q_mean, joint)  # (M, n_pairs)
+    combined = (q_mean * variance + mean * q_variance) / (q_variance + variance)
+    n_members, n_rows = posterior.mean.shape[:2]
+    where = rows.expand(n_members, -1)
+    highest = log_weight.new_full((n_members, n_rows), -torch.inf)
+    highest = highest.scatter_reduce(1, where, log_weight, "amax")
+    weight = torch.exp(log_weight - highest.gather(1, where)).to(combined.dtype)
+    total = weight.new_zeros(n_members, n_rows).index_add(1, rows, weight)
+    summed = torch.zeros_like(posterior.mean).index_add(1, rows, combined * weight[..., None])
+    found = (total > 0)[..., None]
+    return torch.where(found, summed / total.clamp(min=1e-12)[..., None], posterior.mean)
+
+
+def _side_by_side(members: Tensor) -> NDArray[np.floating]:
+    """Turn (n_members, n, width) into (n, n_members · width)."""
+    return members.transpose(0, 1).reshape(members.shape[1], -1).cpu().numpy()
+
+
+def _dense(matrix: Matrix) -> NDArray[Any]:
+    return matrix.toarray() if sp.issparse(matrix) else matrix
+
+
+def _seed_from(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(2**31 - 1))

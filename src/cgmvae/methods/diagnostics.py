@@ -1,0 +1,102 @@
+"""Is it really a mixture VAE? What the latent space of a fitted C-GMVAE does, in five numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.evaluation import micro_f1
+from cgmvae.methods.inputs import Targets
+from cgmvae.model.network import chosen_components
+from cgmvae.model.objective import kl_to_mixture
+from cgmvae.nn.gaussian import Gaussian
+
+#: A latent unit is active where its posterior mean varies more than this over the rows.
+ACTIVE_VARIANCE = 0.01
+
+
+def diagnose(
+    model: Any, features: Matrix, targets: Targets, rng: np.random.Generator
+) -> dict[str, float]:
+    """Return what the latent space of a fitted model does on labelled rows.
+
+    Returns
+    -------
+    dict
+        ``active_units``: latent units whose mean varies over the rows, mean over members;
+        ``kl_nats``: mean one-sample KL to the rows' mixtures;
+        ``micro_f1`` and ``micro_f1_shuffled_z``: with each row's own z, and with another row's;
+        ``similarity_cooccurrence``: rank correlation between label similarity and the correlation
+        of the labels' columns.
+    """
+    shuffled = rng.permutation(features.shape[0])
+    own, other, kl = [], [], []
+    start = 0
+    with torch.no_grad():
+        components = model.network_.label_gaussians()
+        posterior = _all_posteriors(model, features)
+        for x in model._blocks(features):
+            rows = np.arange(start, start + x.shape[1])
+            start += x.shape[1]
+            here = Gaussian(posterior.mean[:, rows], posterior.log_variance[:, rows])
+            epsilon = torch.as_tensor(rng.standard_normal(here.mean.shape)).to(x)
+            z = here.mean + torch.exp(0.5 * here.log_variance) * epsilon
+            kl.append(kl_to_mixture(z, here, components, _chosen(targets, rows, x)).mean(0).cpu())
+            own.append(_probabilities(model, x, here.mean))
+            other.append(_probabilities(model, x, posterior.mean[:, shuffled[rows]]))
+        units = (posterior.mean.var(1) > ACTIVE_VARIANCE).sum(-1).double()
+    threshold = model.threshold_rule_
+    scores = [
+        micro_f1(targets.labels, threshold.apply(np.concatenate(parts)), unknown=targets.unknown)
+        for parts in (own, other)
+    ]
+    return {
+        "active_units": float(units.mean()),
+        "kl_nats": float(torch.cat(kl).mean()),
+        "micro_f1": scores[0],
+        "micro_f1_shuffled_z": scores[1],
+        "similarity_cooccurrence": similarity_cooccurrence(
+            model.label_similarity(), targets.labels
+        ),
+    }
+
+
+def similarity_cooccurrence(similarity: NDArray[np.floating], labels: Matrix) -> float:
+    """Rank correlation, over pairs of labels, of similarity and of the labels' correlation."""
+    n = labels.shape[0]
+    counts = sp.csr_array(labels, dtype=np.float64)
+    share = np.asarray(counts.sum(axis=0)).ravel() / n
+    covariance = (counts.T @ counts).toarray() / n - np.outer(share, share)
+    spread = np.sqrt(np.maximum(share * (1 - share), 1e-12))
+    pairs = np.triu_indices(len(share), 1)
+    if len(pairs[0]) < 3:
+        return float("nan")
+    correlation = covariance / np.outer(spread, spread)
+    return float(spearmanr(similarity[pairs], correlation[pairs]).statistic)
+
+
+def _all_posteriors(model: Any, features: Matrix) -> Gaussian:
+    parts = [model.network_.encode(x) for x in model._blocks(features)]
+    return Gaussian(*(torch.cat(pieces, dim=1) for pieces in zip(*parts, strict=True)))
+
+
+def _probabilities(model: Any, x: torch.Tensor, z: torch.Tensor) -> NDArray[np.floating]:
+    logits = model.network_.logits(model.network_.decode(x, z))
+    return torch.sigmoid(logits).mean(0).cpu().numpy()
+
+
+def _chosen(targets: Targets, rows: NDArray[np.int64], like: torch.Tensor) -> torch.Tensor:
+    def dense(matrix: Matrix) -> torch.Tensor:
+        part = matrix[rows]
+        part = part.toarray() if sp.issparse(part) else part
+        return torch.as_tensor(part.astype(bool), device=like.device)[None]
+
+    positive = dense(targets.labels)
+    known = torch.ones_like(positive) if targets.unknown is None else ~dense(targets.unknown)
+    return chosen_components(positive, known).expand(like.shape[0], -1, -1)

@@ -1,0 +1,53 @@
+"""From a latent sample to the feature embedding w_x^f, and to the features themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cgmvae.nn.noise import Noise
+from cgmvae.nn.packed import PackedMLP
+
+
+class Decoder(nn.Module):
+    """Maps z, or (x, z), to the feature embedding (section 2.2.2).
+
+    Parameters
+    ----------
+    n_in, embedding_dim : int
+        Width of the input (latent_dim, or n_features + latent_dim) and E.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    unit_norm : bool
+        Whether embeddings are scaled to norm 1.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        embedding_dim: int,
+        hidden: Sequence[int],
+        noise: Noise,
+        *,
+        layer_norm: bool,
+        activation: str,
+        unit_norm: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.unit_norm = unit_norm
+        self.network = PackedMLP(
+            (n_in, *hidden, embedding_dim),
+            noise,
+            layer_norm=layer_norm,
+            activation=activation,
+            dtype=dtype,
+        )
+
+    def forward(self, inputs: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
+        """Map (M, B, n_in) to embeddings, (M, B, E)."""
+        embedding = self.network(inputs, noise, rate)
+        return F.normalize(embedding, dim=-1) if self.unit_norm else embedding

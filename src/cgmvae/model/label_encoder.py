@@ -1,0 +1,63 @@
+"""From label embeddings to the labels' Gaussians in the latent space (section 2.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cgmvae.nn.gaussian import Gaussian
+from cgmvae.nn.noise import Noise
+from cgmvae.nn.packed import PackedMLP
+
+
+class LabelEncoder(nn.Module):
+    """Learnable label embeddings w_i^l, and one network that maps each to (μ_i, σ_i²).
+
+    A background component stands for rows that have none of the labels.
+
+    Parameters
+    ----------
+    n_labels, embedding_dim, latent_dim : int
+        L, E and d.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    noise : Noise
+        Where first weights come from; embeddings start normal with variance 1/E.
+    """
+
+    def __init__(
+        self,
+        n_labels: int,
+        embedding_dim: int,
+        latent_dim: int,
+        hidden: Sequence[int],
+        noise: Noise,
+        *,
+        layer_norm: bool,
+        activation: str,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        scale = embedding_dim**-0.5
+        self.embeddings = nn.Parameter(noise.normal(n_labels, embedding_dim, dtype=dtype) * scale)
+        widths = (embedding_dim, *hidden, 2 * latent_dim)
+        self.network = PackedMLP(
+            widths, noise, layer_norm=layer_norm, activation=activation, dtype=dtype
+        )
+        shape = (noise.n_members, 1, 2 * latent_dim)
+        self.background = nn.Parameter(torch.zeros(shape, dtype=dtype, device=noise.device))
+
+    def forward(self, noise: Noise | None, rate: Tensor) -> Gaussian:
+        """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
+        output = self.network(self.embeddings, noise, rate)
+        return Gaussian.from_output(torch.cat([output, self.background], dim=1))
+
+    def of_set(self, positive: Tensor, noise: Noise | None, rate: Tensor) -> Gaussian:
+        """Return one Gaussian for each row's label set, from the sum of its embeddings.
+
+        The unimodal prior of earlier models: ``positive`` (M, B, L) gives (M, B, d).
+        """
+        summed = torch.bmm(positive.to(self.embeddings.dtype), self.embeddings)
+        return Gaussian.from_output(self.network(summed, noise, rate))

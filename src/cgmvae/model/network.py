@@ -1,0 +1,255 @@
+"""The network of Figure 1: label encoder, feature encoder, decoder, inner products.
+
+It reads from top to bottom as the paper does: a row's features give a posterior, a draw z is
+decoded to an embedding, inner products with the label embeddings give logits; the row's labels pick
+the prior that the posterior is held to. ``objective`` scores it, ``presets`` sets its sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cgmvae.model import objective
+from cgmvae.model.decoder import Decoder
+from cgmvae.model.feature_encoder import FeatureEncoder
+from cgmvae.model.label_encoder import LabelEncoder
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.gaussian import Gaussian
+from cgmvae.nn.noise import Noise
+from cgmvae.nn.packed import PackedMLP
+
+TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes and switches of the network; members of one pack share them."""
+
+    embedding_dim: int = 512
+    """E, length of label and feature embeddings."""
+    latent_dim: int = 64
+    """d, dimensions of z."""
+    label_hidden: tuple[int, ...] = (512, 256)
+    """Hidden layers of the label encoder."""
+    feature_hidden: tuple[int, ...] = (256, 512, 256)
+    """Hidden layers of the feature encoder."""
+    decoder_hidden: tuple[int, ...] = (512, 512)
+    """Hidden layers of the decoder."""
+    activation: Literal["relu", "leaky_relu"] = "relu"
+    """Of all hidden layers."""
+    layer_norm: bool = True
+    """Whether hidden layers are normalised."""
+    label_bias: bool = True
+    """Whether logits have a bias for each label, started at the log-odds of its frequency."""
+    unit_norm: bool = False
+    """Whether the feature embedding of the logits has norm 1."""
+    decoder_input: Literal["z", "xz"] = "xz"
+    """Whether the decoder sees the features beside z."""
+    decoder_dropout: bool = True
+    """Whether the decoder's hidden layers drop out too."""
+    prior: Literal["mixture", "standard", "label-sum"] = "mixture"
+    """Mixture of the labels' Gaussians; N(0, I); one Gaussian from the summed embeddings."""
+    alignment: Literal["contrastive", "triplet", "ranking"] = "contrastive"
+    """The loss that draws feature and label embeddings together."""
+    normalise_labels: bool = True
+    """Whether the contrastive term normalises label embeddings, as Eq. 6 and the appendix do."""
+    reconstruction: Literal["none", "gaussian", "bernoulli"] = "none"
+    """The distribution p(x|z) of the reconstruction head."""
+    n_draws: int = 1
+    """Draws of z for each row whose predictions are trained."""
+    label_branch: bool = False
+    """Whether the decoder is also trained on the mean of the positive labels' means."""
+
+
+class CGMVAENetwork(nn.Module):
+    """C-GMVAE for any number of members.
+
+    Parameters
+    ----------
+    config : NetworkConfig
+        Sizes and switches.
+    n_features : int
+        D.
+    label_log_odds : array, (n_members, n_labels)
+        Where the label biases start: the log-odds of each label among the member's rows.
+    noise : Noise
+        Where first weights come from.
+    dropout, input_dropout, temperature : sequence of float, (n_members,)
+        Each member's own.
+    terms : sequence of str
+        The terms of the objective that are computed; one that no member weighs can be left out.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        n_features: int,
+        label_log_odds: NDArray[np.float64],
+        noise: Noise,
+        *,
+        dropout: Sequence[float],
+        input_dropout: Sequence[float],
+        temperature: Sequence[float],
+        terms: Sequence[str] = TERMS,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.config, self.term_names = config, tuple(terms)
+        style: dict[str, Any] = {
+            "layer_norm": config.layer_norm,
+            "activation": config.activation,
+            "dtype": dtype,
+        }
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
+        n_labels, latent_dim, n_out = log_odds.shape[1], config.latent_dim, config.embedding_dim
+        self.label_encoder = LabelEncoder(
+            n_labels, n_out, latent_dim, config.label_hidden, noise, **style
+        )
+        self.feature_encoder = FeatureEncoder(
+            n_features, latent_dim, config.feature_hidden, noise, **style
+        )
+        n_in = latent_dim + (n_features if config.decoder_input == "xz" else 0)
+        self.decoder = Decoder(
+            n_in, n_out, config.decoder_hidden, noise, unit_norm=config.unit_norm, **style
+        )
+        self.label_bias = nn.Parameter(log_odds.clone()) if config.label_bias else None
+        self.reconstruction: PackedMLP | None = None
+        if config.reconstruction != "none" and "reconstruction" in self.term_names:
+            widths = (latent_dim, config.decoder_hidden[0], n_features)
+            self.reconstruction = PackedMLP(widths, noise, **style)
+        for name, values in (
+            ("dropout", dropout),
+            ("input_dropout", input_dropout),
+            ("temperature", temperature),
+        ):
+            tensor = torch.as_tensor(values, dtype=dtype, device=noise.device)
+            self.register_buffer(name, tensor, persistent=False)
+
+    dropout: Tensor
+    input_dropout: Tensor
+    temperature: Tensor
+
+    def encode(self, features: Tensor, noise: Noise | None = None) -> Gaussian:
+        """Return the posterior q(z|x) of each row, (M, B, d)."""
+        return self.feature_encoder(features, noise, self.dropout)
+
+    def label_gaussians(self, noise: Noise | None = None) -> Gaussian:
+        """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
+        return self.label_encoder(noise, self.dropout)
+
+    def decode(self, features: Tensor, z: Tensor, noise: Noise | None = None) -> Tensor:
+        """Return the feature embedding w_x^f of each row, (M, B, E)."""
+        inputs = torch.cat([features, z], dim=-1) if self.config.decoder_input == "xz" else z
+        rate = self.dropout if self.config.decoder_dropout else torch.zeros_like(self.dropout)
+        return self.decoder(inputs, noise if self.config.decoder_dropout else None, rate)
+
+    def logits(self, embedding: Tensor) -> Tensor:
+        """Return the inner products with the label embeddings, (M, B, L)."""
+        labels = self.label_encoder.embeddings.transpose(1, 2)
+        if self.label_bias is None:
+            return torch.bmm(embedding, labels)
+        return torch.baddbmm(self.label_bias[:, None, :], embedding, labels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
+        embedding = self.decode(features, self.encode(features).mean)
+        return torch.sigmoid(self.logits(embedding))
+
+    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+        """Return the unweighted terms of the objective, each (M, B)."""
+        features = batch.features
+        if noise is not None:
+            features = noise.dropout(features, self.input_dropout)
+        posterior = self.encode(features, noise)
+        draws = [posterior.sample(noise) for _ in range(self.config.n_draws)]
+        terms: dict[str, Tensor] = {}
+        components = self._components(noise)
+        if "kl" in self.term_names:
+            terms["kl"] = self._kl(draws[0], posterior, components, batch, noise)
+        if self.reconstruction is not None:
+            terms["reconstruction"] = self._reconstruction(batch.features, draws[0], noise)
+        if self.config.label_branch and components is not None:
+            draws.append(_mean_of_positives(components, batch.positive))
+        embeddings = [self.decode(features, z, noise) for z in draws]
+        logits = [self.logits(embedding) for embedding in embeddings]
+        if "contrastive" in self.term_names:
+            branches = (0, -1) if self.config.label_branch else (0,)
+            aligned = [self._alignment(embeddings[i], logits[i], batch, noise) for i in branches]
+            terms["contrastive"] = torch.stack(aligned).sum(0)
+        losses = [objective.cross_entropy(each, batch.positive, batch.known) for each in logits]
+        terms["cross_entropy"] = torch.stack(losses).sum(0)
+        return terms
+
+    def _components(self, noise: Noise | None) -> Gaussian | None:
+        wanted = "kl" in self.term_names and self.config.prior == "mixture"
+        return self.label_gaussians(noise) if wanted or self.config.label_branch else None
+
+    def _kl(
+        self,
+        z: Tensor,
+        posterior: Gaussian,
+        components: Gaussian | None,
+        batch: Batch,
+        noise: Noise | None,
+    ) -> Tensor:
+        if self.config.prior == "standard":
+            zeros = torch.zeros_like(posterior.mean)
+            return objective.kl_to_gaussian(posterior, Gaussian(zeros, zeros))
+        chosen = chosen_components(batch.positive, batch.known)
+        if self.config.prior == "mixture":
+            assert components is not None
+            return objective.kl_to_mixture(z, posterior, components, chosen)
+        prior = self.label_encoder.of_set(batch.positive, noise, self.dropout)
+        return torch.where(chosen.any(-1), objective.kl_to_gaussian(posterior, prior), 0.0)
+
+    def _reconstruction(self, features: Tensor, z: Tensor, noise: Noise | None) -> Tensor:
+        assert self.reconstruction is not None
+        predicted = self.reconstruction(z, noise, self.dropout)
+        if self.config.reconstruction == "gaussian":
+            return objective.gaussian_reconstruction(features, predicted)
+        return objective.bernoulli_reconstruction(features, predicted)
+
+    def _alignment(
+        self, embedding: Tensor, logits: Tensor, batch: Batch, noise: Noise | None
+    ) -> Tensor:
+        positive, known = batch.positive, batch.known
+        if self.config.alignment == "ranking":
+            return objective.ranking(torch.sigmoid(logits), positive, known)
+        labels = self.label_encoder.embeddings
+        if self.config.alignment == "triplet":
+            similarity = objective.cosine_similarity(embedding, labels)
+            draws = (
+                torch.rand_like(similarity)
+                if noise is None
+                else noise.uniform(*similarity.shape[1:], dtype=similarity.dtype)
+            )
+            return objective.triplet(similarity, positive, known, draws)
+        if self.config.normalise_labels:
+            similarity = objective.cosine_similarity(embedding, labels)
+        else:
+            similarity = torch.bmm(embedding, labels.transpose(1, 2))
+        return objective.contrastive(similarity / self.temperature[:, None, None], positive, known)
+
+
+def chosen_components(positive: Tensor, known: Tensor) -> Tensor:
+    """Return which components form each row's prior, (M, B, L + 1).
+
+    The positive labels; the background (last) where a row is known to have no label; nothing where
+    it has no known positive but some label is unknown.
+    """
+    background = ~positive.any(-1, keepdim=True) & known.all(-1, keepdim=True)
+    return torch.cat([positive, background], dim=-1)
+
+
+def _mean_of_positives(components: Gaussian, positive: Tensor) -> Tensor:
+    """Mean of the positive labels' means, (M, B, d); the background's where there is none."""
+    chosen = torch.cat([positive, ~positive.any(-1, keepdim=True)], dim=-1)
+    weights = chosen.to(components.mean.dtype)
+    return torch.bmm(weights, components.mean) / weights.sum(-1, keepdim=True)

@@ -1,0 +1,111 @@
+"""The terms of the objective, Eq. 4 to 8: pure functions of tensors, one number a member and row.
+
+Nothing here is weighted or averaged over rows: KL, reconstruction and cross-entropy are sums over
+latent dimensions, features and known labels. Labels come as two masks, ``positive`` and ``known``,
+(n_members, n_rows, n_labels); what lies under an unknown label changes nothing.
+
+With P the known positives and U the unknown labels of a row: cross-entropy skips U; the denominator
+of the contrastive term leaves U out; the mixture uses P, the background component where P and U are
+empty; where P is empty and U is not, KL and contrastive are 0.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cgmvae.nn.gaussian import Gaussian, log_density, mixture_log_density
+
+
+def kl_to_mixture(z: Tensor, posterior: Gaussian, components: Gaussian, chosen: Tensor) -> Tensor:
+    """One-sample estimate of KL(q(z|x) ‖ p(z|y)), Eq. 4; it may be negative.
+
+    Parameters
+    ----------
+    z : Tensor, (n_members, n_rows, latent_dim)
+        Drawn from the posterior.
+    posterior : Gaussian, (n_members, n_rows, latent_dim)
+    components : Gaussian, (n_members, n_components, latent_dim)
+        The labels' Gaussians, and the background's.
+    chosen : Tensor of bool, (n_members, n_rows, n_components)
+        The components of each row's prior; a row without any scores 0.
+    """
+    divergence = log_density(z, posterior) - mixture_log_density(z, components, chosen)
+    return torch.where(chosen.any(-1), divergence, 0.0).to(z.dtype)
+
+
+def kl_to_gaussian(posterior: Gaussian, prior: Gaussian) -> Tensor:
+    """KL between diagonal Gaussians, summed over dimensions, for the priors that are no mixture."""
+    gap = posterior.log_variance - prior.log_variance
+    distance = (posterior.mean - prior.mean) ** 2 * torch.exp(-prior.log_variance)
+    return 0.5 * (torch.exp(gap) - 1 - gap + distance).sum(-1)
+
+
+def gaussian_reconstruction(features: Tensor, predicted: Tensor) -> Tensor:
+    """−log p(x|z) for real features with unit variance, up to its constant, Eq. 5."""
+    return 0.5 * ((features - predicted) ** 2).sum(-1)
+
+
+def bernoulli_reconstruction(features: Tensor, logits: Tensor) -> Tensor:
+    """−log p(x|z) for features between 0 and 1, Eq. 5."""
+    return F.binary_cross_entropy_with_logits(logits, features, reduction="none").sum(-1)
+
+
+def cosine_similarity(features: Tensor, labels: Tensor) -> Tensor:
+    """Return cosines between rows' and labels' embeddings, (n_members, n_rows, n_labels)."""
+    return torch.bmm(F.normalize(features, dim=-1), F.normalize(labels, dim=-1).transpose(1, 2))
+
+
+def contrastive(similarity: Tensor, positive: Tensor, known: Tensor) -> Tensor:
+    """Mean over the positive labels of −log softmax(similarity), Eq. 6; 0 without positives.
+
+    ``similarity`` is already divided by the temperature.
+    """
+    n_positive = positive.sum(-1)
+    anchored = n_positive > 0
+    usable = known | ~anchored[..., None]
+    log_partition = torch.logsumexp(similarity.masked_fill(~usable, -torch.inf), dim=-1)
+    attraction = (similarity * positive).sum(-1) / n_positive.clamp(min=1)
+    return torch.where(anchored, log_partition - attraction, 0.0)
+
+
+def triplet(
+    similarity: Tensor, positive: Tensor, known: Tensor, draws: Tensor, *, gap: float = 1.0
+) -> Tensor:
+    """Hinge on one positive and one negative label of each row (appendix A.1).
+
+    Embeddings have unit norm, so a squared distance is 2 − 2·cosine; ``similarity`` is the cosine.
+    ``draws``, uniform of its shape, pick the two labels. 0 where the row has not both.
+    """
+    negative = known & ~positive
+    pick_positive = torch.where(positive, draws, -1.0).argmax(-1, keepdim=True)
+    pick_negative = torch.where(negative, draws, -1.0).argmax(-1, keepdim=True)
+    closer = similarity.gather(-1, pick_negative) - similarity.gather(-1, pick_positive)
+    both = positive.any(-1) & negative.any(-1)
+    return torch.where(both, F.relu(gap + 2 * closer.squeeze(-1)), 0.0)
+
+
+def ranking(scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
+    """Mean over pairs of exp(negative's score − positive's score); 0 where the row has no pair.
+
+    The mean of the products is the product of the means, so no tensor of pairs is made.
+    """
+    negative = known & ~positive
+    rise = (torch.exp(scores) * negative).sum(-1) / negative.sum(-1).clamp(min=1)
+    fall = (torch.exp(-scores) * positive).sum(-1) / positive.sum(-1).clamp(min=1)
+    return rise * fall
+
+
+def cross_entropy(logits: Tensor, positive: Tensor, known: Tensor) -> Tensor:
+    """Binary cross-entropy summed over the known labels, Eq. 7 with the sign of a loss."""
+    # −log σ(l) for positives and −log(1 − σ(l)) for negatives: softplus(l) − l·y, from logits.
+    return ((F.softplus(logits) - logits * positive) * known).sum(-1)
+
+
+def weighted_sum(terms: dict[str, Tensor], weights: dict[str, Tensor]) -> Tensor:
+    """Eq. 8: the sum of the terms, each times its weight, (n_members, n_rows).
+
+    ``weights`` hold one number a member, (n_members,).
+    """
+    return torch.stack([weights[name][:, None] * term for name, term in terms.items()]).sum(0)

@@ -1,0 +1,91 @@
+"""Diagonal Gaussians, and the mixture that a label set picks from the labels' Gaussians.
+
+Densities are computed in float64 whatever the precision of the network: the matrix products below
+cancel large terms, and they are a small part of the work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cgmvae.nn.noise import Noise
+
+#: Bounds of every log-variance: standard deviations from 0.018 to 55.
+LOG_VARIANCE_RANGE = (-8.0, 8.0)
+
+
+class Gaussian(NamedTuple):
+    """Means and log-variances of diagonal Gaussians, (n_members, n, latent_dim)."""
+
+    mean: Tensor
+    log_variance: Tensor
+
+    @classmethod
+    def from_output(cls, output: Tensor) -> Gaussian:
+        """Read a network's output, the means and then the log-variances, and clamp the latter."""
+        mean, log_variance = output.chunk(2, dim=-1)
+        return cls(mean, log_variance.clamp(*LOG_VARIANCE_RANGE))
+
+    def sample(self, noise: Noise | None) -> Tensor:
+        """Draw one z for each Gaussian; the mean without noise."""
+        if noise is None:
+            return self.mean
+        epsilon = noise.normal(*self.mean.shape[1:], dtype=self.mean.dtype)
+        return torch.addcmul(self.mean, torch.exp(0.5 * self.log_variance), epsilon)
+
+
+def log_density(z: Tensor, gaussian: Gaussian) -> Tensor:
+    """Return log N(z | mean, variance) of each row's own Gaussian, (n_members, n_rows), float64."""
+    z, mean, log_variance = z.double(), gaussian.mean.double(), gaussian.log_variance.double()
+    quadratic = (z - mean) ** 2 * torch.exp(-log_variance)
+    return -0.5 * (quadratic + log_variance + math.log(2 * math.pi)).sum(-1)
+
+
+def pairwise_log_density(z: Tensor, components: Gaussian) -> Tensor:
+    """Return log N(z | mean_i, variance_i) of every row under every component.
+
+    Σ (z − μ)² / σ² is written as z²·(1/σ²) − 2 z·(μ/σ²) + Σ μ²/σ²: two matrix products, and no
+    tensor of rows × components × dimensions.
+
+    Parameters
+    ----------
+    z : Tensor, (n_members, n_rows, latent_dim)
+    components : Gaussian, (n_members, n_components, latent_dim)
+
+    Returns
+    -------
+    Tensor, (n_members, n_rows, n_components), float64
+    """
+    z, mean, log_variance = z.double(), components.mean.double(), components.log_variance.double()
+    precision = torch.exp(-log_variance)
+    scaled = mean * precision
+    constant = (mean * scaled + log_variance).sum(-1) + z.shape[-1] * math.log(2 * math.pi)
+    squared = torch.baddbmm(constant[:, None, :], z * z, precision.transpose(1, 2))
+    return -0.5 * torch.baddbmm(squared, z, scaled.transpose(1, 2), alpha=-2)
+
+
+def mixture_log_density(z: Tensor, components: Gaussian, chosen: Tensor) -> Tensor:
+    """Return log p(z | y), Eq. 1: the equally weighted mixture of the chosen components.
+
+    Parameters
+    ----------
+    z : Tensor, (n_members, n_rows, latent_dim)
+    components : Gaussian, (n_members, n_components, latent_dim)
+    chosen : Tensor of bool, (n_members, n_rows, n_components)
+
+    Returns
+    -------
+    Tensor, (n_members, n_rows), float64
+        0 for a row that chooses nothing.
+    """
+    n_chosen = chosen.sum(-1)
+    any_chosen = n_chosen > 0
+    log_densities = pairwise_log_density(z, components)
+    # A row without components would be −inf with an undefined gradient: give it all, drop it below.
+    chosen = chosen | ~any_chosen[..., None]
+    total = torch.logsumexp(log_densities.masked_fill(~chosen, -torch.inf), dim=-1)
+    return torch.where(any_chosen, total - torch.log(n_chosen.clamp(min=1).double()), 0.0)

@@ -1,0 +1,170 @@
+"""Random numbers that belong to a member, so that company never changes what it draws.
+
+A pack trains many members at once; a member must end with the same weights as if it were alone.
+So each member has streams of its own, keyed by its seed: :class:`GeneratorNoise` holds one torch
+generator a member (the processor's choice), :class:`CounterNoise` computes every number from
+(seed, draw, position) by a hash, for all members in one pass (the accelerator's choice).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Dropout compares 16 random bits with the rate, which is met to 1 / 65,536.
+_LEVELS = 1 << 16
+
+#: Odd constants (of the golden ratio) that keep the seeds of neighbouring steps far apart.
+_STRIDE, _STRIDE_32 = 0x9E3779B97F4A7C15, -0x61C88647
+
+
+class Noise(ABC):
+    """Random tensors with a leading axis of members."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
+        self.seeds = tuple(int(seed) for seed in seeds)
+        self.device = torch.device(device)
+
+    @property
+    def n_members(self) -> int:
+        """Number of members."""
+        return len(self.seeds)
+
+    @abstractmethod
+    def half_words(self, *shape: int) -> Tensor:
+        """Return random int16 values of all bit patterns, (n_members, *shape)."""
+
+    @abstractmethod
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers in [0, 1), (n_members, *shape)."""
+
+    @abstractmethod
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return standard normal numbers, (n_members, *shape)."""
+
+    @abstractmethod
+    def seek(self, steps: Sequence[int]) -> None:
+        """Go to the start of a step of each member, (n_members,).
+
+        What is drawn after that depends on the member's seed, its step and the order of the draws
+        alone: there is no state to save, and a member that sits steps out loses nothing.
+        """
+
+    def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
+        """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate.
+
+        ``rate`` is (n_members,); what is kept is divided by the probability of keeping it.
+        """
+        limit = (rate.double() * _LEVELS).round() - _LEVELS // 2
+        limit = limit.clamp(max=_LEVELS // 2 - 1).to(torch.int16)[:, None, None]
+        kept = self.half_words(*x.shape[1:]) >= limit
+        scale = (1 / (1 - rate)).to(x.dtype)[:, None, None]
+        return x * (kept * scale)
+
+
+class GeneratorNoise(Noise):
+    """One torch generator a member."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
+        super().__init__(seeds, device)
+        self._keys = [stream_seed(seed, "noise") for seed in self.seeds]
+        self._generators = [torch.Generator(self.device) for _ in self.seeds]
+        self.seek([0] * self.n_members)
+
+    def seek(self, steps: Sequence[int]) -> None:
+        """Go to the start of a step of each member, (n_members,)."""
+        for key, generator, step in zip(self._keys, self._generators, steps, strict=True):
+            generator.manual_seed((key + step * _STRIDE) % 2**63)
+
+    def half_words(self, *shape: int) -> Tensor:
+        """Return random int16 values of all bit patterns, (n_members, *shape)."""
+        n = math.prod(shape)
+        words = torch.empty(self.n_members, -(-n // 4), dtype=torch.int64, device=self.device)
+        for row, generator in zip(words, self._generators, strict=True):
+            row.random_(-(2**63), None, generator=generator)
+        return words.view(torch.int16)[:, :n].reshape(self.n_members, *shape)
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers in [0, 1), (n_members, *shape)."""
+        out = torch.empty(self.n_members, *shape, dtype=dtype, device=self.device)
+        for row, generator in zip(out, self._generators, strict=True):
+            row.uniform_(generator=generator)
+        return out
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return standard normal numbers, (n_members, *shape)."""
+        out = torch.empty(self.n_members, *shape, dtype=dtype, device=self.device)
+        for row, generator in zip(out, self._generators, strict=True):
+            row.normal_(generator=generator)
+        return out
+
+
+class CounterNoise(Noise):
+    """Random numbers computed from (member's seed, number of the draw, position).
+
+    Nothing is stored but the step and the number of the draw, so the cost is a few passes of
+    integer arithmetic, whatever the number of members.
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
+        super().__init__(seeds, device)
+        keys = [stream_seed(seed, "noise") % 2**32 for seed in self.seeds]
+        signed = np.array(keys, np.uint32).view(np.int32)
+        self._keys = torch.from_numpy(signed).to(self.device)[:, None]
+        self.seek([0] * self.n_members)
+
+    def seek(self, steps: Sequence[int] | Tensor) -> None:
+        """Go to the start of a step of each member, (n_members,)."""
+        steps = torch.as_tensor(steps, dtype=torch.int32, device=self.device)
+        self._step_keys = _mixed(self._keys ^ _mixed(steps[:, None] * _STRIDE_32))
+        self._draw = 0
+
+    def _words(self, n: int) -> Tensor:
+        """Return 32 random bits for each member and position, int32 (n_members, n)."""
+        self._draw += 1
+        keys = _mixed(self._step_keys + self._draw * _STRIDE_32)
+        return _mixed(_mixed(torch.arange(n, dtype=torch.int32, device=self.device) ^ keys) + keys)
+
+    def half_words(self, *shape: int) -> Tensor:
+        """Return random int16 values of all bit patterns, (n_members, *shape)."""
+        n = math.prod(shape)
+        words = self._words(-(-n // 2)).contiguous().view(torch.int16)
+        return words[:, :n].reshape(self.n_members, *shape)
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers in [0, 1), with 24 random bits each, (n_members, *shape)."""
+        bits = (self._words(math.prod(shape)) >> 8) & 0xFFFFFF
+        return (bits.to(dtype) / (1 << 24)).reshape(self.n_members, *shape)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return standard normal numbers (Box and Muller's method), (n_members, *shape)."""
+        n = math.prod(shape)
+        u = self.uniform(2, -(-n // 2), dtype=dtype)
+        radius = torch.sqrt(-2 * torch.log1p(-u[:, 0]))
+        angle = 2 * math.pi * u[:, 1]
+        both = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
+        return both[:, :n].reshape(self.n_members, *shape)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Scramble 32-bit integers: xor-shift and multiply rounds, every bit reaching every other."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x21F0AAAD
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * 0x735A2D97
+    return x ^ ((x >> 15) & 0x1FFFF)
+
+
+def make_noise(seeds: Sequence[int], device: torch.device | str) -> Noise:
+    """Return the kind of noise that is fast on the device."""
+    on_processor = torch.device(device).type == "cpu"
+    return (GeneratorNoise if on_processor else CounterNoise)(seeds, device)
+
+
+def stream_seed(seed: int, purpose: str) -> int:
+    """Derive the seed of one of a member's streams from the member's seed."""
+    words = np.random.SeedSequence([seed, *purpose.encode()]).generate_state(2)
+    return int(words[0]) << 31 ^ int(words[1])

@@ -1,0 +1,1 @@
+"""Training many members of any packed network in one loop."""

@@ -1,0 +1,20 @@
+"""Finding a device, in one place."""
+
+from __future__ import annotations
+
+import torch
+
+from cgmvae.errors import InputError
+
+
+def find_device(name: str = "auto") -> torch.device:
+    """Return the device of that name; ``auto`` is the accelerator where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"There is no device {name!r}; use auto, cpu or cuda.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("No CUDA device can be used here; use device='cpu' or 'auto'.")
+    return device

@@ -1,0 +1,66 @@
+"""The number by which a member's best epoch is chosen, for all members and thresholds at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cgmvae.errors import InputError
+from cgmvae.evaluation.metrics import SET_METRICS, Counts
+from cgmvae.evaluation.thresholds import NINE_THRESHOLDS
+
+#: Mean of the paper's five metrics, each at the best of the nine thresholds.
+MEAN_OF_FIVE = "mean_of_five"
+
+SELECTIONS = (MEAN_OF_FIVE, *SET_METRICS, "precision_at_1")
+
+
+def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
+    """Return each member's validation metric at the best of the nine thresholds, (n_members,).
+
+    Parameters
+    ----------
+    name : str
+        One of ``SELECTIONS``.
+    scores : Tensor, (n_members, n_rows, n_labels)
+    positive, known : Tensor of bool, (n_members, n_rows, n_labels)
+        A row that only fills up the shape has no known label.
+    """
+    if name not in SELECTIONS:
+        raise InputError(f"There is no metric {name!r}; choose one of {', '.join(SELECTIONS)}.")
+    if name == "precision_at_1":
+        return _precision_at_1(scores, positive, known)
+    counts = _sweep(scores, positive, known)
+    if name != MEAN_OF_FIVE:
+        return counts.value(name).max(0).values
+    best = [counts.value(metric).max(0).values for metric in SET_METRICS[:4]]
+    return torch.stack([*best, _precision_at_1(scores, positive, known)]).mean(0)
+
+
+def _sweep(scores: Tensor, positive: Tensor, known: Tensor) -> Counts:
+    """Count at each threshold; arrays have leading axes (n_thresholds, n_members)."""
+    columns: list[list[Tensor]] = [[], [], [], []]
+    for threshold in NINE_THRESHOLDS:
+        predicted = (scores >= float(threshold)) & known
+        both = predicted & positive
+        for series, mask, axis in zip(
+            columns, (both, predicted, both, predicted), (1, 1, 2, 2), strict=True
+        ):
+            series.append(mask.sum(axis))
+    label_both, label_predicted, row_both, row_predicted = map(torch.stack, columns)
+    return Counts(
+        label_both=label_both,
+        label_predicted=label_predicted,
+        label_true=positive.sum(1),
+        row_both=row_both,
+        row_predicted=row_predicted,
+        row_true=positive.sum(2),
+        n_known=known.sum((1, 2)),
+    )
+
+
+def _precision_at_1(scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
+    first = scores.masked_fill(~known, -1.0).argmax(-1, keepdim=True)
+    usable = known.any(-1)
+    hit = positive.gather(-1, first).squeeze(-1) & usable
+    return hit.sum(-1) / usable.sum(-1).clamp(min=1)
