@@ -1,3 +1,39 @@
 """Multi-label classification with a contrastive Gaussian mixture VAE, and its rivals."""
 
+from typing import Any
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "BinaryRelevance",
+    "CGMVAEClassifier",
+    "InputError",
+    "MultiLabelDataset",
+    "__version__",
+    "load",
+    "load_dataset",
+    "make_split",
+    "make_survey",
+    "read",
+]
+
+#: Where the public names live; they are imported when they are first asked for.
+_HOMES = {
+    "BinaryRelevance": "cgmvae.methods",
+    "CGMVAEClassifier": "cgmvae.methods",
+    "InputError": "cgmvae.errors",
+    "MultiLabelDataset": "cgmvae.data",
+    "load": "cgmvae.methods",
+    "load_dataset": "cgmvae.data",
+    "make_split": "cgmvae.data",
+    "make_survey": "cgmvae.data",
+    "read": "cgmvae.data",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cgmvae' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

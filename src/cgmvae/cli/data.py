@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cgmvae.cli.output import JsonOption, console, print_json, print_table
+from cgmvae.cli.output import JsonOption, print_json, print_table, print_text
 from cgmvae.cli.sources import with_dataset
 from cgmvae.data import MultiLabelDataset, catalog, formats
+
+TargetFormatOption = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Format of the new file.")
+]
 
 app = typer.Typer(help="Data sets: list them, describe one, convert a file.", no_args_is_help=True)
 
@@ -67,14 +71,12 @@ def _printed_in_paper(name: str) -> dict[str, float]:
 @with_dataset
 def convert(
     dataset: MultiLabelDataset,
-    target: Annotated[str, typer.Argument(help="The file to write.", show_default=False)],
-    target_format: Annotated[str | None, typer.Option(help="Format of the new file.")] = None,
+    target: Annotated[str, typer.Argument(metavar="TARGET", hidden=True)],
+    target_format: TargetFormatOption = None,
 ) -> None:
-    """Read a data set and write it in another format; a failure writes nothing."""
+    """Write a data set to the file TARGET; a failure writes nothing."""
     formats.write(dataset, target, format=target_format)
-    console.print(
+    print_text(
         f"Wrote {dataset.n_samples:,} rows, {dataset.n_features:,} features and "
-        f"{dataset.n_labels:,} labels to {target}.",
-        soft_wrap=True,
-        markup=False,
+        f"{dataset.n_labels:,} labels to {target}."
     )

@@ -10,6 +10,7 @@ from cgmvae import __version__
 from cgmvae.errors import InputError
 
 try:
+    import rich  # noqa: F401
     import typer
 except ImportError:
     sys.exit('The command line needs more packages: pip install "cgmvae[cli]"')
@@ -17,11 +18,18 @@ except ImportError:
 from cgmvae.cli import data, demo
 from cgmvae.cli.output import say_error, say_warning
 
+#: What typer raises at a wrong option or argument; it gives the class no public name.
+_UsageError: Any = typer.BadParameter.__base__
+
+#: The exit code that typer turns Ctrl-C into.
+_STOPPED = 130
+
 app = typer.Typer(
     help="Multi-label classification: learn which labels a thing has, and which go together.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: nothing in it is taken for markup or cut
 )
 app.add_typer(data.app, name="data")
 app.command("demo")(demo.demo)
@@ -50,11 +58,20 @@ def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
 def run() -> None:
     """Run the command line; bad input becomes one line and exit code 2."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal cannot show
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        app()
+        code = app(standalone_mode=False)
     except InputError as error:
         say_error(str(error))
-        sys.exit(2)
-    except KeyboardInterrupt:
+        code = 2
+    except _UsageError as error:
+        message = error.format_message()
+        if message.startswith("Usage:"):  # the help, where nothing was asked for
+            typer.echo(message)
+        else:
+            say_error(f"{message.rstrip('.')}; see {error.ctx.command_path} --help.")
+        code = error.exit_code
+    if code == _STOPPED:
         say_error("Stopped.")
-        sys.exit(130)
+    sys.exit(code)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -19,17 +21,27 @@ error_console = Console(stderr=True)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
+#: Control characters, which could steer the terminal; a name may hold them.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def literal(text: str, *, style: str = "") -> Text:
+    """Return a text that is printed as it is: no markup, and control characters escaped."""
+    return Text(_CONTROLS.sub(lambda control: repr(control[0])[1:-1], text), style=style)
+
 
 def say_error(message: str) -> None:
     """Print one line that says what is wrong."""
-    error_console.print(Text(f"Error: {' '.join(message.split())}", style="red"), soft_wrap=True)
+    _say(f"Error: {message}", style="red")
 
 
 def say_warning(message: str) -> None:
     """Print one line that says what to watch for."""
-    error_console.print(
-        Text(f"Warning: {' '.join(message.split())}", style="yellow"), soft_wrap=True
-    )
+    _say(f"Warning: {message}", style="yellow")
+
+
+def _say(message: str, *, style: str) -> None:
+    error_console.print(literal(" ".join(message.split()), style=style), soft_wrap=True)
 
 
 #: The paper's five metrics as column titles.
@@ -44,20 +56,47 @@ METRIC_TITLES = {
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, readable by people too."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    in_utf8 = "utf" in (sys.stdout.encoding or "").lower()
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=not in_utf8))
 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = ""
 ) -> None:
-    """Print a table whose first column is text and whose others are numbers or text."""
-    table = Table(title=title, caption=caption or None, box=box.SIMPLE_HEAD, pad_edge=False)
-    table.title_justify = table.caption_justify = "left"
+    """Print a table whose first column is text and whose others are numbers or text.
+
+    No cell is ever cut: on a terminal that is too narrow, each row becomes a list instead, and a
+    file or a pipe gets the lines as long as they are.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+        table.add_column(literal(column), justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(cell_text(value)) for value in row))
-    console.print(table)
+        table.add_row(*(literal(cell_text(value)) for value in row))
+    table.width = _needed_width(table)
+    if table.width > console.width:
+        table.width, table.padding = None, 0
+        table.width = _needed_width(table)
+    print_text(title, style="italic")
+    if table.width <= console.width or not console.is_terminal:
+        console.print(table, crop=False)
+    else:
+        for first, *others in rows:
+            print_text(cell_text(first), style="bold")
+            for column, value in zip(columns[1:], others, strict=True):
+                print_text(f"  {column}: {cell_text(value)}")
+    if caption:
+        print_text(caption)
+
+
+def _needed_width(table: Table) -> int:
+    unbounded = console.options.update(max_width=sys.maxsize)
+    return console.measure(table, options=unbounded).maximum
+
+
+def print_text(text: str, *, style: str = "") -> None:
+    """Print a text on one line, however long, and as it is."""
+    console.print(literal(text, style=style), soft_wrap=True)
 
 
 def cell_text(value: Any) -> str:
@@ -73,7 +112,8 @@ def cell_text(value: Any) -> str:
 def download_progress(title: str) -> Iterator[Any]:
     """Show a bar and give a callback ``(bytes_done, bytes_total or None)``."""
     columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console, transient=True) as progress:
+    hidden = not error_console.is_interactive
+    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
         task = progress.add_task(title, total=None, visible=False)
 
         def update(done: int, total: int | None) -> None:

@@ -11,16 +11,19 @@ import typer
 
 from cgmvae.cli.output import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, formats
+from cgmvae.data.files import check_file
 from cgmvae.errors import InputError
 
 
 def _option(type_: Any, help_: str, *names: str) -> Any:
-    return Annotated[type_ | None, typer.Option(*names, help=help_)]
+    shown = {int: "N", list[str]: "NAME", str: "TEXT"}.get(type_)
+    return Annotated[type_ | None, typer.Option(*names, help=help_, metavar=shown)]
 
 
 #: Options that say how a file is read, by the name that the readers know them by.
 READING_OPTIONS = {
     "format": _option(str, f"Format of the file: {', '.join(formats.FORMATS)}."),
+    "xml": _option(str, "The file of label names that belongs to an ARFF file."),
     "labels": _option(list[str], "Name of a label column; repeat for each.", "--label"),
     "label_prefix": _option(str, "Label columns are those whose name starts so."),
     "label_count": _option(int, "The first N columns are labels; the last N if negative."),
@@ -30,12 +33,15 @@ READING_OPTIONS = {
     "blank_labels": _option(str, "What a blank label cell means: 'absent' or 'unknown'."),
     "groups": _option(str, "Column (or npz key) of groups that must stay together."),
     "drop": _option(list[str], "A column to leave out; repeat for each.", "--drop"),
+    "delimiter": _option(str, "What separates the cells of a CSV file (default ,)."),
     "n_labels": _option(int, "Number of labels (svmlight and released files)."),
+    "n_features": _option(int, "Number of features (svmlight files)."),
+    "zero_based": _option(bool, "Whether svmlight features are counted from 0 or from 1."),
+    "meta_offset": _option(int, "Columns before the labels to skip (released files)."),
 }
 
-_Source = Annotated[
-    str, typer.Argument(help="A data set of the catalog, or a file.", show_default=False)
-]
+#: Arguments are described in the text of a command: in a list of them, typer would add ``<str>``.
+_Source = Annotated[str, typer.Argument(metavar="SOURCE", hidden=True)]
 
 
 def with_dataset(command: Callable[..., None]) -> Callable[..., None]:
@@ -61,7 +67,8 @@ def with_dataset(command: Callable[..., None]) -> Callable[..., None]:
         options = {name: value for name, value in options.items() if value is not None}
         command(load_source(given.pop("source"), **options), **given)
 
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__name__ = command.__name__
+    run.__doc__ = f"{command.__doc__}\n\nSOURCE is a data set of the catalog, or a file."
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
@@ -69,15 +76,36 @@ def with_dataset(command: Callable[..., None]) -> Callable[..., None]:
 
 def load_source(source: str, format: str | None = None, **options: Any) -> MultiLabelDataset:
     """Load a file, or a data set of the catalog."""
-    path = Path(source)
-    if not (path.exists() or path.suffix or path.name != source):
+    if _is_catalog_name(source):
         if options or format:
             raise InputError(f"{source} is a data set of the catalog; it takes no reading options.")
         with download_progress(f"Downloading {source}") as progress:
             return catalog.load_dataset(source, progress=progress)
-    reader = formats.choose(source, format)
+    reader = formats.choose(check_file(source), format)
     accepted = inspect.signature(reader.read).parameters
     if unknown := [name for name in options if name not in accepted]:
-        flag = "--label" if unknown[0] == "labels" else "--" + unknown[0].replace("_", "-")
-        raise InputError(f"{flag} does not apply to {reader.name} files; leave it out.")
+        raise InputError(
+            f"{_flag(unknown[0])} does not apply to {reader.name} files; leave it out."
+        )
+    needed = [p.name for p in accepted.values() if p.default is p.empty][1:]  # after the path
+    if missing := [name for name in needed if name not in options]:
+        raise InputError(f"{_flag(missing[0])} is needed for {reader.name} files; give it too.")
     return reader.read(source, **options)
+
+
+def _is_catalog_name(source: str) -> bool:
+    """Tell whether to look in the catalog: for a bare word, unless something here is called so.
+
+    A folder gives way to a data set of its name: the folder of ``CGMVAE_DATA`` is full of those.
+    """
+    path = Path(source)
+    if path.suffix or path.name != source:
+        return False
+    try:
+        return not path.is_file() and (source in catalog.entries() or not path.is_dir())
+    except OSError:  # too long to be looked for
+        return False
+
+
+def _flag(name: str) -> str:
+    return "--label" if name == "labels" else "--" + name.replace("_", "-")

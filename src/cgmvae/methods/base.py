@@ -6,6 +6,7 @@ held-out validation rows, a threshold rule learnt on them, label names, and scik
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
@@ -23,6 +24,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation import count, learn_rule
 from cgmvae.evaluation.thresholds import ThresholdRule
 from cgmvae.methods.inputs import Rows, as_targets
+from cgmvae.methods.persistence import save_model
 from cgmvae.methods.scaling import FeatureScaler
 
 
@@ -81,6 +83,15 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         groups : array, (n_samples,), optional
             Rows of one group stay together when validation rows are held out.
         """
+        train, validation, seed = self._prepare(X, Y, validation_data, sample_weight, groups)
+        self._fit_rows(train, validation, seed)
+        self.threshold_rule_ = self._learn_threshold_rule(validation)
+        return self
+
+    def _prepare(
+        self, X: Any, Y: Any, validation_data: Any, sample_weight: Any, groups: Any
+    ) -> tuple[Rows, Rows, int]:
+        """Check what ``fit`` was given; return scaled training and validation rows, and a seed."""
         train = self._check_rows(X, Y, reset=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if sample_weight is not None:
@@ -93,18 +104,16 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         else:
             train, validation = self._hold_out(train, seed)
         self.scaler_ = FeatureScaler(self.scaling).fit(train.features)
-        train, validation = self._scaled(train), self._scaled(validation)
-        self._fit_rows(train, validation, seed)
-        self.threshold_rule_ = self._learn_threshold_rule(validation)
-        return self
+        return self._scaled(train), self._scaled(validation), seed
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of every label, (n_samples, n_labels)."""
-        return self._score_rows(self.scaler_.transform(self._check_features(X)))
+        return self._score_rows(self._scaled_features(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the labels that the learnt threshold rule gives, (n_samples, n_labels)."""
-        return self.threshold_rule_.apply(self.predict_proba(X)).astype(np.int64)
+        probabilities = self.predict_proba(X)
+        return self.threshold_rule_.apply(probabilities).astype(np.int64)
 
     def decision_function(self, X: Any) -> NDArray[np.floating]:
         """Return the log-odds of every label, (n_samples, n_labels)."""
@@ -123,9 +132,22 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         names = np.asarray(self.label_names_, dtype=object)
         return [names[row.astype(bool)].tolist() for row in self.predict(X)]
 
-    def _check_features(self, X: Any) -> Matrix:
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that :func:`cgmvae.load` reads; no pickle."""
         check_is_fitted(self)
-        return self._validated(X, reset=False)
+        save_model(self, path)
+
+    @abstractmethod
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        """Return what was learnt: arrays by name, and what JSON can hold."""
+
+    @abstractmethod
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        """Become what :meth:`_fitted_state` described."""
+
+    def _scaled_features(self, X: Any) -> Matrix:
+        check_is_fitted(self)
+        return self.scaler_.transform(self._validated(X, reset=False))
 
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
         X = validate_data(
@@ -150,6 +172,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
                 f"X has {features.shape[0]:,} rows and Y {targets.labels.shape[0]:,}; "
                 "they must describe the same rows."
             )
+        if reset and features.shape[0] < 2:
+            raise InputError("There is 1 sample; at least two are needed, one to hold out.")
         if reset:
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.scaling import ScalingName
@@ -80,8 +81,39 @@ class BinaryRelevance(MultiLabelClassifier):
             for i in range(labels.shape[1])
         )
 
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        constant = np.array([isinstance(model, float) for model in self.estimators_])
+        linear = [model for model in self.estimators_ if not isinstance(model, float)]
+        if not all(type(model) is LogisticRegression for model in linear):
+            raise InputError(
+                "Only binary relevance of logistic regressions can be saved without pickle; "
+                "use the default estimator."
+            )
+        coefficients = np.zeros((len(self.estimators_), self.n_features_in_))
+        intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_])
+        if linear:
+            coefficients[~constant] = np.concatenate([model.coef_ for model in linear])
+            intercepts[~constant] = np.concatenate([model.intercept_ for model in linear])
+        arrays = {"constant": constant, "coefficients": coefficients, "intercepts": intercepts}
+        return arrays, {}
+
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        parts = (arrays["constant"], arrays["coefficients"], arrays["intercepts"])
+        self.estimators_ = [
+            float(intercept) if constant else _linear(row, intercept)
+            for constant, row, intercept in zip(*parts, strict=True)
+        ]
+
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         return np.column_stack([_probability(model, features) for model in self.estimators_])
+
+
+def _linear(coefficients: NDArray[np.float64], intercept: float) -> LogisticRegression:
+    model = LogisticRegression()
+    model.classes_ = np.array([0, 1], np.uint8)
+    model.coef_, model.intercept_ = coefficients[None, :], np.array([intercept])
+    model.n_features_in_ = len(coefficients)
+    return model
 
 
 def _column(matrix: sp.csc_array | None, i: int) -> NDArray[Any] | None:

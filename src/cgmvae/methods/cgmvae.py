@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from cgmvae.methods.inputs import Rows, as_targets
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.scaling import ScalingName
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.presets import PRESETS, Preset
+from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import Gaussian, log_density
 from cgmvae.nn.noise import Noise
 from cgmvae.training.loop import Progress, TrainingConfig
@@ -33,7 +34,7 @@ _TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
 _PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {"network", "training"}
 
 
-class CGMVAEClassifier(PackedClassifier):
+class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PackedClassifier):
     """Contrastive Gaussian mixture variational autoencoder for multi-label classification.
 
     Every label has an embedding and a Gaussian in a latent space; a row's labels pick the mixture
@@ -148,13 +149,9 @@ class CGMVAEClassifier(PackedClassifier):
         self.progress = progress
         self.random_state = random_state
 
-    def resolved_preset(self) -> Preset:
-        """Return the preset with everything that was given put in its place."""
-        if self.preset not in PRESETS:
-            raise InputError(
-                f"There is no preset {self.preset!r}; choose one of {', '.join(PRESETS)}."
-            )
-        preset = PRESETS[self.preset]
+    def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
+        """Return the preset for so many rows, with everything that was given put in its place."""
+        preset = for_data(self.preset, n_rows, sparse=sparse)
         names = _NETWORK_FIELDS | _TRAINING_FIELDS | _PRESET_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
@@ -170,11 +167,14 @@ class CGMVAEClassifier(PackedClassifier):
             **{name: value for name, value in given.items() if name in _PRESET_FIELDS},
         )
 
+    def _preset_for(self, train: Rows) -> Preset:
+        return self.resolved_preset(train.features.shape[0], sparse=sp.issparse(train.features))
+
     def _training_config(self, train: Rows) -> TrainingConfig:
-        return TrainingConfig(**self.resolved_preset().training)
+        return TrainingConfig(**self._preset_for(train).training)
 
     def _member_settings(self, train: Rows) -> Mapping[str, Any]:
-        preset = self.resolved_preset()
+        preset = self._preset_for(train)
         return {
             "weights": preset.weights(),
             "learning_rate": preset.learning_rate,
@@ -191,7 +191,7 @@ class CGMVAEClassifier(PackedClassifier):
             name for member in members for name, weight in member.weights.items() if weight
         )
         return CGMVAENetwork(
-            self.resolved_preset().network,
+            self.resolved_preset(0).network,
             self.n_features_in_,
             label_log_odds,
             noise,
@@ -212,7 +212,7 @@ class CGMVAEClassifier(PackedClassifier):
             Gaussians is multiplied into q(z|x), and the mean of the product is decoded. Known
             labels are returned as they are known.
         """
-        features = self.scaler_.transform(self._check_features(X))
+        features = self._scaled_features(X)
         if known is None:
             return self._score_rows(features)
         targets = as_targets(known, self.label_names_)
@@ -272,7 +272,7 @@ class CGMVAEClassifier(PackedClassifier):
 
         The standard deviation over members and draws of z from their posteriors.
         """
-        features = self.scaler_.transform(self._check_features(X))
+        features = self._scaled_features(X)
         generator = torch.Generator().manual_seed(_seed_from(random_state))
         parts = []
         with torch.no_grad():
@@ -327,9 +327,14 @@ class CGMVAEClassifier(PackedClassifier):
 
     def diagnostics(self, X: Any, Y: Any, random_state: Any = 0) -> dict[str, float]:
         """Tell whether the latent space does anything; see :mod:`cgmvae.methods.diagnostics`."""
-        features = self.scaler_.transform(self._check_features(X))
+        features = self._scaled_features(X)
         targets = as_targets(Y, self.label_names_)
         return diagnose(self, features, targets, np.random.default_rng(random_state))
+
+    @property
+    def _n_features_out(self) -> int:
+        """Columns of ``transform``, as scikit-learn asks for them."""
+        return self._n_fitted * self.network_.config.latent_dim
 
     @property
     def _n_fitted(self) -> int:
@@ -346,7 +351,7 @@ class CGMVAEClassifier(PackedClassifier):
     def _members_side_by_side(
         self, X: Any, function: Callable[[Tensor], Tensor]
     ) -> NDArray[np.floating]:
-        features = self.scaler_.transform(self._check_features(X))
+        features = self._scaled_features(X)
         return np.concatenate([_side_by_side(function(x)) for x in self._blocks(features)])
 
 

@@ -77,7 +77,9 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
 
 
 def _is_label_sets(Y: Any) -> bool:
-    if sp.issparse(Y) or hasattr(Y, "columns") or isinstance(Y, str) or len(Y) == 0:
+    if sp.issparse(Y) or hasattr(Y, "columns") or isinstance(Y, str):
+        return False
+    if not isinstance(Y, list | tuple | np.ndarray):
         return False
     rows = [row for row in Y if not isinstance(row, np.ndarray)]
     if (isinstance(Y, np.ndarray) and Y.dtype != object) or len(rows) < len(Y):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,6 +45,8 @@ class PackedClassifier(MultiLabelClassifier):
         Training terms and the validation metric of each epoch.
     best_epoch_ : array, (n_members,)
         The epoch whose weights each member keeps.
+    member_settings_ : mapping
+        Rates, dropouts and loss weights that the members were trained with.
     """
 
     n_members: int
@@ -66,38 +68,60 @@ class PackedClassifier(MultiLabelClassifier):
     ) -> nn.Module:
         """Return a fresh network of these members."""
 
-    def _fit_rows(self, train_rows: Rows, validation: Rows, seed: int) -> None:
-        device = find_device(self.device)
-        n_train, n_held = train_rows.features.shape[0], validation.features.shape[0]
-        settings = self._member_settings(train_rows)
-        members = [
+    def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
+        train_together([self], [Fit(train, validation, seed)])
+
+    def _make_members(
+        self, train: Rows, validation: Rows, seed: int, first_row: int
+    ) -> list[Member]:
+        n_train, n_held = train.features.shape[0], validation.features.shape[0]
+        settings = self.member_settings_ = self._member_settings(train)
+        return [
             Member(
                 seed=int(member_seed),
-                train_rows=np.arange(n_train),
-                validation_rows=np.arange(n_train, n_train + n_held),
+                train_rows=np.arange(first_row, first_row + n_train),
+                validation_rows=np.arange(first_row + n_train, first_row + n_train + n_held),
                 **settings,
             )
             for member_seed in np.random.SeedSequence(seed).generate_state(self.n_members)
         ]
-        log_odds = np.tile(label_log_odds(train_rows), (len(members), 1))
-        noise = make_noise([member.seed for member in members], device)
-        self.network_ = self._build_network(members, log_odds, noise)
-        result = train(
-            self.network_,
-            members,
-            _training_rows(train_rows, validation, device),
-            self._training_config(train_rows),
-            device=device,
-            checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
-            progress=self.progress,
-        )
-        self.history_ = result.history.arrays()
-        self.best_epoch_, self.best_value_ = result.best_epoch, result.best_value
 
     @torch.no_grad()
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         parts = [self.network_(x).mean(0).cpu() for x in self._blocks(features)]
         return torch.cat(parts).numpy()
+
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        arrays = {name: p.detach().cpu().numpy() for name, p in self.network_.named_parameters()}
+        arrays |= {f"history.{name}": series for name, series in self.history_.items()}
+        arrays |= {"best_epoch": self.best_epoch_, "best_value": self.best_value_}
+        return arrays, {"member_settings": self.member_settings_}
+
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        settings = description["member_settings"]
+        self.member_settings_ = settings
+        nothing = np.zeros(0, np.int64)
+        seeds = range(self.n_members)
+        members = [
+            Member(seed=seed, train_rows=nothing, validation_rows=nothing, **settings)
+            for seed in seeds
+        ]
+        device = find_device(self.device)
+        log_odds = np.zeros((self.n_members, self.n_labels_))
+        self.network_ = self._build_network(members, log_odds, make_noise(list(seeds), device))
+        with torch.no_grad():
+            for name, parameter in self.network_.named_parameters():
+                stored = torch.as_tensor(arrays[name])
+                if stored.shape != parameter.shape:
+                    raise ValueError(f"the weights {name!r} have another shape")
+                parameter.copy_(stored)
+        prefix = "history."
+        self.history_ = {
+            name.removeprefix(prefix): series
+            for name, series in arrays.items()
+            if name.startswith(prefix)
+        }
+        self.best_epoch_, self.best_value_ = arrays["best_epoch"], arrays["best_value"]
 
     def _blocks(self, features: Matrix) -> Iterator[Tensor]:
         """Give rows to all members a block at a time, (n_members, n_rows, n_features)."""
@@ -109,6 +133,87 @@ class PackedClassifier(MultiLabelClassifier):
             yield torch.as_tensor(dense, dtype=dtype, device=device).expand(n_members, -1, -1)
 
 
+class Fit(NamedTuple):
+    """What one estimator learns from: scaled rows and the seed of its members."""
+
+    train: Rows
+    validation: Rows
+    seed: int
+
+
+def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> None:
+    """Train several estimators of one class and shape as one pack.
+
+    Splits, seeds and settings of a study become members of one training. The estimators' device,
+    checkpoint, progress and training plan are those of the first.
+
+    Parameters
+    ----------
+    models : sequence of PackedClassifier
+        Their networks must have the same sizes.
+    fits : sequence of (train, validation, seed)
+        What each one learns from.
+    """
+    first, device = models[0], find_device(models[0].device)
+    members, log_odds, start = [], [], 0
+    for model, fit in zip(models, fits, strict=True):
+        own = model._make_members(*fit, first_row=start)
+        members += own
+        log_odds += [label_log_odds(fit.train)] * len(own)
+        start += fit.train.features.shape[0] + fit.validation.features.shape[0]
+    noise = make_noise([member.seed for member in members], device)
+    network = first._build_network(members, np.stack(log_odds), noise)
+    result = train(
+        network,
+        members,
+        _training_rows(fits, device),
+        first._training_config(fits[0].train),
+        device=device,
+        checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
+        progress=first.progress,
+    )
+    end = 0
+    for model in models:
+        part = slice(end, end + model.n_members)
+        end += model.n_members
+        model.network_ = network
+        if len(models) > 1:
+            model.network_ = model._build_network(
+                members[part], np.stack(log_odds[part]), make_noise(noise.seeds[part], device)
+            )
+            _copy_members(network, model.network_, part)
+        history = result.history.arrays()
+        model.history_ = {name: series[:, part] for name, series in history.items()}
+        model.best_epoch_, model.best_value_ = result.best_epoch[part], result.best_value[part]
+
+
+def fit_together(
+    models: Sequence[PackedClassifier], data: Sequence[tuple[Any, Any, tuple[Any, Any]]]
+) -> None:
+    """Fit several estimators of one class and shape as one pack.
+
+    Parameters
+    ----------
+    models : sequence of PackedClassifier
+        Unfitted; see :func:`train_together`.
+    data : sequence of (X, Y, validation_data)
+        What each one's ``fit`` would be given.
+    """
+    fits = [
+        Fit(*model._prepare(X, Y, validation_data, None, None))
+        for model, (X, Y, validation_data) in zip(models, data, strict=True)
+    ]
+    train_together(models, fits)
+    for model, fit in zip(models, fits, strict=True):
+        model.threshold_rule_ = model._learn_threshold_rule(fit.validation)
+
+
+def _copy_members(source: nn.Module, target: nn.Module, part: slice) -> None:
+    with torch.no_grad():
+        for theirs, ours in zip(source.parameters(), target.parameters(), strict=True):
+            ours.copy_(theirs[part])
+
+
 def label_log_odds(rows: Rows) -> NDArray[np.float64]:
     """Return the log-odds of each label among the rows that know it, (n_labels,)."""
     positive = np.asarray(rows.labels.sum(axis=0), np.float64).ravel()
@@ -118,24 +223,22 @@ def label_log_odds(rows: Rows) -> NDArray[np.float64]:
     return np.log(positive + 0.5) - np.log(known - positive + 0.5)
 
 
-def _training_rows(train_rows: Rows, validation: Rows, device: torch.device) -> TrainingRows:
-    """Put training and then validation rows on the device."""
+def _training_rows(fits: Sequence[Fit], device: torch.device) -> TrainingRows:
+    """Put the training and then the validation rows of each fit on the device."""
+    parts = [rows for fit in fits for rows in (fit.train, fit.validation)]
 
     def store(name: str, dtype: torch.dtype) -> RowStore:
-        parts = [getattr(train_rows, name), getattr(validation, name)]
-        return RowStore(_stack(parts), dtype=dtype, device=device)
+        return RowStore(_stack([getattr(p, name) for p in parts]), dtype=dtype, device=device)
 
-    unknown = None
-    if train_rows.unknown is not None or validation.unknown is not None:
-        train_rows, validation = _with_masks(train_rows), _with_masks(validation)
+    unknown = weight = None
+    if any(part.unknown is not None for part in parts):
+        parts = [_with_masks(part) for part in parts]
         unknown = store("unknown", torch.bool)
-    weight = None
-    if train_rows.weights is not None:
-        ones = np.ones(validation.features.shape[0])
-        weight = torch.as_tensor(np.concatenate([train_rows.weights, ones]), device=device).float()
-    return TrainingRows(
-        store("features", torch.float32), store("labels", torch.bool), unknown, weight
-    )
+    if any(part.weights is not None for part in parts):
+        ones = [np.ones(p.features.shape[0]) if p.weights is None else p.weights for p in parts]
+        weight = torch.as_tensor(np.concatenate(ones), dtype=torch.float32, device=device)
+    features, labels = store("features", torch.float32), store("labels", torch.bool)
+    return TrainingRows(features, labels, unknown, weight)
 
 
 def _with_masks(rows: Rows) -> Rows:

@@ -56,14 +56,14 @@ class FeatureScaler:
         return self
 
     def transform(self, X: Matrix) -> Matrix:
-        """Return scaled rows as float32, dense or CSR as given; ``X`` is not changed."""
+        """Return scaled rows, dense or CSR and as precise as given; ``X`` is not changed."""
         if sp.issparse(X):
-            X = sp.csr_array(X, dtype=np.float64, copy=True)
-            X.data = (X.data / self.scale_[X.indices]).astype(np.float32)
-            missing = np.isnan(X.data)
-            X.data[missing] = self.fill_[X.indices[missing]]
-            return X.astype(np.float32)
-        Z = ((X - self.shift_) / self.scale_).astype(np.float32)
+            Z = sp.csr_array(X, copy=True)
+            Z.data = (Z.data / self.scale_[Z.indices]).astype(X.dtype)
+            missing = np.isnan(Z.data)
+            Z.data[missing] = self.fill_[Z.indices[missing]]
+            return Z
+        Z = ((X - self.shift_) / self.scale_).astype(X.dtype)
         missing = np.isnan(Z)
         Z[missing] = np.broadcast_to(self.fill_, Z.shape)[missing]
         return Z

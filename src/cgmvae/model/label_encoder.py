@@ -24,7 +24,7 @@ class LabelEncoder(nn.Module):
     hidden : sequence of int
         Widths of the hidden layers.
     noise : Noise
-        Where first weights come from; embeddings start normal with variance 1/E.
+        Where first weights come from; embeddings start normal with variance scale²/E.
     """
 
     def __init__(
@@ -35,13 +35,14 @@ class LabelEncoder(nn.Module):
         hidden: Sequence[int],
         noise: Noise,
         *,
+        scale: float,
         layer_norm: bool,
         activation: str,
         dtype: torch.dtype,
     ) -> None:
         super().__init__()
-        scale = embedding_dim**-0.5
-        self.embeddings = nn.Parameter(noise.normal(n_labels, embedding_dim, dtype=dtype) * scale)
+        first = noise.normal(n_labels, embedding_dim, dtype=dtype) * (scale * embedding_dim**-0.5)
+        self.embeddings = nn.Parameter(first)
         widths = (embedding_dim, *hidden, 2 * latent_dim)
         self.network = PackedMLP(
             widths, noise, layer_norm=layer_norm, activation=activation, dtype=dtype

@@ -52,6 +52,10 @@ class NetworkConfig:
     """Whether the feature embedding of the logits has norm 1."""
     decoder_input: Literal["z", "xz"] = "xz"
     """Whether the decoder sees the features beside z."""
+    skip_dropout: float = 0.0
+    """Probability that the decoder is shown no features for a row, so that z must do."""
+    label_scale: float = 1.0
+    """Norm, in expectation, that label embeddings start with."""
     decoder_dropout: bool = True
     """Whether the decoder's hidden layers drop out too."""
     prior: Literal["mixture", "standard", "label-sum"] = "mixture"
@@ -110,7 +114,13 @@ class CGMVAENetwork(nn.Module):
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
         n_labels, latent_dim, n_out = log_odds.shape[1], config.latent_dim, config.embedding_dim
         self.label_encoder = LabelEncoder(
-            n_labels, n_out, latent_dim, config.label_hidden, noise, **style
+            n_labels,
+            n_out,
+            latent_dim,
+            config.label_hidden,
+            noise,
+            scale=config.label_scale,
+            **style,
         )
         self.feature_encoder = FeatureEncoder(
             n_features, latent_dim, config.feature_hidden, noise, **style
@@ -122,7 +132,7 @@ class CGMVAENetwork(nn.Module):
         self.label_bias = nn.Parameter(log_odds.clone()) if config.label_bias else None
         self.reconstruction: PackedMLP | None = None
         if config.reconstruction != "none" and "reconstruction" in self.term_names:
-            widths = (latent_dim, config.decoder_hidden[0], n_features)
+            widths = (latent_dim, *config.decoder_hidden[:1], n_features)
             self.reconstruction = PackedMLP(widths, noise, **style)
         for name, values in (
             ("dropout", dropout),
@@ -146,9 +156,17 @@ class CGMVAENetwork(nn.Module):
 
     def decode(self, features: Tensor, z: Tensor, noise: Noise | None = None) -> Tensor:
         """Return the feature embedding w_x^f of each row, (M, B, E)."""
-        inputs = torch.cat([features, z], dim=-1) if self.config.decoder_input == "xz" else z
+        inputs = z
+        if self.config.decoder_input == "xz":
+            inputs = torch.cat([self._shown(features, noise), z], dim=-1)
         rate = self.dropout if self.config.decoder_dropout else torch.zeros_like(self.dropout)
         return self.decoder(inputs, noise if self.config.decoder_dropout else None, rate)
+
+    def _shown(self, features: Tensor, noise: Noise | None) -> Tensor:
+        """Return what the decoder sees of the features: in training, nothing for some rows."""
+        if noise is None or self.config.skip_dropout == 0:
+            return features
+        return features * (noise.uniform(features.shape[1], 1) >= self.config.skip_dropout)
 
     def logits(self, embedding: Tensor) -> Tensor:
         """Return the inner products with the label embeddings, (M, B, L)."""
@@ -225,8 +243,9 @@ class CGMVAENetwork(nn.Module):
         labels = self.label_encoder.embeddings
         if self.config.alignment == "triplet":
             similarity = objective.cosine_similarity(embedding, labels)
+            # Without noise, which is evaluation, the first label of each kind.
             draws = (
-                torch.rand_like(similarity)
+                torch.zeros_like(similarity)
                 if noise is None
                 else noise.uniform(*similarity.shape[1:], dtype=similarity.dtype)
             )

@@ -64,10 +64,10 @@ def contrastive(similarity: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     """
     n_positive = positive.sum(-1)
     anchored = n_positive > 0
-    usable = known | ~anchored[..., None]
-    log_partition = torch.logsumexp(similarity.masked_fill(~usable, -torch.inf), dim=-1)
-    attraction = (similarity * positive).sum(-1) / n_positive.clamp(min=1)
-    return torch.where(anchored, log_partition - attraction, 0.0)
+    # A row without positives may know no label: −inf, and no gradient. Its logits become 0.
+    logits = similarity.masked_fill(~known, -torch.inf).masked_fill(~anchored[..., None], 0.0)
+    attraction = similarity.masked_fill(~positive, 0.0).sum(-1) / n_positive.clamp(min=1)
+    return torch.where(anchored, torch.logsumexp(logits, dim=-1) - attraction, 0.0)
 
 
 def triplet(
@@ -92,15 +92,17 @@ def ranking(scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     The mean of the products is the product of the means, so no tensor of pairs is made.
     """
     negative = known & ~positive
-    rise = (torch.exp(scores) * negative).sum(-1) / negative.sum(-1).clamp(min=1)
-    fall = (torch.exp(-scores) * positive).sum(-1) / positive.sum(-1).clamp(min=1)
-    return rise * fall
+    # Masked before the exponential: a product with 0 would turn what overflows into NaN.
+    rise = torch.exp(scores.masked_fill(~negative, -torch.inf)).sum(-1)
+    fall = torch.exp(-scores.masked_fill(~positive, torch.inf)).sum(-1)
+    return rise * fall / (negative.sum(-1) * positive.sum(-1)).clamp(min=1)
 
 
 def cross_entropy(logits: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     """Binary cross-entropy summed over the known labels, Eq. 7 with the sign of a loss."""
-    # −log σ(l) for positives and −log(1 − σ(l)) for negatives: softplus(l) − l·y, from logits.
-    return ((F.softplus(logits) - logits * positive) * known).sum(-1)
+    # −log σ(l) = softplus(−l) for positives, −log(1 − σ(l)) = softplus(l) for negatives.
+    losses = F.softplus(torch.where(positive, -logits, logits))
+    return losses.masked_fill(~known, 0.0).sum(-1)
 
 
 def weighted_sum(terms: dict[str, Tensor], weights: dict[str, Tensor]) -> Tensor:

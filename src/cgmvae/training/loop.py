@@ -8,6 +8,7 @@ as alone, and after a resumed run as after an uninterrupted one.
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.history import History
 from cgmvae.training.members import Member, column, weight_tensors
 from cgmvae.training.optimizer import FlatParameters, PackedAdam
-from cgmvae.training.rows import RowStore
+from cgmvae.training.rows import RowStore, digest
 from cgmvae.training.selection import MEAN_OF_FIVE, selection_value
 
 
@@ -86,9 +87,15 @@ class TrainingRows(NamedTuple):
         known = torch.ones_like(positive[:1, :1]).expand_as(positive)
         if self.unknown is not None:
             known = ~self.unknown.gather(rows)
+            positive = positive & known
         if self.weight is not None:
             weight = weight * self.weight[rows]
         return Batch(self.features.gather(rows), positive, known, weight)
+
+    def digests(self) -> list[str]:
+        """Return a hash of each part."""
+        stores = [store.digest() for store in self[:3] if store is not None]
+        return stores if self.weight is None else [*stores, digest(_host(self.weight))]
 
 
 class TrainingResult(NamedTuple):
@@ -100,6 +107,9 @@ class TrainingResult(NamedTuple):
     best_value: NDArray[np.float64]
     """Its validation metric, (n_members,)"""
 
+
+#: How much better a validation metric must be to count as better.
+_ROUNDING = 1e-12
 
 #: Called after each epoch with the epoch's number, the number of epochs and the best metric so far.
 Progress = Callable[[int, int, float], None]
@@ -135,13 +145,15 @@ def train(
         Told after each epoch.
     """
     run = _Run(network, members, rows, config, device)
+    fingerprint: dict[str, Any] = {}
     if checkpoint is not None:
-        run.restore(checkpoint.load(run.fingerprint()))
+        fingerprint = run.fingerprint()
+        run.restore(checkpoint.load(fingerprint), checkpoint.path)
     while run.epoch < config.epochs and bool(run.running.any()):
         run.train_epoch()
         run.validate()
         if checkpoint is not None:
-            checkpoint.save(run.state(), run.fingerprint())
+            checkpoint.save(run.state(), fingerprint)
         if progress is not None:
             progress(run.epoch, config.epochs, float(run.best_value.max()))
     return run.finish()
@@ -166,6 +178,8 @@ class _Run:
         self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
         self.noise = make_noise(column(members, "seed"), device)
         self.weights = weight_tensors(members, dtype=dtype, device=device)
+        if not self.weights:
+            raise InputError("Every term has weight 0; give at least one of them a weight.")
         self.epoch = 0
         self.history = History()
         self.best = self.flat.values.clone()
@@ -180,16 +194,14 @@ class _Run:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what must agree for a checkpoint to be continued."""
-        return {
+        settings = {
             "config": asdict(self.config),
-            "seeds": column(self.members, "seed"),
-            "learning_rates": column(self.members, "learning_rate"),
-            "weight_decays": column(self.members, "weight_decay"),
-            "dropouts": column(self.members, "dropout"),
-            "weights": [dict(member.weights) for member in self.members],
-            "rows": [len(member.train_rows) for member in self.members],
-            "parameters": list(self.flat.values.shape),
+            "members": [member.fingerprint() for member in self.members],
+            "data": self.rows.digests(),
+            "parameters": dict(zip(self.flat.names, map(list, self.flat.shapes), strict=True)),
+            "dtype": str(self.flat.values.dtype),
         }
+        return json.loads(json.dumps(settings, default=repr))
 
     def train_epoch(self) -> None:
         """Take every member's steps of one epoch."""
@@ -215,12 +227,14 @@ class _Run:
         self._report_failures(failed_at, order, weight)
         self.running &= failed_at < 0
         steps = torch.as_tensor(self.steps_of, device=self.device)
-        self.history.add(**{name: _host(value / steps) for name, value in sums.items()})
+        means = {name: torch.where(self.running, s / steps, torch.nan) for name, s in sums.items()}
+        self.history.add(**{name: _host(mean) for name, mean in means.items()})
 
     def _mean_terms(self, batch: Batch) -> dict[str, Tensor]:
         """Return the weighted mean over rows of each term that somebody weighs, (n_members,)."""
         terms = self.network.terms(batch, self.noise)
-        share = batch.weight / batch.weight.sum(1, keepdim=True).clamp(min=1e-12)
+        total = batch.weight.sum(1, keepdim=True)
+        share = batch.weight / total.masked_fill(total == 0, 1.0)
         return {name: (terms[name] * share).sum(1) for name in self.weights if name in terms}
 
     def _weight(self, name: str) -> Tensor:
@@ -235,12 +249,15 @@ class _Run:
     def _row_order(self) -> tuple[Tensor, Tensor]:
         """Return row numbers and weights of the epoch's steps, (n_members, n_steps, batch_size)."""
         size, n_steps = self.config.batch_size, int(self.steps_of.max())
-        order = np.zeros((len(self.members), n_steps * size), np.int64)
+        order = np.empty((len(self.members), n_steps * size), np.int64)
         weight = np.zeros(order.shape, np.float32)
         for i, member in enumerate(self.members):
             generator = np.random.default_rng(stream_seed(member.seed, f"order {self.epoch}"))
             n = len(member.train_rows)
-            order[i, :n] = member.train_rows[generator.permutation(n)]
+            own = member.train_rows[generator.permutation(n)]
+            # What fills up the shape is a row of the member's own: another's might not be finite.
+            order[i] = own[0]
+            order[i, :n] = own
             weight[i, :n] = 1.0
         shape = (len(self.members), n_steps, size)
         dtype = self.flat.values.dtype
@@ -289,7 +306,9 @@ class _Run:
     def validate(self) -> None:
         """Score members on their validation rows; keep their best weights, stop the idle."""
         value = self._validation_value()
-        better = self.running & (value > self.best_value)
+        # A difference of rounding is no improvement; it may depend on the company.
+        better = self.running & (value > self.best_value + _ROUNDING)
+        better &= torch.isfinite(self.flat.values.sum(1))
         self.best_value = torch.where(better, value, self.best_value)
         self.best_epoch = torch.where(better, self.epoch, self.best_epoch)
         chosen = better.nonzero().squeeze(1)
@@ -299,9 +318,15 @@ class _Run:
             self.running &= self.epoch - self.best_epoch < self.config.patience
 
     def _validation_value(self) -> Tensor:
+        """Return each member's metric, (n_members,).
+
+        NaN where a score is; the number of the epoch for a member without validation rows, whose
+        last epoch is its best.
+        """
         rows = self.validation
         if rows.shape[1] == 0:
             return torch.full_like(self.best_value, float(self.epoch))
+        real = rows >= 0
         filled = rows.clamp(min=0)
         n_members = len(self.members)
         scores = torch.cat(
@@ -312,35 +337,37 @@ class _Run:
             dim=1,
         )
         batch = self.rows._replace(features=self.rows.positive, weight=None).batch(filled, filled)
-        known = batch.known & (rows >= 0)[..., None]
-        return selection_value(
-            self.config.selection,
-            scores,
-            (batch.positive & known).expand_as(scores),
-            known.expand_as(scores),
-        ).double()
+        known = (batch.known & real[..., None]).expand_as(scores)
+        positive = batch.positive & known
+        value = selection_value(self.config.selection, scores, positive, known)
+        value = torch.where((scores.isnan() & real[..., None]).any(2).any(1), torch.nan, value)
+        return torch.where(real.any(1), value, float(self.epoch))
 
     def _report_failures(self, failed_at: Tensor, order: Tensor, weight: Tensor) -> None:
-        """Name term, row and member of each failure; weights still are those of the failed step."""
-        for i in failed_at.ge(0).nonzero().squeeze(1).tolist():
+        """Say which members failed and where; raise where no member is left with anything."""
+        failed = failed_at >= 0
+        usable = (self.running & ~failed) | (self.best_epoch > 0)
+        for i in failed.nonzero().squeeze(1).tolist():
             step = int(failed_at[i])
-            numbers = [1 + (self.epoch - 1) * int(n) + step for n in self.steps_of]
-            self.noise.seek(numbers)
-            batch = self.rows.batch(order[:, step], weight[:, step])
-            where = "its gradient"
-            with torch.no_grad():
-                for name, term in self.network.terms(batch, self.noise).items():
-                    bad = (~torch.isfinite(term[i]) & (batch.weight[i] > 0)).nonzero()
-                    if len(bad):
-                        where = f"the term {name!r} of row {int(order[i, step, bad[0, 0]])}"
-                        break
+            where = self._failure(i, order[:, step], weight[:, step], step)
             message = (
                 f"Member {i} stopped in epoch {self.epoch}: {where} is not finite; "
                 "lower its learning rate or check that row."
             )
-            if int(self.best_epoch[i]) == 0 and int(self.running.sum()) == 1:
+            if not bool(usable.any()):
                 raise InputError(message)
             warnings.warn(message, UserWarning, stacklevel=4)
+
+    @torch.no_grad()
+    def _failure(self, member: int, order: Tensor, weight: Tensor, step: int) -> str:
+        """Name term and row of a failure; the weights still are those of the failed step."""
+        self.noise.seek([1 + (self.epoch - 1) * int(n) + step for n in self.steps_of])
+        batch = self.rows.batch(order, weight)
+        for name, term in self.network.terms(batch, self.noise).items():
+            bad = (~torch.isfinite(term[member]) & (batch.weight[member] > 0)).nonzero()
+            if name in self.weights and bool(self.weights[name][member]) and len(bad):
+                return f"the term {name!r} of row {int(order[member, bad[0, 0]])}"
+        return "its gradient"
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything that a continued run needs, as arrays by name."""
@@ -358,10 +385,14 @@ class _Run:
         history = {f"history.{name}": array for name, array in self.history.arrays().items()}
         return {"epoch": np.array([self.epoch]), **arrays, **history}
 
-    def restore(self, state: dict[str, NDArray[Any]] | None) -> None:
-        """Continue from what :meth:`state` returned; nothing happens without it."""
+    def restore(self, state: dict[str, NDArray[Any]] | None, path: Any) -> None:
+        """Continue from what :meth:`state` returned, read from ``path``; nothing without it."""
         if state is None:
             return
+        for name, array in self.state().items():
+            found = state.get(name)
+            if found is None or (found.dtype, found.shape) != (array.dtype, array.shape):
+                raise InputError(f"{path} has no right {name!r}; remove it or name another file.")
         self.epoch = int(state["epoch"][0])
         targets = (self.flat.values, self.adam.mean, self.adam.square, self.adam.n_steps, self.best)
         names = ("values", "mean", "square", "n_steps", "best")
@@ -377,7 +408,7 @@ class _Run:
     def finish(self) -> TrainingResult:
         """Give each member its best weights."""
         if not bool((self.best_epoch > 0).any()):
-            raise InputError("No member finished an epoch; lower the learning rate.")
+            raise InputError("No epoch gave finite scores; lower the learning rate.")
         self.flat.values.copy_(self.best)
         return TrainingResult(self.history, _host(self.best_epoch), _host(self.best_value))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from cgmvae.training.rows import digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,16 @@ class Member:
     input_dropout: float
     settings: Mapping[str, Any] | None = None
     """Further numbers that a method's network takes for each member, such as a temperature."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells its training from another, rows as hashes."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return own | {
+            "train_rows": digest(np.asarray(self.train_rows)),
+            "validation_rows": digest(np.asarray(self.validation_rows)),
+            "weights": dict(self.weights),
+            "settings": dict(self.settings or {}),
+        }
 
 
 def column(members: Sequence[Member], name: str) -> list[Any]:

@@ -24,7 +24,7 @@ class FlatParameters:
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self.shapes = [parameter.shape for parameter in self.parameters]
-        self.values = torch.cat([p.detach().flatten(1) for p in self.parameters], dim=1)
+        self.values = torch.cat([p.detach().reshape(len(p), -1) for p in self.parameters], dim=1)
         self.n_decayed = sum(p[0].numel() for p in self.parameters if p.dim() >= 3)
         self.gradient = torch.zeros_like(self.values)
         start = 0
@@ -34,8 +34,10 @@ class FlatParameters:
             start = end
 
     def collect_gradients(self, loss: Tensor) -> Tensor:
-        """Return d loss / d parameters, (n_members, n_parameters)."""
-        gradients = torch.autograd.grad(loss, self.parameters)
+        """Return d loss / d parameters, (n_members, n_parameters); 0 for those it does not use."""
+        gradients = torch.autograd.grad(
+            loss, self.parameters, allow_unused=True, materialize_grads=True
+        )
         flat = [gradient.reshape(gradient.shape[0], -1) for gradient in gradients]
         return torch.cat(flat, dim=1, out=self.gradient)
 
@@ -94,7 +96,7 @@ class PackedAdam:
         rate = torch.where(on, learning_rate[:, None], 0.0)
         size = (rate.double() / correction[0]).to(dtype)
         root = correction[1].sqrt().to(dtype)
-        fresh = [torch.where(on, 1 - beta, 0.0).to(dtype) for beta in self.betas]
+        fresh = [on.to(dtype) * (1 - beta) for beta in self.betas]
         for part, decay in self._parts():
             self._update(part, size, root, fresh, rate.to(dtype) if decay else None)
 

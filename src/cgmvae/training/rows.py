@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
+
+
+def digest(*arrays: NDArray[Any]) -> str:
+    """Return a short hash of types, shapes and contents."""
+    total = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        total.update(f"{array.dtype.str} {array.shape} ".encode())
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def _tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    writable = array if array.flags.writeable else array.copy()  # torch warns of the others
+    return torch.as_tensor(writable, device=device).to(dtype)
 
 
 class RowStore:
@@ -25,11 +43,20 @@ class RowStore:
         self.shape, self.dtype = matrix.shape, dtype
         self._sparse = sp.issparse(matrix)
         if self._sparse:
-            self._starts = torch.as_tensor(matrix.indptr, dtype=torch.int64, device=device)
-            self._columns = torch.as_tensor(matrix.indices, dtype=torch.int64, device=device)
-            self._values = torch.as_tensor(matrix.data, device=device).to(dtype)
+            matrix = sp.csr_array(matrix)
+            if not matrix.has_canonical_format:
+                matrix = matrix.copy()
+                matrix.sum_duplicates()
+            self._starts = _tensor(matrix.indptr, torch.int64, device)
+            self._columns = _tensor(matrix.indices, torch.int64, device)
+            self._values = _tensor(matrix.data, dtype, device)
         else:
-            self._dense = torch.as_tensor(np.ascontiguousarray(matrix), device=device).to(dtype)
+            self._dense = _tensor(np.ascontiguousarray(matrix), dtype, device)
+
+    def digest(self) -> str:
+        """Return a hash of what is stored, so that other data are told apart."""
+        parts = (self._starts, self._columns, self._values) if self._sparse else (self._dense,)
+        return digest(*(part.cpu().numpy() for part in parts))
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return rows as a dense tensor, (*rows.shape, n_columns)."""

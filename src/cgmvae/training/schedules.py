@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from cgmvae.errors import InputError
+
 ScheduleName = Literal["constant", "cosine", "warm-restarts"]
 
 
@@ -29,6 +31,8 @@ def warm_restarts(epoch: float, first: float, factor: float) -> float:
     >>> warm_restarts(0, 50, 2), round(warm_restarts(25, 50, 2), 6), warm_restarts(50, 50, 2)
     (1.0, 0.5, 1.0)
     """
+    if first <= 0 or factor < 1:
+        raise InputError("Warm restarts need a first period above 0 and a factor of at least 1.")
     period = first
     while epoch >= period:
         epoch -= period

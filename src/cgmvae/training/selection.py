@@ -18,6 +18,8 @@ SELECTIONS = (MEAN_OF_FIVE, *SET_METRICS, "precision_at_1")
 def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     """Return each member's validation metric at the best of the nine thresholds, (n_members,).
 
+    In float64: sums over rows must not depend on how many rows fill up the shape.
+
     Parameters
     ----------
     name : str
@@ -31,6 +33,8 @@ def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) 
     if name == "precision_at_1":
         return _precision_at_1(scores, positive, known)
     counts = _sweep(scores, positive, known)
+    if name == "subset_accuracy":
+        return _subset_accuracy(counts, known).max(0).values
     if name != MEAN_OF_FIVE:
         return counts.value(name).max(0).values
     best = [counts.value(metric).max(0).values for metric in SET_METRICS[:4]]
@@ -46,7 +50,7 @@ def _sweep(scores: Tensor, positive: Tensor, known: Tensor) -> Counts:
         for series, mask, axis in zip(
             columns, (both, predicted, both, predicted), (1, 1, 2, 2), strict=True
         ):
-            series.append(mask.sum(axis))
+            series.append(mask.sum(axis, dtype=torch.float64))
     label_both, label_predicted, row_both, row_predicted = map(torch.stack, columns)
     return Counts(
         label_both=label_both,
@@ -59,8 +63,16 @@ def _sweep(scores: Tensor, positive: Tensor, known: Tensor) -> Counts:
     )
 
 
+def _subset_accuracy(counts: Counts, known: Tensor) -> Tensor:
+    """Share of the rows with a known label that are all right, (n_thresholds, n_members)."""
+    usable = known.any(-1)
+    wrong = counts.row_true + counts.row_predicted - 2 * counts.row_both
+    right = ((wrong == 0) & usable).sum(-1, dtype=torch.float64)
+    return right / usable.sum(-1).clamp(min=1)
+
+
 def _precision_at_1(scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     first = scores.masked_fill(~known, -1.0).argmax(-1, keepdim=True)
     usable = known.any(-1)
     hit = positive.gather(-1, first).squeeze(-1) & usable
-    return hit.sum(-1) / usable.sum(-1).clamp(min=1)
+    return hit.sum(-1, dtype=torch.float64) / usable.sum(-1).clamp(min=1)

@@ -1,0 +1,302 @@
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from cgmvae.data import files
+from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.errors import InputError
+
+DTYPES = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1", "?")
+DESCRIPTION = {"kind": "test", "numbers": [1, 2.5, None, True], "name": "Ångström 🐟"}
+
+
+def sample_arrays() -> dict[str, np.ndarray]:
+    """Every type, and every odd shape."""
+    arrays = {
+        f"of type {dtype}": (np.arange(12).reshape(3, 4) % 5).astype(dtype) for dtype in DTYPES
+    }
+    return arrays | {
+        "no dimension": np.array(2.5),
+        "truth without dimension": np.array(True),
+        "no rows": np.empty((0, 3), np.float32),
+        "no columns": np.empty((2, 0, 5), np.int16),
+        "extremes": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]),
+        "naïve ключ": np.array([2**63 - 1, -(2**63)]),
+        "across": np.arange(6.0).reshape(2, 3).T,
+        "every second": np.arange(10, dtype=np.int32)[::2],
+    }
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        assert found[name].tobytes() == array.tobytes()
+
+
+def packed(header: Any, body: bytes = b"", *, length: int | None = None) -> bytes:
+    """Put a file together from any header, whole or made up."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + body
+
+
+def header_of(**entries: Any) -> dict[str, Any]:
+    return {"__metadata__": {"description": "{}"}, **entries}
+
+
+def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+class TestRoundTrip:
+    def test_all_types_and_shapes(self, tmp_path):
+        write_tensors(tmp_path / "a", sample_arrays(), DESCRIPTION)
+        arrays, description = read_tensors(tmp_path / "a")
+        assert_same(arrays, sample_arrays())
+        assert description == DESCRIPTION
+
+    @pytest.mark.parametrize(
+        "arrays", [{}, {"a": np.empty(0)}, {"a": np.empty(0), "b": np.ones(1)}]
+    )
+    def test_little_or_nothing(self, tmp_path, arrays):
+        write_tensors(tmp_path / "a", arrays, None)
+        found, description = read_tensors(tmp_path / "a")
+        assert_same(found, arrays)
+        assert description is None
+
+    def test_what_is_read_can_be_changed(self, tmp_path):
+        write_tensors(tmp_path / "a", {"a": np.zeros(3), "b": np.zeros(3)}, None)
+        arrays, _ = read_tensors(tmp_path / "a")
+        arrays["a"] += 1
+        assert arrays["b"].tolist() == [0, 0, 0]
+
+    def test_the_other_byte_order(self, tmp_path):
+        swapped = np.arange(5, dtype=">i4")
+        write_tensors(tmp_path / "a", {"a": swapped}, None)
+        found = read_tensors(tmp_path / "a")[0]["a"]
+        assert found.dtype == np.dtype("<i4")
+        assert found.tolist() == swapped.tolist()
+
+    def test_the_same_arrays_give_the_same_bytes(self, tmp_path):
+        for name in ("a", "b"):
+            write_tensors(tmp_path / name, sample_arrays(), DESCRIPTION)
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    @pytest.mark.parametrize(
+        "array", [np.ones(2, complex), np.array(["a"]), np.array([None]), np.ones(2, np.uint32)]
+    )
+    def test_types_that_the_layout_lacks_are_refused_before_anything_is_written(
+        self, tmp_path, array
+    ):
+        with pytest.raises(InputError, match="array 'odd' of type"):
+            write_tensors(tmp_path / "a", {"odd": array}, None)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_the_name_of_the_description_is_taken(self, tmp_path):
+        with pytest.raises(InputError, match="__metadata__"):
+            write_tensors(tmp_path / "a", {"__metadata__": np.ones(1)}, None)
+
+    def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
+        write_tensors(tmp_path / "a", {"a": np.ones(2)}, "old")
+
+        def fail(path):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(files, "_flush_to_disk", fail)
+        with pytest.raises(InputError, match="No space left"):
+            write_tensors(tmp_path / "a", {"a": np.zeros(2)}, "new")
+        assert read_tensors(tmp_path / "a")[1] == "old"
+        assert len(list(tmp_path.iterdir())) == 1
+
+
+class TestSafetensors:
+    def test_it_reads_what_we_write(self, tmp_path):
+        write_tensors(tmp_path / "a.safetensors", sample_arrays(), DESCRIPTION)
+        assert_same(load_file(tmp_path / "a.safetensors"), sample_arrays())
+
+    def test_we_read_what_it_writes(self, tmp_path):
+        arrays = {name: np.ascontiguousarray(a) for name, a in sample_arrays().items() if a.ndim}
+        arrays["no dimension"] = np.array(2.5)
+        metadata = {"description": json.dumps(DESCRIPTION), "format": "np"}
+        save_file(arrays, tmp_path / "a.safetensors", metadata)
+        found, description = read_tensors(tmp_path / "a.safetensors")
+        assert_same(found, arrays)
+        assert description == DESCRIPTION
+
+    def test_a_file_without_our_description_is_refused(self, tmp_path):
+        save_file({"a": np.ones(2)}, tmp_path / "a.safetensors")
+        with pytest.raises(InputError, match="damaged"):
+            read_tensors(tmp_path / "a.safetensors")
+
+
+EIGHT = bytes(range(8))
+DAMAGE = {
+    "nothing but a length": packed(b""),
+    "shorter than a length": b"\1\2\3",
+    "length beyond the file": packed(header_of(), length=10_000),
+    "length beyond the file by one": packed(header_of(), length=len(json.dumps(header_of())) + 1),
+    "enormous length": packed(header_of(), length=2**63),
+    "length too short": packed(header_of(), length=5),
+    "not JSON": packed(b"{'a': 1}"),
+    "not UTF-8": packed(b'{"\xff\xfe": 1}'),
+    "nested without end": packed(b"[" * 200_000),
+    "nested objects without end": packed(b'{"a":' * 100_000),
+    "a number of too many digits": packed(b'{"a": ' + b"9" * 10_000 + b"}"),
+    "a list": packed([1, 2]),
+    "a number": packed(b" 12 "),
+    "no description": packed({"a": entry()}, EIGHT),
+    "metadata is text": packed({"__metadata__": "a"}),
+    "description is no text": packed({"__metadata__": {"description": {}}}),
+    "description is no JSON": packed({"__metadata__": {"description": "{"}}),
+    "description nested without end": packed({"__metadata__": {"description": "[" * 200_000}}),
+    "entry is a list": packed(header_of(a=[1]), EIGHT),
+    "entry is text": packed(header_of(a="F32"), EIGHT),
+    "entry without a place": packed(header_of(a={"dtype": "F32", "shape": [2]}), EIGHT),
+    "unknown type": packed(header_of(a=entry("F8_E4M3", [8])), EIGHT),
+    "type of Python": packed(header_of(a=entry("object", [1])), EIGHT),
+    "type is a list": packed(header_of(a=entry(["F32"])), EIGHT),
+    "type is null": packed(header_of(a=entry(None)), EIGHT),
+    "shape is a number": packed(header_of(a=entry(shape=2)), EIGHT),
+    "shape of text": packed(header_of(a=entry(shape="2")), EIGHT),
+    "shape of fractions": packed(header_of(a=entry(shape=[2.0])), EIGHT),
+    "shape of truth values": packed(header_of(a=entry(shape=[True, 2])), EIGHT),
+    "shape is infinite": packed(header_of(a=entry(shape=[float("inf")])), EIGHT),
+    "negative shape": packed(header_of(a=entry(shape=[-1, -2])), EIGHT),
+    "shape too small": packed(header_of(a=entry(shape=[1])), EIGHT),
+    "shape too large": packed(header_of(a=entry(shape=[3])), EIGHT),
+    "enormous shape": packed(header_of(a=entry(shape=[2**62, 2**62])), EIGHT),
+    "enormous shape with a zero": packed(header_of(a=entry(shape=[0, 2**80], offsets=[0, 0]))),
+    "product beyond numpy": packed(header_of(a=entry(shape=[0, 2**40, 2**40], offsets=[0, 0]))),
+    "too many dimensions": packed(header_of(a=entry(shape=[1] * 99 + [2])), EIGHT),
+    "one offset": packed(header_of(a=entry(offsets=[0])), EIGHT),
+    "three offsets": packed(header_of(a=entry(offsets=[0, 8, 8])), EIGHT),
+    "offsets of text": packed(header_of(a=entry(offsets="08")), EIGHT),
+    "offsets of fractions": packed(header_of(a=entry(offsets=[0.0, 8.0])), EIGHT),
+    "infinite offset": packed(header_of(a=entry(offsets=[0, float("inf")])), EIGHT),
+    "offsets turned round": packed(header_of(a=entry(offsets=[8, 0])), EIGHT),
+    "negative offset": packed(header_of(a=entry(offsets=[-8, 0])), EIGHT),
+    "beyond the end": packed(header_of(a=entry(offsets=[4, 12])), EIGHT),
+    "enormous claim": packed(header_of(a=entry("U8", [2**40], [0, 2**40])), EIGHT),
+    "body cut off": packed(header_of(a=entry()), EIGHT[:7]),
+    "more than the arrays": packed(header_of(a=entry()), EIGHT + b"\0"),
+    "bytes without arrays": packed(header_of(), EIGHT),
+    "a gap": packed(header_of(a=entry("U8", [3], [0, 3]), b=entry("U8", [4], [4, 8])), EIGHT),
+    "a gap at the start": packed(header_of(a=entry("U8", [7], [1, 8])), EIGHT),
+    "an overlap": packed(header_of(a=entry("U8", [5], [0, 5]), b=entry("U8", [4], [4, 8])), EIGHT),
+    "the same place twice": packed(header_of(a=entry(), b=entry()), EIGHT),
+    "an array within another": packed(header_of(a=entry(), b=entry("U8", [2], [2, 4])), EIGHT),
+    "neither true nor false": packed(header_of(a=entry("BOOL", [8])), EIGHT),
+}
+
+
+class TestDamage:
+    @pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
+    def test_is_answered_with_one_error_that_names_the_file(self, tmp_path, content):
+        (tmp_path / "model.bin").write_bytes(content)
+        with pytest.raises(InputError, match=r"model\.bin is .*again\."):
+            read_tensors(tmp_path / "model.bin")
+
+    def test_the_files_above_would_be_read_without_their_damage(self, tmp_path):
+        (tmp_path / "a").write_bytes(packed(header_of(a=entry()), EIGHT))
+        arrays, description = read_tensors(tmp_path / "a")
+        assert arrays["a"].tobytes() == EIGHT
+        assert description == {}
+
+    def test_missing_empty_and_folder(self, tmp_path):
+        (tmp_path / "empty").touch()
+        for name in ("missing", "empty", "."):
+            with pytest.raises(InputError):
+                read_tensors(tmp_path / name)
+
+    def test_every_truncation_is_refused(self, tmp_path):
+        write_tensors(tmp_path / "a", {"a": np.arange(3.0), "b": np.ones(2, bool)}, DESCRIPTION)
+        content = (tmp_path / "a").read_bytes()
+        for end in range(len(content)):
+            (tmp_path / "a").write_bytes(content[:end])
+            with pytest.raises(InputError):
+                read_tensors(tmp_path / "a")
+
+    @pytest.mark.parametrize(
+        "name", ["enormous length", "enormous shape", "enormous claim", "length beyond the file"]
+    )
+    def test_claims_are_checked_before_memory_is_taken(self, tmp_path, name):
+        (tmp_path / "a").write_bytes(DAMAGE[name])
+        tracemalloc.start()
+        try:
+            with pytest.raises(InputError):
+                read_tensors(tmp_path / "a")
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("damage")
+
+
+@pytest.fixture(scope="module")
+def content(folder) -> bytes:
+    arrays = {"a": np.arange(4.0), "b": np.array([True, False]), "c": np.empty((0, 2))}
+    write_tensors(folder / "whole", arrays, {"seed": 1})
+    return (folder / "whole").read_bytes()
+
+
+def read_or_refuse(path: Path, content: bytes) -> dict[str, np.ndarray] | None:
+    path.write_bytes(content)
+    try:
+        arrays, _ = read_tensors(path)
+    except InputError:
+        return None
+    assert sum(array.nbytes for array in arrays.values()) <= len(content)
+    return arrays
+
+
+class TestAnyBytes:
+    @settings(max_examples=300, deadline=None)
+    @given(data=st.data())
+    def test_flipped_bytes_raise_nothing_else(self, folder, content, data):
+        changed = bytearray(content)
+        places = st.integers(0, len(content) - 1)
+        for place in data.draw(st.lists(places, min_size=1, max_size=6)):
+            changed[place] ^= data.draw(st.integers(1, 255))
+        read_or_refuse(folder / "flipped", bytes(changed))
+
+    def test_every_single_changed_digit_or_letter_of_the_header(self, folder, content):
+        """Changes that keep the JSON whole get further than random ones."""
+        length = int.from_bytes(content[:8], "little")
+        read = 0
+        for place in range(8, 8 + length):
+            for new in b'0195-.eFI8,[]{}"':
+                changed = content[:place] + bytes([new]) + content[place + 1 :]
+                read += read_or_refuse(folder / "letter", changed) is not None
+        assert read > 0
+
+    numbers = (
+        st.integers(-2, 9)
+        | st.sampled_from([2**31, 2**63, 2**64, 2**100, 1.5, 2.0, float("inf"), float("nan")])
+        | st.none()
+        | st.booleans()
+        | st.text(max_size=2)
+    )
+    values = st.recursive(numbers, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+    entries = st.fixed_dictionaries(
+        {
+            "dtype": st.sampled_from(["F64", "F32", "U8", "BOOL", "I16", "C64", 3]),
+            "shape": st.lists(st.integers(0, 8), max_size=3) | st.lists(numbers) | values,
+            "data_offsets": st.tuples(st.integers(0, 8), st.integers(0, 8)) | values,
+        }
+    )
+
+    @settings(max_examples=400, deadline=None)
+    @given(header=st.dictionaries(st.text(max_size=2), entries | values, max_size=3))
+    def test_any_header_raises_nothing_else(self, folder, header):
+        read_or_refuse(folder / "header", packed(header_of(**header), bytes(8)))

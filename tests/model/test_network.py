@@ -1,0 +1,664 @@
+"""The network: what each switch of its config does, against plain recomputation."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import distributions
+from torch.nn.functional import normalize
+
+from cgmvae.model import objective
+from cgmvae.model.network import TERMS, CGMVAENetwork, NetworkConfig, chosen_components
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.gaussian import Gaussian
+from cgmvae.nn.noise import CounterNoise, GeneratorNoise
+from cgmvae.nn.packed import ACTIVATIONS
+
+SEEDS = (2, 7, 1)
+N_FEATURES, N_LABELS = 7, 5
+SMALL = NetworkConfig(
+    embedding_dim=10,
+    latent_dim=3,
+    label_hidden=(8, 6),
+    feature_hidden=(9, 5, 11),
+    decoder_hidden=(12, 4),
+    reconstruction="gaussian",
+)
+LOG_ODDS = np.random.default_rng(5).normal(size=(len(SEEDS), N_LABELS))
+
+#: Rows of the batch, by what is special about them.
+EMPTY, MAYBE, NOTHING_KNOWN, ALL, PARTLY = 1, 2, 3, 4, 5
+
+
+def _network(seeds=SEEDS, *, kind=GeneratorNoise, terms=TERMS, log_odds=None, **changes):
+    members = {
+        "dropout": changes.pop("dropout", (0.3, 0.0, 0.5)),
+        "input_dropout": changes.pop("input_dropout", (0.1, 0.0, 0.2)),
+        "temperature": changes.pop("temperature", (0.1, 0.5, 1.0)),
+    }
+    return CGMVAENetwork(
+        dataclasses.replace(SMALL, **changes),
+        N_FEATURES,
+        LOG_ODDS if log_odds is None else log_odds,
+        kind(seeds),
+        terms=terms,
+        dtype=torch.float64,
+        **members,
+    )
+
+
+def _quiet(**changes):
+    """Build a network without any dropout."""
+    return _network(dropout=(0.0,) * 3, input_dropout=(0.0,) * 3, **changes)
+
+
+@pytest.fixture
+def batch(rng):
+    shape = (len(SEEDS), 6, N_LABELS)
+    known = torch.ones(shape, dtype=torch.bool)
+    positive = torch.from_numpy(rng.random(shape) < 0.4)
+    positive[:, 0, :2], positive[:, 0, 2] = True, False
+    positive[:, EMPTY] = False
+    positive[:, MAYBE], known[:, MAYBE, 2:] = False, False
+    positive[:, NOTHING_KNOWN], known[:, NOTHING_KNOWN] = False, False
+    positive[:, ALL] = True
+    positive[:, PARTLY], positive[:, PARTLY, 1], known[:, PARTLY, 3:] = False, True, False
+    features = torch.from_numpy(rng.random((*shape[:2], N_FEATURES)))
+    return Batch(features, positive, known, torch.ones(shape[:2], dtype=torch.float64))
+
+
+class _Spy:
+    """Keeps what a network's decoder was given and gave."""
+
+    def __init__(self, network, monkeypatch):
+        self.z, self.features, self.embeddings = [], [], []
+        decode = network.decode
+
+        def watched(features, z, noise=None):
+            embedding = decode(features, z, noise)
+            self.z.append(z)
+            self.features.append(features)
+            self.embeddings.append(embedding)
+            return embedding
+
+        monkeypatch.setattr(network, "decode", watched)
+
+
+class TestSizes:
+    def test_every_size_of_the_config_is_used(self):
+        network = _network(layer_norm=False)
+        shapes = {name: tuple(p.shape[1:]) for name, p in network.named_parameters()}
+
+        def widths(*sizes):
+            return [shape for pair in itertools.pairwise(sizes) for shape in (pair, (pair[1],))]
+
+        def of(prefix):
+            return [shape for name, shape in shapes.items() if name.startswith(f"{prefix}.layers.")]
+
+        assert shapes["label_encoder.embeddings"] == (N_LABELS, 10)
+        assert shapes["label_encoder.background"] == (1, 6)
+        assert shapes["label_bias"] == (N_LABELS,)
+        assert of("label_encoder.network") == widths(10, 8, 6, 6)
+        assert of("feature_encoder.network") == widths(7, 9, 5, 11, 6)
+        assert of("decoder.network") == widths(7 + 3, 12, 4, 10)
+        assert of("reconstruction") == widths(3, 12, 7)
+        assert len(shapes) == 3 + 2 * (3 + 4 + 3 + 2)
+        assert all(p.shape[0] == len(SEEDS) for p in network.parameters())
+
+    def test_the_decoder_of_z_alone_is_narrower(self):
+        network = _network(decoder_input="z")
+        assert network.decoder.network.layers[0].weight.shape == (3, 3, 12)
+
+    def test_hidden_layers_are_normalised_on_request(self):
+        normed = _network(layer_norm=True)
+        plain = _network(layer_norm=False)
+        names = {
+            name.split(".norms")[0] for name, _ in normed.named_parameters() if "norms" in name
+        }
+        assert names == {
+            "label_encoder.network",
+            "feature_encoder.network",
+            "decoder.network",
+            "reconstruction",
+        }
+        assert not [name for name, _ in plain.named_parameters() if "norms" in name]
+
+    @pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
+    def test_the_activation_is_that_of_the_config(self, activation):
+        network = _network(activation=activation)
+        for part in (network.label_encoder, network.feature_encoder, network.decoder):
+            assert part.network.activation is ACTIVATIONS[activation]
+
+    @pytest.mark.parametrize("hidden", [(), (4,), (5, 6, 7)])
+    def test_any_depth_will_do(self, hidden, batch):
+        network = _network(label_hidden=hidden, feature_hidden=hidden, decoder_hidden=hidden)
+        for part in (network.label_encoder, network.feature_encoder, network.decoder):
+            assert len(part.network.layers) == len(hidden) + 1
+        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        assert all(torch.isfinite(term).all() for term in terms.values())
+
+    def test_the_reconstruction_head_is_there_when_it_is_trained(self):
+        assert _network().reconstruction is not None
+        assert _network(reconstruction="none").reconstruction is None
+        assert _network(terms=("kl", "cross_entropy")).reconstruction is None
+
+    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    def test_label_embeddings_start_with_norm_1(self, kind):
+        network = _network(kind=kind, embedding_dim=4000)
+        norms = network.label_encoder.embeddings.detach().norm(dim=-1)
+        assert norms.flatten().tolist() == pytest.approx([1.0] * 15, abs=0.06)
+        assert len(torch.unique(norms)) == 15
+
+
+class TestLogits:
+    def test_logits_are_inner_products_and_a_bias(self, rng):
+        network = _network()
+        embedding = torch.from_numpy(rng.normal(size=(3, 4, 10)))
+        ours = network.logits(embedding).detach()
+        labels, bias = network.label_encoder.embeddings.detach(), network.label_bias.detach()
+        for m, i, k in np.ndindex(3, 4, N_LABELS):
+            products = [float(embedding[m, i, e] * labels[m, k, e]) for e in range(10)]
+            expected = math.fsum(products) + float(bias[m, k])
+            assert ours[m, i, k].item() == pytest.approx(expected, rel=1e-12)
+
+    def test_the_bias_starts_at_the_log_odds_of_each_member(self):
+        network = _network()
+        np.testing.assert_array_equal(network.label_bias.detach().numpy(), LOG_ODDS)
+        # A parameter of its own: training must not write into the caller's array.
+        with torch.no_grad():
+            network.label_bias.add_(1)
+        assert LOG_ODDS[0, 0] == np.random.default_rng(5).normal()
+
+    def test_without_a_bias_logits_are_inner_products(self, rng):
+        network = _network(label_bias=False)
+        assert network.label_bias is None
+        zero = network.logits(torch.zeros(3, 2, 10, dtype=torch.float64))
+        assert torch.equal(zero, torch.zeros_like(zero))
+        embedding = torch.from_numpy(rng.normal(size=(3, 4, 10)))
+        expected = torch.einsum("mbe,mle->mbl", embedding, network.label_encoder.embeddings)
+        torch.testing.assert_close(network.logits(embedding), expected)
+
+    @pytest.mark.parametrize("decoder_input", ["z", "xz"])
+    def test_probabilities_come_from_the_posterior_s_mean(self, batch, decoder_input):
+        network = _network(decoder_input=decoder_input)
+        mean = network.feature_encoder(batch.features, None, network.dropout).mean
+        inputs = mean if decoder_input == "z" else torch.cat([batch.features, mean], dim=-1)
+        embedding = network.decoder(inputs, None, network.dropout)
+        expected = torch.sigmoid(network.logits(embedding))
+        ours = network(batch.features)
+        torch.testing.assert_close(ours, expected)
+        assert torch.equal(ours, network(batch.features))
+
+    @pytest.mark.parametrize("unit_norm", [True, False])
+    def test_unit_norm(self, batch, unit_norm):
+        network = _network(unit_norm=unit_norm)
+        z = network.encode(batch.features).mean
+        norms = network.decode(batch.features, z).norm(dim=-1)
+        assert torch.allclose(norms, torch.ones_like(norms)) == unit_norm
+        if unit_norm:
+            largest = network.label_encoder.embeddings.norm(dim=-1)[:, None]
+            inner = network.logits(network.decode(batch.features, z)) - network.label_bias[:, None]
+            assert bool((inner.abs() <= largest + 1e-12).all())
+
+
+class TestDecoder:
+    @pytest.mark.parametrize(("decoder_input", "sees"), [("z", False), ("xz", True)])
+    def test_whether_the_decoder_sees_the_features(self, rng, batch, decoder_input, sees):
+        network = _network(decoder_input=decoder_input)
+        features = batch.features.clone().requires_grad_()
+        z = torch.from_numpy(rng.normal(size=(3, 6, 3))).requires_grad_()
+        out = network.decode(features, z).sum()
+        gradients = torch.autograd.grad(out, [features, z], allow_unused=True)
+        assert (gradients[0] is not None and bool((gradients[0] != 0).any())) == sees
+        assert bool((gradients[1] != 0).any())
+        # Of z alone, predictions still depend on the features, through the encoder.
+        (through,) = torch.autograd.grad(network(features).sum(), features)
+        assert bool((through != 0).any())
+
+    def test_the_features_come_first(self, rng, batch):
+        network = _network()
+        z = torch.from_numpy(rng.normal(size=(3, 6, 3)))
+        joined = torch.cat([batch.features, z], dim=-1)
+        expected = network.decoder.network(joined, None, network.dropout)
+        torch.testing.assert_close(network.decode(batch.features, z), expected)
+
+    @pytest.mark.parametrize("drops", [True, False])
+    def test_whether_the_decoder_drops_out(self, rng, batch, drops):
+        network = _network(decoder_dropout=drops)
+        z = torch.from_numpy(rng.normal(size=(3, 6, 3)))
+        still, noisy = (
+            network.decode(batch.features, z, noise) for noise in (None, GeneratorNoise(SEEDS))
+        )
+        assert torch.equal(still[1], noisy[1])  # member 1 has no dropout
+        assert torch.equal(still, noisy) != drops
+
+    def test_features_may_be_hidden_from_the_decoder_for_whole_rows(self, rng, batch):
+        network = _quiet(skip_dropout=0.5)
+        z = torch.from_numpy(rng.normal(size=(3, 6, 3)))
+        shown, hidden = (
+            network.decode(features, z)
+            for features in (batch.features, torch.zeros_like(batch.features))
+        )
+        noise = GeneratorNoise(SEEDS)
+        n_hidden = 0
+        for _ in range(40):
+            drawn = network.decode(batch.features, z, noise)
+            is_hidden = torch.isclose(drawn, hidden).all(-1)
+            assert bool((is_hidden | torch.isclose(drawn, shown).all(-1)).all())
+            n_hidden += int(is_hidden.sum())
+        assert 290 < n_hidden < 430  # of 720
+        assert not torch.isclose(shown, hidden).all(-1).any()
+
+
+class TestDropout:
+    def test_each_member_has_its_own_rates(self, batch):
+        network = _network()
+        still, noisy = (network.terms(batch, noise) for noise in (None, CounterNoise(SEEDS)))
+        assert not torch.allclose(still["cross_entropy"], noisy["cross_entropy"])
+        rates = {"dropout": (0.0, 0.0, 0.9), "input_dropout": (0.0, 0.9, 0.0)}
+        network = _network(**rates)
+        first = [
+            network.encode(batch.features, noise).mean for noise in (None, GeneratorNoise(SEEDS))
+        ]
+        assert [torch.equal(a, b) for a, b in zip(*first, strict=True)] == [True, True, False]
+
+    def test_features_drop_before_both_encoder_and_decoder(self, batch, monkeypatch):
+        network = _network(dropout=(0.0,) * 3, input_dropout=(0.0, 0.5, 0.9))
+        spy = _Spy(network, monkeypatch)
+        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        seen = spy.features[0]
+        assert torch.equal(seen[0], batch.features[0])
+        lost = (seen == 0).double().mean((1, 2))
+        assert 0.3 < lost[1] < 0.7 < lost[2]
+        kept = seen[1] != 0
+        torch.testing.assert_close(seen[1][kept], 2 * batch.features[1][kept])
+        # What is rebuilt are the features as they were.
+        predicted = network.reconstruction(spy.z[0], None, network.dropout)
+        expected = 0.5 * ((batch.features - predicted) ** 2).sum(-1)
+        torch.testing.assert_close(terms["reconstruction"], expected)
+
+    def test_rates_and_temperatures_are_not_part_of_the_weights(self):
+        names = set(_network().state_dict())
+        assert not names & {"dropout", "input_dropout", "temperature"}
+
+    def test_without_noise_everything_is_deterministic(self, batch):
+        for alignment in ("contrastive", "triplet", "ranking"):
+            network = _network(alignment=alignment, label_branch=True, n_draws=2)
+            state = torch.random.get_rng_state()
+            first, second = network.terms(batch, None), network.terms(batch, None)
+            assert all(torch.equal(first[name], second[name]) for name in first)
+            assert torch.equal(state, torch.random.get_rng_state())
+
+
+class TestPrior:
+    def _kl_of_row(self, posterior, z, gaussians):
+        """Eq. 4 for one row, by torch.distributions."""
+
+        def log_density(mean, log_variance):
+            return distributions.Normal(mean, (log_variance / 2).exp()).log_prob(z).sum()
+
+        logs = torch.stack([log_density(*gaussian) for gaussian in gaussians])
+        return log_density(*posterior) - (torch.logsumexp(logs, 0) - math.log(len(logs)))
+
+    def test_mixture(self, batch, monkeypatch):
+        network = _quiet(prior="mixture", n_draws=2)
+        spy = _Spy(network, monkeypatch)
+        ours = network.terms(batch, GeneratorNoise(SEEDS))["kl"]
+        posterior, labels = network.encode(batch.features), network.label_gaussians()
+        assert not torch.allclose(spy.z[0], posterior.mean)
+        for m, i in np.ndindex(3, 6):
+            chosen = np.flatnonzero(batch.positive[m, i]).tolist()
+            if i == EMPTY:
+                chosen = [N_LABELS]
+            if not chosen:
+                assert ours[m, i] == 0
+                continue
+            expected = self._kl_of_row(
+                [part[m, i] for part in posterior],
+                spy.z[0][m, i],
+                [[part[m, k] for part in labels] for k in chosen],
+            )
+            assert ours[m, i].item() == pytest.approx(expected.item(), rel=1e-10)
+        assert bool((ours[:, [MAYBE, NOTHING_KNOWN]] == 0).all())
+
+    def test_standard(self, batch):
+        network = _network(prior="standard")
+        ours = network.terms(batch, None)["kl"]
+        posterior = network.encode(batch.features)
+        normal = distributions.Normal(posterior.mean, (posterior.log_variance / 2).exp())
+        expected = distributions.kl_divergence(normal, distributions.Normal(0.0, 1.0)).sum(-1)
+        torch.testing.assert_close(ours, expected)
+
+    def test_label_sum(self, batch):
+        network = _network(prior="label-sum")
+        ours = network.terms(batch, None)["kl"]
+        posterior = network.encode(batch.features)
+        for m, i in np.ndindex(3, 6):
+            if i in (MAYBE, NOTHING_KNOWN):
+                assert ours[m, i] == 0
+                continue
+            summed = torch.zeros(3, 1, 10, dtype=torch.float64)
+            for k in np.flatnonzero(batch.positive[m, i]):
+                summed[m, 0] += network.label_encoder.embeddings[m, k].detach()
+            prior = Gaussian.from_output(
+                network.label_encoder.network(summed, None, network.dropout)
+            )
+            normals = [
+                distributions.Normal(mean, (log_variance / 2).exp())
+                for mean, log_variance in (
+                    [part[m, i] for part in posterior],
+                    [part[m, 0] for part in prior],
+                )
+            ]
+            expected = distributions.kl_divergence(*normals).sum()
+            assert ours[m, i].item() == pytest.approx(expected.item(), rel=1e-10)
+
+    @pytest.mark.parametrize(
+        ("prior", "reaches"), [("mixture", True), ("label-sum", True), ("standard", False)]
+    )
+    def test_which_priors_teach_the_labels(self, batch, prior, reaches):
+        network = _network(prior=prior)
+        network.terms(batch, GeneratorNoise(SEEDS))["kl"].sum().backward()
+        gradient = network.label_encoder.embeddings.grad
+        assert (gradient is not None and bool((gradient != 0).any())) == reaches
+
+    def test_label_gaussians_end_with_the_background(self):
+        network = _network()
+        labels = network.label_gaussians()
+        assert labels.mean.shape == labels.log_variance.shape == (3, N_LABELS + 1, 3)
+        # It starts as the standard normal.
+        for part in labels:
+            assert torch.equal(part[:, -1], torch.zeros_like(part[:, -1]))
+        with torch.no_grad():
+            network.label_encoder.background.copy_(torch.arange(6.0))
+        labels = network.label_gaussians()
+        assert labels.mean[0, -1].tolist() == [0, 1, 2]
+        assert labels.log_variance[0, -1].tolist() == [3, 4, 5]
+
+    def test_chosen_components(self, batch):
+        chosen = chosen_components(batch.positive, batch.known)
+        assert chosen.shape == (3, 6, N_LABELS + 1)
+        assert torch.equal(chosen[..., :-1], batch.positive)
+        assert chosen[..., -1].tolist() == [[i == EMPTY for i in range(6)]] * 3
+
+
+class TestAlignment:
+    def _embedding(self, network, batch):
+        return network.decode(batch.features, network.encode(batch.features).mean)
+
+    @pytest.mark.parametrize("unit_norm", [True, False])
+    @pytest.mark.parametrize("normalise_labels", [True, False])
+    def test_contrastive(self, batch, unit_norm, normalise_labels):
+        network = _network(unit_norm=unit_norm, normalise_labels=normalise_labels)
+        ours = network.terms(batch, None)["contrastive"]
+        embedding, labels = self._embedding(network, batch), network.label_encoder.embeddings
+        if normalise_labels:
+            embedding, labels = normalize(embedding, dim=-1), normalize(labels, dim=-1)
+        for m, i in np.ndindex(3, 6):
+            similarity = (labels[m] @ embedding[m, i]).tolist()
+            exps = [math.exp(s / (0.1, 0.5, 1.0)[m]) for s in similarity]
+            total = math.fsum(e for e, k in zip(exps, batch.known[m, i], strict=True) if k)
+            yes = np.flatnonzero(batch.positive[m, i])
+            expected = sum(-math.log(exps[k] / total) for k in yes) / len(yes) if len(yes) else 0
+            assert ours[m, i].item() == pytest.approx(expected, rel=1e-10)
+        assert bool((ours[:, [EMPTY, MAYBE, NOTHING_KNOWN]] == 0).all())
+
+    def test_the_bias_takes_no_part(self, batch):
+        plain, shifted = _network(), _network(log_odds=LOG_ODDS + 3)
+        terms = [network.terms(batch, None) for network in (plain, shifted)]
+        assert torch.equal(terms[0]["contrastive"], terms[1]["contrastive"])
+        assert not torch.equal(terms[0]["cross_entropy"], terms[1]["cross_entropy"])
+
+    def test_triplet(self, batch):
+        network = _quiet(alignment="triplet", temperature=(1.0, 2.0, 3.0))
+        embedding = self._embedding(network, batch)
+        similarity = objective.cosine_similarity(embedding, network.label_encoder.embeddings)
+        negative = batch.known & ~batch.positive
+        # Without noise, the first label of each kind.
+        up = similarity.gather(-1, batch.positive.int().argmax(-1, keepdim=True))
+        down = similarity.gather(-1, negative.int().argmax(-1, keepdim=True))
+        both = batch.positive.any(-1) & negative.any(-1)
+        expected = (1 + 2 * (down - up)).squeeze(-1).clamp(min=0) * both
+        torch.testing.assert_close(network.terms(batch, None)["contrastive"], expected)
+        # With noise, every pair in turn, by each member's own draws.
+        noise = GeneratorNoise(SEEDS)
+        seen = torch.stack([network.terms(batch, noise)["contrastive"] for _ in range(8)])
+        assert bool((seen[:, :, 0].std(0) > 0).all())
+        assert bool((seen[:, :, [EMPTY, MAYBE, NOTHING_KNOWN, ALL]] == 0).all())
+
+    def test_ranking(self, batch):
+        network = _network(alignment="ranking")
+        ours = network.terms(batch, None)["contrastive"]
+        scores = network(batch.features).tolist()
+        for m, i in np.ndindex(3, 6):
+            yes = np.flatnonzero(batch.positive[m, i])
+            no = np.flatnonzero(batch.known[m, i] & ~batch.positive[m, i])
+            pairs = [math.exp(scores[m][i][n] - scores[m][i][p]) for p in yes for n in no]
+            expected = sum(pairs) / len(pairs) if pairs else 0
+            assert ours[m, i].item() == pytest.approx(expected, rel=1e-10)
+
+
+class TestBranches:
+    def _mean_of_positives(self, network, batch):
+        means = network.label_gaussians().mean
+        rows = []
+        for m, i in np.ndindex(3, 6):
+            yes = np.flatnonzero(batch.positive[m, i])
+            rows.append(means[m, yes].mean(0) if len(yes) else means[m, -1])
+        return torch.stack(rows).reshape(3, 6, -1)
+
+    @pytest.mark.parametrize("n_draws", [1, 2, 3])
+    @pytest.mark.parametrize("label_branch", [True, False])
+    @pytest.mark.parametrize("prior", ["mixture", "standard"])
+    def test_cross_entropy_sums_over_draws_and_the_label_branch(
+        self, batch, monkeypatch, n_draws, label_branch, prior
+    ):
+        network = _quiet(n_draws=n_draws, label_branch=label_branch, prior=prior)
+        spy = _Spy(network, monkeypatch)
+        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        posterior = network.encode(batch.features)
+        assert len(spy.z) == n_draws + label_branch
+        for z in spy.z[:n_draws]:
+            sigmas = (z - posterior.mean) / (posterior.log_variance / 2).exp()
+            assert 0.5 < sigmas.std().item() < 1.5
+        assert len({z.sum().item() for z in spy.z}) == len(spy.z)
+        if label_branch:
+            torch.testing.assert_close(spy.z[-1], self._mean_of_positives(network, batch))
+        expected = sum(
+            objective.cross_entropy(network.logits(e), batch.positive, batch.known)
+            for e in spy.embeddings
+        )
+        torch.testing.assert_close(terms["cross_entropy"], expected)
+
+        aligned = [spy.embeddings[0]] + ([spy.embeddings[-1]] if label_branch else [])
+        labels = network.label_encoder.embeddings
+        expected = sum(
+            objective.contrastive(
+                objective.cosine_similarity(e, labels) / network.temperature[:, None, None],
+                batch.positive,
+                batch.known,
+            )
+            for e in aligned
+        )
+        torch.testing.assert_close(terms["contrastive"], expected)
+
+    def test_the_label_branch_teaches_the_label_encoder(self, batch):
+        for label_branch in (True, False):
+            network = _network(label_branch=label_branch)
+            network.terms(batch, GeneratorNoise(SEEDS))["cross_entropy"].sum().backward()
+            weight = network.label_encoder.network.layers[0].weight
+            assert (weight.grad is not None and bool((weight.grad != 0).any())) == label_branch
+
+
+class TestTerms:
+    def test_names_and_shapes(self, batch):
+        terms = _network().terms(batch, GeneratorNoise(SEEDS))
+        assert set(terms) == set(TERMS)
+        assert all(term.shape == (3, 6) for term in terms.values())
+        assert all(term.dtype == torch.float64 for term in terms.values())
+
+    @pytest.mark.parametrize("name", ["kl", "reconstruction", "contrastive"])
+    def test_a_term_can_be_left_out(self, batch, name):
+        terms = tuple(term for term in TERMS if term != name)
+        assert set(_network(terms=terms).terms(batch, None)) == set(terms)
+
+    def test_without_labels_to_learn_from_only_features_teach(self, batch):
+        network = _network()
+        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        for name in ("kl", "contrastive", "cross_entropy"):
+            unknown = terms[name][:, NOTHING_KNOWN]
+            assert torch.equal(unknown, torch.zeros_like(unknown))
+            gradients = torch.autograd.grad(
+                unknown.sum(), list(network.parameters()), retain_graph=True, allow_unused=True
+            )
+            for gradient in gradients:
+                assert gradient is None or torch.equal(gradient, torch.zeros_like(gradient))
+        assert bool((terms["reconstruction"][:, NOTHING_KNOWN] > 0).all())
+
+    @pytest.mark.parametrize("reconstruction", ["gaussian", "bernoulli"])
+    def test_reconstruction(self, batch, reconstruction):
+        network = _network(reconstruction=reconstruction)
+        ours = network.terms(batch, None)["reconstruction"]
+        z = network.encode(batch.features).mean
+        predicted = network.reconstruction(z, None, network.dropout)
+        if reconstruction == "gaussian":
+            expected = 0.5 * ((batch.features - predicted) ** 2).sum(-1)
+        else:
+            p = torch.sigmoid(predicted)
+            x = batch.features
+            expected = -(x * torch.log(p) + (1 - x) * torch.log(1 - p)).sum(-1)
+        torch.testing.assert_close(ours, expected)
+
+    @pytest.mark.parametrize("name", TERMS)
+    def test_the_weight_of_a_term_changes_the_gradient(self, batch, name):
+        network = _network()
+        parameters = list(network.parameters())
+
+        def gradient(weights):
+            terms = network.terms(batch, GeneratorNoise(SEEDS))
+            total = objective.weighted_sum(terms, weights).sum()
+            return torch.autograd.grad(total, parameters)
+
+        ones = {term: torch.ones(3, dtype=torch.float64) for term in TERMS}
+        before = gradient(ones)
+        after = gradient(ones | {name: torch.tensor([1.0, 3.0, 1.0], dtype=torch.float64)})
+        changed = [not torch.allclose(a[1], b[1]) for a, b in zip(before, after, strict=True)]
+        assert any(changed)
+        for a, b in zip(before, after, strict=True):  # and only that member's
+            torch.testing.assert_close(a[[0, 2]], b[[0, 2]], rtol=1e-12, atol=1e-12)
+
+    def test_the_temperature_of_a_member_is_its_own(self, batch):
+        one = _network(temperature=(0.1, 0.5, 1.0)).terms(batch, None)["contrastive"]
+        other = _network(temperature=(0.1, 0.2, 1.0)).terms(batch, None)["contrastive"]
+        assert torch.equal(one[[0, 2]], other[[0, 2]])
+        assert bool((one[1, 0] != other[1, 0]).all())
+
+
+SWITCHES = [
+    {},
+    {"prior": "standard"},
+    {"prior": "label-sum", "alignment": "ranking"},
+    {"alignment": "triplet", "skip_dropout": 0.3},
+    {"label_branch": True, "n_draws": 2, "unit_norm": True, "normalise_labels": False},
+    {"decoder_input": "z", "layer_norm": False, "reconstruction": "bernoulli"},
+]
+
+
+class TestInvariance:
+    @pytest.mark.parametrize("changes", SWITCHES)
+    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    def test_company_changes_neither_first_weights_nor_terms(self, batch, changes, kind):
+        network, noise = _network(kind=kind, **changes), kind(SEEDS)
+        noise.seek([3, 8, 5])
+        terms = network.terms(batch, noise)
+        for i, (seed, step) in enumerate(zip(SEEDS, (3, 8, 5), strict=True)):
+            own = {
+                "dropout": network.dropout[i : i + 1],
+                "input_dropout": network.input_dropout[i : i + 1],
+                "temperature": network.temperature[i : i + 1],
+                "log_odds": LOG_ODDS[i : i + 1],
+            }
+            alone = _network([seed], kind=kind, **own, **changes)
+            pairs = zip(network.parameters(), alone.parameters(), strict=True)
+            assert all(torch.equal(ours[i : i + 1], its) for ours, its in pairs)
+            its_noise = kind([seed])
+            its_noise.seek([step])
+            its = alone.terms(Batch(*(part[i : i + 1] for part in batch)), its_noise)
+            for name in terms:
+                torch.testing.assert_close(
+                    terms[name][i : i + 1], its[name], rtol=1e-11, atol=1e-12
+                )
+
+    @pytest.mark.parametrize("changes", SWITCHES)
+    def test_a_label_that_nobody_knows_changes_nothing(self, batch, changes):
+        known = batch.known.clone()
+        known[..., 2] = False
+        batch = batch._replace(known=known, positive=batch.positive & known)
+        network = _network(**changes)
+        before = network.terms(batch, CounterNoise(SEEDS))
+        with torch.no_grad():
+            network.label_encoder.embeddings[:, 2].mul_(1e6).add_(1)
+            network.label_bias[:, 2] = 1e6
+        after = network.terms(batch, CounterNoise(SEEDS))
+        for name in before:
+            torch.testing.assert_close(after[name], before[name], rtol=1e-12, atol=1e-12)
+
+    @pytest.mark.parametrize("changes", SWITCHES[:3] + SWITCHES[4:])
+    def test_labels_may_be_named_in_any_order(self, batch, changes):
+        network, order = _network(**changes), torch.tensor([3, 0, 4, 2, 1])
+        before = network.terms(batch, None)
+        with torch.no_grad():
+            for parameter in (network.label_encoder.embeddings, network.label_bias):
+                parameter.copy_(parameter[:, order].clone())
+        turned = batch._replace(positive=batch.positive[..., order], known=batch.known[..., order])
+        after = network.terms(turned, None)
+        for name in before:
+            torch.testing.assert_close(after[name], before[name], rtol=1e-11, atol=1e-12)
+
+    @pytest.mark.parametrize("changes", SWITCHES[:3] + SWITCHES[4:])
+    def test_rows_may_come_in_any_order(self, batch, changes):
+        network, order = _network(**changes), torch.tensor([3, 0, 4, 2, 5, 1])
+        before = network.terms(batch, None)
+        after = network.terms(Batch(*(part[:, order] for part in batch)), None)
+        for name in before:
+            torch.testing.assert_close(after[name], before[name][:, order], rtol=1e-11, atol=1e-12)
+
+
+class TestDegenerate:
+    @pytest.mark.parametrize("changes", SWITCHES)
+    @pytest.mark.parametrize("features", ["constant", "zero", "huge", "usual"])
+    @pytest.mark.parametrize("scale", [1.0, 1e4])
+    def test_losses_and_gradients_stay_finite(self, batch, changes, features, scale):
+        made = {
+            "constant": torch.ones_like(batch.features),
+            "zero": torch.zeros_like(batch.features),
+            "huge": 1e4 * batch.features,
+            "usual": batch.features,
+        }[features]
+        network = _network(**changes).float()
+        with torch.no_grad():  # logits of this size, and log-variances beyond both bounds
+            network.label_encoder.embeddings.mul_(scale)
+        parts = batch._replace(features=made.float(), weight=batch.weight.float())
+        total = torch.stack(list(network.terms(parts, CounterNoise(SEEDS)).values())).sum(0)
+        assert torch.isfinite(total).all()
+        assert total.dtype == torch.float32
+        total.sum().backward()
+        for parameter in network.parameters():
+            assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+
+    @pytest.mark.parametrize("changes", SWITCHES)
+    @pytest.mark.parametrize("is_positive", [True, False])
+    def test_one_label(self, batch, changes, is_positive):
+        network = _network(log_odds=LOG_ODDS[:, :1], **changes)
+        shape = (*batch.weight.shape, 1)
+        positive, known = torch.full(shape, is_positive), torch.ones(shape, dtype=torch.bool)
+        terms = network.terms(batch._replace(positive=positive, known=known), CounterNoise(SEEDS))
+        assert network(batch.features).shape == shape
+        aligned = terms["contrastive"]
+        torch.testing.assert_close(aligned, torch.zeros_like(aligned), rtol=0, atol=1e-12)
+        torch.stack(list(terms.values())).sum().backward()
+        for parameter in network.parameters():
+            assert parameter.grad is None or torch.isfinite(parameter.grad).all()

@@ -1,0 +1,210 @@
+"""Presets: their numbers, and that all of their parameters learn."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from cgmvae.model import objective
+from cgmvae.model.network import CGMVAENetwork, NetworkConfig
+from cgmvae.model.presets import PRESETS
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.noise import CounterNoise
+from cgmvae.training.loop import TrainingConfig
+
+SEEDS = (3, 4)
+N_FEATURES, N_LABELS = 6, 4
+EMPTY = 1
+
+every_preset = pytest.mark.parametrize("name", PRESETS)
+
+
+def _small(name, dtype=torch.float64):
+    preset = PRESETS[name]
+    config = dataclasses.replace(
+        preset.network,
+        embedding_dim=16,
+        latent_dim=4,
+        label_hidden=(10, 9),
+        feature_hidden=(8, 10, 9),
+        decoder_hidden=(12,) * len(preset.network.decoder_hidden),
+    )
+    return CGMVAENetwork(
+        config,
+        N_FEATURES,
+        np.zeros((len(SEEDS), N_LABELS)),
+        CounterNoise(SEEDS),
+        dropout=[preset.dropout] * 2,
+        input_dropout=[preset.input_dropout] * 2,
+        temperature=[preset.temperature] * 2,
+        terms=[term for term, weight in preset.weights().items() if weight],
+        dtype=dtype,
+    )
+
+
+def _loss(name, network, batch, **changes):
+    weights = PRESETS[name].weights() | changes
+    dtype = batch.features.dtype
+    terms = network.terms(batch, CounterNoise(SEEDS))
+    scaled = {term: torch.full((len(SEEDS),), weights[term], dtype=dtype) for term in terms}
+    return objective.weighted_sum(terms, scaled).mean(1).sum()
+
+
+@pytest.fixture
+def batch(rng):
+    shape = (len(SEEDS), 24, N_LABELS)
+    known = torch.from_numpy(rng.random(shape) < 0.9)
+    positive = torch.from_numpy(rng.random(shape) < 0.4) & known
+    positive[:, EMPTY], known[:, EMPTY] = False, True
+    positive[:, 2], known[:, 2] = False, False
+    positive[:, 3], known[:, 3] = True, True
+    features = torch.from_numpy(rng.normal(size=(*shape[:2], N_FEATURES)))
+    return Batch(features, positive, known, torch.ones(shape[:2], dtype=torch.float64))
+
+
+class TestNumbers:
+    def test_paper(self):
+        preset = PRESETS["paper"]
+        network = preset.network
+        assert preset.contrastive_weight == 1  # α
+        assert preset.cross_entropy_weight == 0.5  # β
+        assert preset.kl_weight == preset.reconstruction_weight == 1
+        assert network.embedding_dim == 2048
+        assert network.latent_dim == 64
+        assert network.label_hidden == (512, 256)
+        assert network.feature_hidden == (256, 512, 256)
+        assert network.decoder_hidden == (512, 512)
+        assert network.decoder_input == "z"
+        assert network.prior == "mixture"
+        assert network.alignment == "contrastive"
+        assert network.normalise_labels
+        assert network.reconstruction == "gaussian"
+        assert not network.label_bias
+        assert not network.layer_norm
+        assert not network.label_branch
+        assert network.n_draws == 1
+        training = TrainingConfig(**preset.training)
+        assert training.optimizer == "adam"
+        assert training.epochs == 100
+        assert training.batch_size == 128
+
+    def test_released(self):
+        preset = PRESETS["released"]
+        network = preset.network
+        assert network.embedding_dim == 2048
+        assert network.decoder_hidden == (512,)
+        assert network.decoder_input == "xz"
+        assert network.activation == "leaky_relu"
+        assert network.unit_norm
+        assert not network.label_bias
+        assert not network.layer_norm
+        assert not network.normalise_labels
+        assert not network.decoder_dropout
+        assert network.n_draws == 2
+        assert network.label_branch
+        assert network.prior == "mixture"
+        assert preset.cross_entropy_weight == 0.5
+        assert preset.contrastive_weight == 1
+        assert preset.kl_weight == 6
+        assert preset.reconstruction_weight == 0
+        assert preset.temperature == 1
+        assert preset.dropout == 0.5
+        assert preset.input_dropout == 0
+        assert preset.learning_rate == 7.5e-4
+        assert preset.weight_decay == 1e-5
+        training = TrainingConfig(**preset.training)
+        assert training.optimizer == "adam"
+        assert training.epochs == 100
+        assert training.schedule == "warm-restarts"
+        assert (training.restart_epochs, training.restart_factor) == (50, 2)
+        assert training.floor_learning_rate == 2e-4
+        assert training.selection == "macro_f1"
+
+    def test_tuned_has_the_paper_s_parts_switched_on(self):
+        preset = PRESETS["tuned"]
+        assert preset.network.prior == "mixture"
+        assert preset.network.alignment == "contrastive"
+        assert preset.kl_weight > 0
+        assert preset.contrastive_weight > 0
+        assert preset.network.label_bias
+        assert preset.network.layer_norm
+        assert not preset.network.unit_norm
+        TrainingConfig(**preset.training)
+
+    def test_they_are_these_three_and_cannot_be_written_to(self):
+        assert set(PRESETS) == {"paper", "released", "tuned"}
+        with pytest.raises(TypeError):
+            PRESETS["own"] = PRESETS["paper"]
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            PRESETS["paper"].kl_weight = 2.0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            NetworkConfig().latent_dim = 2
+
+    def test_weights_are_named_as_the_terms(self):
+        preset = dataclasses.replace(
+            PRESETS["paper"],
+            kl_weight=1,
+            reconstruction_weight=2,
+            contrastive_weight=3,
+            cross_entropy_weight=4,
+        )
+        assert preset.weights() == {
+            "kl": 1,
+            "reconstruction": 2,
+            "contrastive": 3,
+            "cross_entropy": 4,
+        }
+
+
+class TestLearning:
+    @every_preset
+    def test_every_parameter_of_every_member_receives_gradient(self, name, batch):
+        network = _small(name)
+        _loss(name, network, batch).backward()
+        for parameter, values in network.named_parameters():
+            assert values.grad is not None, parameter
+            assert torch.isfinite(values.grad).all(), parameter
+            for member in values.grad:
+                assert bool((member != 0).any()), parameter
+
+    @every_preset
+    def test_the_background_learns_from_rows_without_labels_alone(self, name, batch):
+        network = _small(name)
+        background = network.label_encoder.background
+        (gradient,) = torch.autograd.grad(_loss(name, network, batch), background)
+        assert bool((gradient != 0).all())
+        # Row 2, which knows nothing, decodes the background's mean in the label branch.
+        rows = [i for i in range(24) if bool(batch.positive[:, i].any(-1).all())]
+        assert len(rows) > 8
+        labelled = Batch(*(part[:, rows] for part in batch))
+        (gradient,) = torch.autograd.grad(_loss(name, network, labelled), background)
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+
+    @every_preset
+    def test_every_weight_is_live(self, name, batch):
+        network = _small(name)
+        parameters = list(network.parameters())
+        before = torch.autograd.grad(_loss(name, network, batch), parameters)
+        for term in network.term_names:
+            doubled = {term: 2 * PRESETS[name].weights()[term]}
+            after = torch.autograd.grad(_loss(name, network, batch, **doubled), parameters)
+            assert not all(torch.allclose(a, b) for a, b in zip(before, after, strict=True)), term
+
+    @every_preset
+    @pytest.mark.parametrize("rows", ["constant features", "all positive", "none", "unknown"])
+    def test_degenerate_rows_keep_everything_finite(self, name, rows, batch):
+        batch = Batch(batch.features.float(), batch.positive, batch.known, batch.weight.float())
+        everywhere = torch.ones_like(batch.known)
+        batch = {
+            "constant features": batch._replace(features=torch.ones_like(batch.features)),
+            "all positive": batch._replace(positive=everywhere, known=everywhere),
+            "none": batch._replace(positive=~everywhere, known=everywhere),
+            "unknown": batch._replace(positive=~everywhere, known=~everywhere),
+        }[rows]
+        network = _small(name, torch.float32)
+        loss = _loss(name, network, batch)
+        assert torch.isfinite(loss)
+        loss.backward()
+        for parameter, values in network.named_parameters():
+            assert values.grad is None or torch.isfinite(values.grad).all(), parameter

@@ -1,0 +1,259 @@
+"""Densities of Gaussians and mixtures against scipy, torch.distributions and plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import distributions
+
+from cgmvae.nn.gaussian import (
+    LOG_VARIANCE_RANGE,
+    Gaussian,
+    log_density,
+    mixture_log_density,
+    pairwise_log_density,
+)
+from cgmvae.nn.noise import CounterNoise, GeneratorNoise
+
+N_MEMBERS, N_ROWS, N_COMPONENTS, DIM = 2, 4, 3, 5
+
+
+def _gaussian(rng, n, dim=DIM, n_members=N_MEMBERS):
+    mean = torch.from_numpy(rng.normal(size=(n_members, n, dim)))
+    return Gaussian(mean, torch.from_numpy(rng.uniform(-2, 2, mean.shape)))
+
+
+def _extreme(rng, n_rows=40, n_components=30, dim=64):
+    """Float32 components with log-variances at the bounds, and rows near and far from them."""
+    bounds = np.array([*LOG_VARIANCE_RANGE, 0.0])
+    mean = rng.uniform(-30, 30, (1, n_components, dim))
+    # Whole components at either bound, and components with both bounds among their dimensions.
+    log_variance = rng.choice(bounds, (1, n_components, dim))
+    log_variance[:, :5], log_variance[:, 5:10] = bounds[0], bounds[1]
+    owner = np.arange(n_rows) % n_components
+    z = mean[:, owner] + rng.normal(size=(1, n_rows, dim)) * np.exp(log_variance[:, owner] / 2)
+    z[:, n_rows // 2 :] = rng.uniform(-30, 30, z[:, n_rows // 2 :].shape)
+    made = [torch.from_numpy(a).float() for a in (z, mean, log_variance)]
+    return made[0], Gaussian(made[1], made[2])
+
+
+def _loop_log_density(z, mean, log_variance):
+    """One row under one Gaussian, in exactly rounded sums of Python's numbers."""
+    terms = []
+    for value, mu, s in zip(z, mean, log_variance, strict=True):
+        terms += [(value - mu) ** 2 * math.exp(-s), s, math.log(2 * math.pi)]
+    return -0.5 * math.fsum(terms)
+
+
+def _loop_pairwise(z, components):
+    out = np.empty((*z.shape[:2], components.mean.shape[1]))
+    rows, means, spreads = z.tolist(), components.mean.tolist(), components.log_variance.tolist()
+    for m, i, c in np.ndindex(out.shape):
+        out[m, i, c] = _loop_log_density(rows[m][i], means[m][c], spreads[m][c])
+    return out
+
+
+def _loop_mixture(pairwise, chosen):
+    out = np.zeros(chosen.shape[:2])
+    for m, i in np.ndindex(out.shape):
+        logs = [pairwise[m, i, c] for c in range(chosen.shape[2]) if chosen[m, i, c]]
+        if logs:
+            top = max(logs)
+            total = math.fsum(math.exp(value - top) for value in logs)
+            out[m, i] = top + math.log(total) - math.log(len(logs))
+    return out
+
+
+@pytest.fixture
+def z(rng):
+    return torch.from_numpy(rng.normal(size=(N_MEMBERS, N_ROWS, DIM)))
+
+
+@pytest.fixture
+def components(rng):
+    return _gaussian(rng, N_COMPONENTS)
+
+
+class TestOracle:
+    def test_log_density(self, rng, z):
+        gaussian = _gaussian(rng, N_ROWS)
+        ours = log_density(z, gaussian).numpy()
+        for m, i in np.ndindex(N_MEMBERS, N_ROWS):
+            mean, log_variance = gaussian.mean[m, i].numpy(), gaussian.log_variance[m, i].numpy()
+            loop = _loop_log_density(z[m, i].tolist(), mean.tolist(), log_variance.tolist())
+            scipys = stats.multivariate_normal(mean, np.diag(np.exp(log_variance))).logpdf(z[m, i])
+            assert ours[m, i] == pytest.approx(loop, rel=1e-12)
+            assert ours[m, i] == pytest.approx(scipys, rel=1e-10)
+
+    def test_pairwise_log_density(self, z, components):
+        ours = pairwise_log_density(z, components)
+        assert ours.shape == (N_MEMBERS, N_ROWS, N_COMPONENTS)
+        np.testing.assert_allclose(ours.numpy(), _loop_pairwise(z, components), rtol=1e-12)
+        normal = distributions.Normal(
+            components.mean[:, None], torch.exp(0.5 * components.log_variance[:, None])
+        )
+        torchs = distributions.Independent(normal, 1).log_prob(z[:, :, None])
+        torch.testing.assert_close(ours, torchs, rtol=1e-11, atol=1e-11)
+
+    @pytest.mark.parametrize(
+        "row",
+        [(True, False, False), (False, True, True), (True, True, True), (False, False, False)],
+    )
+    def test_mixture_log_density(self, z, components, row):
+        chosen = torch.tensor(row).expand(N_MEMBERS, N_ROWS, -1)
+        ours = mixture_log_density(z, components, chosen)
+        loop = _loop_mixture(_loop_pairwise(z, components), chosen.numpy())
+        np.testing.assert_allclose(ours.numpy(), loop, rtol=1e-12, atol=0)
+        if not any(row):
+            return
+        picked = torch.tensor(row).nonzero().squeeze(1)
+        for m in range(N_MEMBERS):
+            mixture = distributions.MixtureSameFamily(
+                distributions.Categorical(torch.ones(len(picked), dtype=torch.float64)),
+                distributions.Independent(
+                    distributions.Normal(
+                        components.mean[m, picked], components.log_variance[m, picked].exp().sqrt()
+                    ),
+                    1,
+                ),
+            )
+            torch.testing.assert_close(ours[m], mixture.log_prob(z[m]), rtol=1e-11, atol=1e-11)
+
+    def test_rows_choose_components_of_their_own(self, rng, z, components):
+        chosen = torch.from_numpy(rng.random((N_MEMBERS, N_ROWS, N_COMPONENTS)) < 0.5)
+        assert len(torch.unique(chosen.reshape(-1, N_COMPONENTS), dim=0)) > 3
+        loop = _loop_mixture(_loop_pairwise(z, components), chosen.numpy())
+        ours = mixture_log_density(z, components, chosen).numpy()
+        np.testing.assert_allclose(ours, loop, rtol=1e-12, atol=0)
+
+    def test_the_paper_s_example_of_two_labels(self, z, components):
+        # p(z|y) = ½ (N(z|sea) + N(z|bird))
+        densities = np.exp(_loop_pairwise(z, components))
+        chosen = torch.tensor([False, True, True]).expand(N_MEMBERS, N_ROWS, -1)
+        expected = 0.5 * (densities[..., 1] + densities[..., 2])
+        ours = torch.exp(mixture_log_density(z, components, chosen))
+        np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-12)
+
+
+class TestPrecision:
+    """Float32 inputs at both ends of the variances, where cancellation is worst."""
+
+    def test_own_density(self, rng):
+        z, components = _extreme(rng, 30, 30)
+        ours = log_density(z, components)
+        loop = _loop_pairwise(z, components)[:, np.arange(30), np.arange(30)]
+        assert ours.dtype == torch.float64
+        np.testing.assert_allclose(ours.numpy(), loop, rtol=1e-12)
+
+    def test_pairwise_density(self, rng):
+        z, components = _extreme(rng)
+        ours = pairwise_log_density(z, components)
+        assert ours.dtype == torch.float64
+        np.testing.assert_allclose(ours.numpy(), _loop_pairwise(z, components), rtol=1e-8)
+
+    def test_mixture_density(self, rng):
+        z, components = _extreme(rng)
+        chosen = torch.from_numpy(rng.random((1, 40, 30)) < 0.3)
+        chosen[0, torch.arange(20), torch.arange(20)] = True  # rows by the component they are near
+        ours = mixture_log_density(z, components, chosen)
+        assert ours.dtype == torch.float64
+        loop = _loop_mixture(_loop_pairwise(z, components), chosen.numpy())
+        assert np.abs(loop).min() < 300  # some are small differences of numbers of size 1e8
+        np.testing.assert_allclose(ours.numpy(), loop, rtol=1e-6)
+
+    def test_gradients_are_finite(self, rng):
+        z, components = _extreme(rng)
+        inputs = [z, *components]
+        for tensor in inputs:
+            tensor.requires_grad_()
+        chosen = torch.from_numpy(rng.random((1, 40, 30)) < 0.3)
+        mixture_log_density(z, Gaussian(*inputs[1:]), chosen).sum().backward()
+        assert all(torch.isfinite(tensor.grad).all() for tensor in inputs)
+
+
+class TestDegenerate:
+    def test_a_row_that_chooses_nothing_is_0_and_pulls_at_nothing(self, z, components):
+        inputs = [tensor.requires_grad_() for tensor in (z, *components)]
+        chosen = torch.zeros(N_MEMBERS, N_ROWS, N_COMPONENTS, dtype=torch.bool)
+        chosen[:, 0, 1] = True
+        out = mixture_log_density(z, components, chosen)
+        assert torch.equal(out[:, 1:], torch.zeros_like(out[:, 1:]))
+        assert bool((out[:, 0] != 0).all())
+        out.sum().backward()
+        assert torch.equal(z.grad[:, 1:], torch.zeros_like(z.grad[:, 1:]))
+        assert bool((z.grad[:, 0] != 0).all())
+        for tensor in inputs[1:]:
+            assert torch.equal(tensor.grad[:, [0, 2]], torch.zeros_like(tensor.grad[:, [0, 2]]))
+            assert bool((tensor.grad[:, 1] != 0).all())
+
+    def test_one_component_is_a_gaussian(self, z, components):
+        own = Gaussian(components.mean[:, :1], components.log_variance[:, :1])
+        chosen = torch.ones(N_MEMBERS, N_ROWS, 1, dtype=torch.bool)
+        repeated = Gaussian(*(part.expand(-1, N_ROWS, -1) for part in own))
+        torch.testing.assert_close(mixture_log_density(z, own, chosen), log_density(z, repeated))
+
+    def test_equal_components_are_one(self, z, components):
+        same = Gaussian(*(part[:, :1].expand(-1, 4, -1) for part in components))
+        chosen = torch.tensor([True, True, False, True]).expand(N_MEMBERS, N_ROWS, -1)
+        expected = pairwise_log_density(z, same)[..., 0]
+        torch.testing.assert_close(mixture_log_density(z, same, chosen), expected)
+
+
+class TestGradients:
+    def test_log_density(self, z, rng):
+        gaussian = _gaussian(rng, N_ROWS)
+        inputs = [tensor.requires_grad_() for tensor in (z, *gaussian)]
+        assert torch.autograd.gradcheck(lambda z, m, s: log_density(z, Gaussian(m, s)), inputs)
+
+    def test_pairwise(self, z, components):
+        inputs = [tensor.requires_grad_() for tensor in (z, *components)]
+        assert torch.autograd.gradcheck(
+            lambda z, m, s: pairwise_log_density(z, Gaussian(m, s)), inputs
+        )
+
+    def test_mixture(self, z, components):
+        inputs = [tensor.requires_grad_() for tensor in (z, *components)]
+        chosen = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
+        chosen = chosen.expand(N_MEMBERS, -1, -1)
+        assert torch.autograd.gradcheck(
+            lambda z, m, s: mixture_log_density(z, Gaussian(m, s), chosen), inputs
+        )
+
+
+class TestGaussian:
+    def test_output_is_means_and_clamped_log_variances(self):
+        output = torch.tensor([[[1.0, -50.0, 9.0, -9.0], [2.0, 3.0, 0.5, -8.0]]])
+        gaussian = Gaussian.from_output(output)
+        assert gaussian.mean.tolist() == [[[1.0, -50.0], [2.0, 3.0]]]
+        assert gaussian.log_variance.tolist() == [[[8.0, -8.0], [0.5, -8.0]]]
+
+    def test_a_sample_is_the_mean_without_noise(self, components):
+        assert components.sample(None) is components.mean
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_sample_is_scaled_noise(self, components, dtype):
+        gaussian = Gaussian(*(part.to(dtype) for part in components))
+        epsilon = GeneratorNoise([1, 2]).normal(N_COMPONENTS, DIM, dtype=dtype)
+        expected = gaussian.mean + epsilon * gaussian.log_variance.exp().sqrt()
+        sample = gaussian.sample(GeneratorNoise([1, 2]))
+        assert sample.dtype == dtype
+        torch.testing.assert_close(sample, expected)
+
+    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    def test_samples_have_the_gaussian_s_distribution(self, kind):
+        shape, mean, log_variance = (1, 1, 20_000), 3.0, math.log(4.0)
+        gaussian = Gaussian(torch.full(shape, mean), torch.full(shape, log_variance))
+        sample = gaussian.sample(kind([7])).numpy().ravel()
+        assert stats.kstest(sample, stats.norm(3, 2).cdf).pvalue > 1e-3
+
+    def test_draws_follow_each_other(self, components):
+        noise = GeneratorNoise([1, 2])
+        assert not torch.equal(components.sample(noise), components.sample(noise))
+
+    def test_gradient_of_a_sample_reaches_mean_and_variance(self, components):
+        inputs = [part.requires_grad_() for part in components]
+        assert torch.autograd.gradcheck(
+            lambda m, s: Gaussian(m, s).sample(GeneratorNoise([1, 2])), inputs
+        )

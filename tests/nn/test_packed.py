@@ -1,0 +1,189 @@
+"""Packed layers against torch's own, member by member."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from cgmvae.nn.noise import CounterNoise, GeneratorNoise
+from cgmvae.nn.packed import PackedLayerNorm, PackedLinear, PackedMLP
+
+SEEDS = (5, 8, 13)
+WIDTHS = (6, 9, 7, 4)
+ACTIVATIONS = {"relu": nn.ReLU(), "leaky_relu": nn.LeakyReLU()}
+DOUBLE = torch.float64
+
+every_style = pytest.mark.parametrize(
+    ("layer_norm", "activation"), [(True, "relu"), (False, "leaky_relu"), (True, "leaky_relu")]
+)
+
+
+@pytest.fixture
+def x(rng):
+    return torch.from_numpy(rng.normal(size=(len(SEEDS), 5, WIDTHS[0])))
+
+
+def _mlp(seeds=SEEDS, widths=WIDTHS, *, layer_norm=True, activation="relu", rng=None):
+    mlp = PackedMLP(
+        widths, GeneratorNoise(seeds), layer_norm=layer_norm, activation=activation, dtype=DOUBLE
+    )
+    if rng is not None:  # gains and shifts that are not those of the start
+        with torch.no_grad():
+            for norm in mlp.norms:
+                norm.gain.copy_(torch.from_numpy(rng.uniform(0.5, 2, norm.gain.shape)))
+                norm.shift.copy_(torch.from_numpy(rng.normal(size=norm.shift.shape)))
+    return mlp
+
+
+def _own_linear(layer, member):
+    own = nn.Linear(layer.weight.shape[1], layer.weight.shape[2], dtype=DOUBLE)
+    with torch.no_grad():
+        own.weight.copy_(layer.weight[member].T)
+        own.bias.copy_(layer.bias[member])
+    return own
+
+
+def _own_norm(norm, member):
+    own = nn.LayerNorm(norm.gain.shape[1], dtype=DOUBLE)
+    with torch.no_grad():
+        own.weight.copy_(norm.gain[member])
+        own.bias.copy_(norm.shift[member])
+    return own
+
+
+def _own_modules(mlp, member, activation):
+    """Lists of each hidden layer's modules, and the last layer."""
+    *hidden, last = mlp.layers
+    blocks = []
+    for i, layer in enumerate(hidden):
+        block = [_own_linear(layer, member)]
+        block += [_own_norm(mlp.norms[i], member)] if len(mlp.norms) else []
+        blocks.append(nn.Sequential(*block, ACTIVATIONS[activation]))
+    return blocks, _own_linear(last, member)
+
+
+def test_a_member_of_a_linear_layer_is_a_linear_layer(x):
+    layer = PackedLinear(WIDTHS[0], 8, GeneratorNoise(SEEDS), dtype=DOUBLE)
+    out = layer(x)
+    assert out.shape == (len(SEEDS), 5, 8)
+    for i in range(len(SEEDS)):
+        torch.testing.assert_close(out[i], _own_linear(layer, i)(x[i]), rtol=0, atol=1e-12)
+
+
+def test_a_member_of_a_normalisation_is_a_normalisation(x, rng):
+    norm = PackedLayerNorm(len(SEEDS), WIDTHS[0], dtype=DOUBLE, device=torch.device("cpu"))
+    for i in range(len(SEEDS)):
+        torch.testing.assert_close(norm(x)[i], nn.LayerNorm(WIDTHS[0], dtype=DOUBLE)(x[i]))
+    with torch.no_grad():
+        norm.gain.copy_(torch.from_numpy(rng.normal(size=norm.gain.shape)))
+        norm.shift.copy_(torch.from_numpy(rng.normal(size=norm.shift.shape)))
+    for i in range(len(SEEDS)):
+        torch.testing.assert_close(norm(x)[i], _own_norm(norm, i)(x[i]), rtol=0, atol=1e-12)
+
+
+@every_style
+def test_a_member_of_an_mlp_is_a_sequential(x, rng, layer_norm, activation):
+    mlp = _mlp(layer_norm=layer_norm, activation=activation, rng=rng)
+    out = mlp(x, None, torch.full((3,), 0.5))
+    for i in range(len(SEEDS)):
+        blocks, last = _own_modules(mlp, i, activation)
+        own = nn.Sequential(*blocks, last)
+        torch.testing.assert_close(out[i], own(x[i]), rtol=0, atol=1e-12)
+
+
+@every_style
+def test_gradients_are_those_of_a_sequential(x, rng, layer_norm, activation):
+    mlp = _mlp(layer_norm=layer_norm, activation=activation, rng=rng)
+    target = torch.from_numpy(rng.normal(size=(len(SEEDS), 5, WIDTHS[-1])))
+    ((mlp(x, None, torch.zeros(3)) - target) ** 2).sum().backward()
+    for i in range(len(SEEDS)):
+        blocks, last = _own_modules(mlp, i, activation)
+        own = nn.Sequential(*blocks, last)
+        ((own(x[i]) - target[i]) ** 2).sum().backward()
+        for layer, its in zip(mlp.layers, [*(b[0] for b in blocks), last], strict=True):
+            torch.testing.assert_close(layer.weight.grad[i], its.weight.grad.T)
+            torch.testing.assert_close(layer.bias.grad[i], its.bias.grad)
+        for norm, block in zip(mlp.norms, blocks if layer_norm else [], strict=True):
+            torch.testing.assert_close(norm.gain.grad[i], block[1].weight.grad)
+            torch.testing.assert_close(norm.shift.grad[i], block[1].bias.grad)
+
+
+@every_style
+def test_hidden_units_drop_after_the_activation(x, rng, layer_norm, activation):
+    mlp = _mlp(layer_norm=layer_norm, activation=activation, rng=rng)
+    rates = torch.tensor([0.0, 0.3, 0.6], dtype=DOUBLE)
+    noise = GeneratorNoise(SEEDS)
+    noise.seek([4, 4, 4])
+    out = mlp(x, noise, rates)
+    noise.seek([4, 4, 4])
+    masks = [noise.dropout(torch.ones(3, 5, width, dtype=DOUBLE), rates) for width in WIDTHS[1:-1]]
+    assert any(bool((mask == 0).any()) for mask in masks)
+    for i in range(len(SEEDS)):
+        blocks, last = _own_modules(mlp, i, activation)
+        hidden = x[i]
+        for block, mask in zip(blocks, masks, strict=True):
+            hidden = block(hidden) * mask[i]
+        torch.testing.assert_close(out[i], last(hidden), rtol=0, atol=1e-12)
+    torch.testing.assert_close(out[0], mlp(x, None, rates)[0])
+
+
+def test_without_noise_a_network_is_deterministic(x):
+    mlp, rates = _mlp(), torch.full((3,), 0.5)
+    assert torch.equal(mlp(x, None, rates), mlp(x, None, rates))
+    noise = GeneratorNoise(SEEDS)
+    assert not torch.equal(mlp(x, noise, rates), mlp(x, noise, rates))
+
+
+@pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+def test_company_changes_neither_first_weights_nor_outputs(x, kind):
+    def made(seeds):
+        return PackedMLP(WIDTHS, kind(seeds), layer_norm=True, activation="relu", dtype=DOUBLE)
+
+    pack, rates = made(SEEDS), torch.full((3,), 0.4)
+    noise = kind(SEEDS)
+    out = pack(x, noise, rates)
+    for i, seed in enumerate(SEEDS):
+        alone = made([seed])
+        for ours, its in zip(pack.parameters(), alone.parameters(), strict=True):
+            assert torch.equal(ours[i : i + 1], its)
+        its = alone(x[i : i + 1], kind([seed]), rates[i : i + 1])
+        torch.testing.assert_close(out[i : i + 1], its, rtol=0, atol=1e-12)
+
+
+def test_weights_start_uniform_in_the_bounds_of_torch():
+    layer = PackedLinear(100, 300, GeneratorNoise([1, 2]), dtype=torch.float32)
+    assert layer.weight.dtype == torch.float32
+    for member in layer.weight.detach().numpy():
+        assert np.abs(member).max() <= 0.1
+        assert stats.kstest(member.ravel(), stats.uniform(-0.1, 0.2).cdf).pvalue > 1e-3
+    for member in layer.bias.detach().numpy():
+        assert np.abs(member).max() <= 0.1
+        assert stats.kstest(member, stats.uniform(-0.1, 0.2).cdf).pvalue > 1e-3
+    assert not torch.equal(layer.weight[0], layer.weight[1])
+
+
+def test_an_mlp_without_hidden_layers_is_affine(x):
+    mlp = _mlp(widths=(6, 4))
+    out = mlp(x, GeneratorNoise(SEEDS), torch.full((3,), 0.9))
+    assert torch.equal(out, mlp.layers[0](x))
+    assert len(mlp.norms) == 0
+
+
+def test_normalisation_is_left_out_when_it_is_not_wished():
+    assert len(_mlp(layer_norm=False).norms) == 0
+    assert [norm.gain.shape for norm in _mlp().norms] == [(3, 9), (3, 7)]
+
+
+def test_an_activation_that_is_not_there_is_refused():
+    with pytest.raises(KeyError):
+        _mlp(activation="sigmoid")
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 1e6])
+def test_constant_inputs_have_finite_outputs_and_gradients(value):
+    mlp = _mlp(layer_norm=True)
+    x = torch.full((3, 4, 6), value, dtype=DOUBLE, requires_grad=True)
+    mlp(x, GeneratorNoise(SEEDS), torch.full((3,), 0.3)).sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in mlp.parameters())

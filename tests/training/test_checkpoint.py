@@ -1,0 +1,101 @@
+import json
+
+import numpy as np
+import pytest
+
+from cgmvae.data import files
+from cgmvae.errors import InputError
+from cgmvae.training.checkpoint import Checkpoint
+
+STATE = {"epoch": np.array([3]), "values": np.linspace(0, 1, 6).reshape(2, 3)}
+NEWER = {"epoch": np.array([4]), "values": np.ones((2, 3))}
+FINGERPRINT = {"seeds": [1, 2], "clip": None, "rate": 1e-3, "nested": {"rows": (1, 2)}}
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Checkpoint:
+    checkpoint = Checkpoint(tmp_path / "state.bin")
+    checkpoint.save(STATE, FINGERPRINT)
+    return checkpoint
+
+
+def assert_holds(checkpoint: Checkpoint, state: dict) -> None:
+    found = checkpoint.load(FINGERPRINT)
+    assert found is not None
+    assert found.keys() == state.keys()
+    for name, array in state.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_there_may_be_none(tmp_path):
+    assert Checkpoint(tmp_path / "missing").load(FINGERPRINT) is None
+
+
+def test_what_is_saved_is_loaded(checkpoint):
+    assert_holds(checkpoint, STATE)
+    checkpoint.save(NEWER, FINGERPRINT)
+    assert_holds(checkpoint, NEWER)
+    assert [path.name for path in checkpoint.path.parent.iterdir()] == ["state.bin"]
+
+
+def test_removing_it(checkpoint):
+    checkpoint.remove()
+    assert checkpoint.load(FINGERPRINT) is None
+    checkpoint.remove()
+
+
+@pytest.mark.parametrize(
+    "other", [{}, FINGERPRINT | {"seeds": [1, 3]}, FINGERPRINT | {"more": 1}, {"seeds": [1, 2]}]
+)
+def test_another_training_is_refused(checkpoint, other):
+    with pytest.raises(InputError, match="belongs to a training with other settings"):
+        checkpoint.load(other)
+    assert_holds(checkpoint, STATE)
+
+
+def test_every_truncation_is_refused(checkpoint):
+    content = checkpoint.path.read_bytes()
+    for end in range(len(content)):
+        checkpoint.path.write_bytes(content[:end])
+        with pytest.raises(InputError, match=r"state\.bin"):
+            checkpoint.load(FINGERPRINT)
+
+
+def test_another_file_and_a_folder_are_refused(checkpoint, tmp_path):
+    checkpoint.path.write_text(json.dumps(FINGERPRINT))
+    with pytest.raises(InputError):
+        checkpoint.load(FINGERPRINT)
+    with pytest.raises(InputError, match="folder"):
+        Checkpoint(tmp_path).load(FINGERPRINT)
+
+
+class Bomb(np.ndarray):
+    """An array whose bytes cannot be had: the header and all before it are written by then."""
+
+    error: BaseException
+
+    def tobytes(self, order="C"):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
+def test_killed_in_the_middle_of_a_save_the_old_file_stays(checkpoint, error):
+    before = checkpoint.path.read_bytes()
+    bomb = np.ones(3).view(Bomb)
+    bomb.error = error
+    with pytest.raises(type(error)):
+        checkpoint.save(NEWER | {"last": bomb}, FINGERPRINT)
+    assert checkpoint.path.read_bytes() == before
+    assert list(checkpoint.path.parent.iterdir()) == [checkpoint.path]
+
+
+def test_a_full_disk_leaves_the_old_file(checkpoint, monkeypatch):
+    def fail(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "_flush_to_disk", fail)
+    with pytest.raises(InputError, match="No space left"):
+        checkpoint.save(NEWER, FINGERPRINT)
+    monkeypatch.undo()
+    assert_holds(checkpoint, STATE)
+    assert list(checkpoint.path.parent.iterdir()) == [checkpoint.path]

@@ -1,0 +1,724 @@
+"""The loop as a whole, on a small C-GMVAE network and on networks made up to be looked into."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cgmvae.data import make_survey
+from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.errors import InputError
+from cgmvae.model.network import CGMVAENetwork, NetworkConfig
+from cgmvae.nn.noise import make_noise
+from cgmvae.nn.packed import PackedLinear
+from cgmvae.training import schedules
+from cgmvae.training.checkpoint import Checkpoint
+from cgmvae.training.loop import TrainingConfig, TrainingResult, TrainingRows, _Run, train
+from cgmvae.training.members import Member, column
+from cgmvae.training.optimizer import FlatParameters, PackedAdam
+from cgmvae.training.rows import RowStore
+
+CPU = torch.device("cpu")
+N_ROWS, N_FEATURES, N_LABELS = 90, 6, 5
+N_TRAIN = 60
+SMALL = NetworkConfig(
+    embedding_dim=8,
+    latent_dim=3,
+    label_hidden=(6,),
+    feature_hidden=(7,),
+    decoder_hidden=(6,),
+    reconstruction="gaussian",
+)
+PLAN = TrainingConfig(epochs=10, batch_size=16, clip=0.5, patience=2, kl_warmup=0.3)
+
+
+def survey_rows(
+    unknown_share: float = 0.1, changed: dict[int, float] | None = None
+) -> TrainingRows:
+    data, _ = make_survey(N_ROWS, N_FEATURES, N_LABELS, unknown_share=unknown_share, seed=3)
+    features = np.array(data.X)
+    for row, value in (changed or {}).items():
+        features[row] = value
+    return TrainingRows(
+        RowStore(features, dtype=torch.float64, device=CPU),
+        RowStore(data.Y, dtype=torch.bool, device=CPU),
+        None if data.unknown is None else RowStore(data.unknown, dtype=torch.bool, device=CPU),
+        None,
+    )
+
+
+def plain_member(seed: int = 1, **changes) -> Member:
+    member = Member(
+        seed=seed,
+        train_rows=np.arange(1, N_TRAIN),
+        validation_rows=np.arange(N_TRAIN, N_ROWS),
+        weights={"kl": 0.1, "contrastive": 0.3, "cross_entropy": 1.0},
+        learning_rate=1e-2,
+        weight_decay=0.01,
+        dropout=0.3,
+        input_dropout=0.1,
+        settings={"temperature": 0.2},
+    )
+    return replace(member, **changes)
+
+
+def eight_members(shared_validation: bool) -> list[Member]:
+    """Members that differ in everything that may differ."""
+    draw = np.random.default_rng(5)
+    members = []
+    for k, n_train in enumerate((60, 17, 33, 48, 16, 50, 9, 60)):
+        n_held = 30 if shared_validation else (30, 12, 20, 30, 7, 15, 0, 25)[k]
+        members.append(
+            plain_member(
+                seed=100 + k,
+                train_rows=draw.choice(N_TRAIN, n_train, replace=False),
+                validation_rows=N_TRAIN + np.arange(n_held),
+                weights={
+                    "kl": 0.05 * (k + 1),
+                    "reconstruction": 0.1 * (k % 2),
+                    "contrastive": 0.3 / (k + 1),
+                    "cross_entropy": 1.0 + 0.1 * k,
+                },
+                learning_rate=(1e-2, 3e-2, 1e-3, 5e-2, 2e-2, 0.1, 3e-3, 1e-2)[k],
+                weight_decay=(0.0, 0.1, 1e-3, 0.5, 0.01, 0.02, 0.0, 0.3)[k],
+                dropout=0.3 if k < 4 else 0.1 * (k - 3),
+                input_dropout=0.05 * k,
+                settings={"temperature": 0.1 + 0.1 * k},
+            )
+        )
+    return members
+
+
+def build(members: Sequence[Member], cls: type[CGMVAENetwork] = CGMVAENetwork) -> CGMVAENetwork:
+    return cls(
+        SMALL,
+        N_FEATURES,
+        np.array([np.full(N_LABELS, -1.0 - member.seed / 1000) for member in members]),
+        make_noise(column(members, "seed"), CPU),
+        dropout=column(members, "dropout"),
+        input_dropout=column(members, "input_dropout"),
+        temperature=[member.settings["temperature"] for member in members],
+        dtype=torch.float64,
+    )
+
+
+def weights_of(network: nn.Module) -> Tensor:
+    """All parameters, a copy, (n_members, n_parameters)."""
+    parts = [parameter.detach().reshape(len(parameter), -1) for parameter in network.parameters()]
+    return torch.cat(parts, dim=1)
+
+
+def run(
+    members: Sequence[Member], plan: TrainingConfig = PLAN, rows: TrainingRows | None = None, **more
+) -> tuple[Tensor, TrainingResult]:
+    network = build(members)
+    rows = survey_rows() if rows is None else rows
+    result = train(network, members, rows, plan, device=CPU, **more)
+    return weights_of(network), result
+
+
+def epochs_run(result: TrainingResult) -> list[int]:
+    """Epochs that each member took part in."""
+    return (~np.isnan(result.history.arrays()["validation"])).sum(0).tolist()
+
+
+class TestCompany:
+    """A member ends with the same weights in company as alone."""
+
+    @pytest.mark.parametrize("shared_validation", [False, True])
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            {"optimizer": "adam", "schedule": "warm-restarts", "restart_epochs": 3},
+        ],
+        ids=["adamw, cosine", "adam, warm restarts"],
+    )
+    def test_alone_and_in_a_pack_of_eight(self, shared_validation, changes):
+        members, plan = eight_members(shared_validation), replace(PLAN, **changes)
+        together, result = run(members, plan)
+        for k, member in enumerate(members):
+            alone, own = run([member], plan)
+            torch.testing.assert_close(alone[0], together[k], rtol=1e-9, atol=1e-12)
+            assert own.best_epoch[0] == result.best_epoch[k]
+            assert own.best_value[0] == pytest.approx(result.best_value[k], rel=1e-12)
+            for name, series in own.history.arrays().items():
+                np.testing.assert_allclose(
+                    result.history.arrays()[name][: len(series), k], series[:, 0], rtol=1e-8
+                )
+
+    def test_the_members_of_that_pack_really_differ(self):
+        """Otherwise the test above would show little."""
+        members = eight_members(shared_validation=False)
+        weights, result = run(members)
+        assert len(set(epochs_run(result))) >= 3
+        assert min(epochs_run(result)) < PLAN.epochs
+        assert len({-(-len(member.train_rows) // PLAN.batch_size) for member in members}) >= 3
+        assert bool((result.best_epoch < epochs_run(result)).any())
+        unclipped, _ = run(members, replace(PLAN, clip=None))
+        assert not any(torch.allclose(*pair) for pair in zip(weights, unclipped, strict=True))
+
+    def test_first_weights_are_the_members_own(self):
+        members = eight_members(shared_validation=True)
+        together = weights_of(build(members))
+        for k, member in enumerate(members):
+            assert torch.equal(weights_of(build([member]))[0], together[k])
+        assert not torch.equal(together[0], together[1])
+
+    def test_a_member_without_validation_rows_keeps_its_last_epoch(self):
+        members = [plain_member(1), plain_member(2, validation_rows=np.arange(0))]
+        together, result = run(members, replace(PLAN, patience=None, epochs=4))
+        alone, own = run(members[1:], replace(PLAN, patience=None, epochs=4))
+        assert result.best_epoch[1] == own.best_epoch[0] == 4
+        torch.testing.assert_close(alone[0], together[1], rtol=1e-9, atol=1e-12)
+
+    def test_rows_of_nobody_are_never_looked_at(self):
+        """Row 0 is nobody's; padding must not bring it in."""
+        members = [plain_member(1), plain_member(2, train_rows=np.arange(1, 20))]
+        clean, _ = run(members)
+        planted, _ = run(members, rows=survey_rows(changed={0: np.nan}))
+        assert torch.equal(clean, planted)
+
+
+class TestBestEpoch:
+    def test_weights_are_those_of_the_epoch_with_the_best_metric(self):
+        members = eight_members(shared_validation=False)[:4]
+        network, seen = build(members), []
+        result = train(
+            network,
+            members,
+            survey_rows(),
+            PLAN,
+            device=CPU,
+            progress=lambda *_: seen.append(weights_of(network)),
+        )
+        validation = result.history.arrays()["validation"]
+        assert result.best_epoch.tolist() == (np.nanargmax(validation, 0) + 1).tolist()
+        np.testing.assert_allclose(result.best_value, np.nanmax(validation, 0), rtol=0)
+        for k, epoch in enumerate(result.best_epoch):
+            assert torch.equal(weights_of(network)[k], seen[epoch - 1][k])
+        assert bool((result.best_epoch < len(seen)).any())
+
+    def test_patience_counts_epochs_since_the_best(self):
+        _, result = run(eight_members(shared_validation=True))
+        for best, ran in zip(result.best_epoch, epochs_run(result), strict=True):
+            assert ran == min(best + PLAN.patience, PLAN.epochs)
+
+    def test_a_stopped_member_does_not_move(self):
+        members = eight_members(shared_validation=False)
+        network, seen = build(members), []
+        result = train(
+            network,
+            members,
+            survey_rows(),
+            PLAN,
+            device=CPU,
+            progress=lambda *_: seen.append(weights_of(network)),
+        )
+        stopped = int(np.argmin(epochs_run(result)))
+        end = epochs_run(result)[stopped]
+        assert end < len(seen)
+        for later in seen[end:]:
+            assert torch.equal(later[stopped], seen[end - 1][stopped])
+
+    def test_the_chosen_metric_chooses(self):
+        _, first = run([plain_member()], replace(PLAN, selection="hamming_accuracy", patience=None))
+        _, second = run([plain_member()], replace(PLAN, selection="macro_f1", patience=None))
+        assert first.best_value[0] != second.best_value[0]
+        with pytest.raises(InputError, match="no metric"):
+            run([plain_member()], replace(PLAN, selection="no such metric"))
+
+
+class TestHistory:
+    def test_every_term_and_the_metric_of_every_epoch(self):
+        members = eight_members(shared_validation=False)
+        _, result = run(members)
+        arrays = result.history.arrays()
+        assert list(arrays) == [
+            "kl",
+            "reconstruction",
+            "contrastive",
+            "cross_entropy",
+            "validation",
+        ]
+        ran = np.array(epochs_run(result))
+        expected = np.arange(max(ran))[:, None] < ran
+        for series in arrays.values():
+            assert series.shape == (max(ran), len(members))
+            assert np.array_equal(np.isfinite(series), expected)
+
+    def test_terms_that_nobody_weighs_are_left_out(self):
+        _, result = run([plain_member()])
+        assert "reconstruction" not in result.history.arrays()
+
+    def test_the_numbers_are_means_over_the_steps_of_what_the_network_returns(self):
+        member, rows = plain_member(train_rows=np.arange(1, 17)), survey_rows()
+        network = build([member])
+        noise = make_noise([member.seed], CPU)
+        plan = replace(PLAN, batch_size=64, epochs=1)
+        order, weight = _Run(build([member]), [member], rows, plan, CPU)._row_order()
+        noise.seek([1])
+        terms = network.terms(rows.batch(order[:, 0], weight[:, 0]), noise)
+        result = train(network, [member], rows, plan, device=CPU)
+        for name in ("kl", "contrastive", "cross_entropy"):
+            found = result.history.arrays()[name][0, 0]
+            assert found == pytest.approx(float(terms[name][0, :16].detach().mean()), rel=1e-12)
+
+
+class Separate(nn.Module):
+    """Each term is a parameter of its own, so the gradient is the weight in effect."""
+
+    NAMES = ("kl", "contrastive", "cross_entropy")
+
+    def __init__(self, n_members: int) -> None:
+        super().__init__()
+        self.parts = nn.Parameter(torch.zeros(n_members, len(self.NAMES), dtype=torch.float64))
+
+    def terms(self, batch, noise):
+        ones = torch.ones_like(batch.weight)
+        return {name: self.parts[:, i, None] * ones for i, name in enumerate(self.NAMES)}
+
+    def forward(self, features):
+        return torch.sigmoid(features[..., :N_LABELS])
+
+
+class TestSchedulesInEffect:
+    @staticmethod
+    def record(monkeypatch, plan, members):
+        """Return gradients and learning rates of all steps, (n_steps, n_members, ...)."""
+        gradients, rates = [], []
+        collect, step = FlatParameters.collect_gradients, PackedAdam.step
+
+        def spy_collect(self, loss):
+            gradients.append(collect(self, loss).clone())
+            return self.gradient
+
+        def spy_step(self, learning_rate, active):
+            rates.append(learning_rate.clone())
+            step(self, learning_rate, active)
+
+        monkeypatch.setattr(FlatParameters, "collect_gradients", spy_collect)
+        monkeypatch.setattr(PackedAdam, "step", spy_step)
+        train(Separate(len(members)), members, survey_rows(), plan, device=CPU)
+        return torch.stack(gradients).numpy(), torch.stack(rates).numpy()
+
+    members = (
+        plain_member(weights={"kl": 0.5, "contrastive": 2.0, "cross_entropy": 3.0}),
+        plain_member(weights={"kl": 0.1, "contrastive": 0.0, "cross_entropy": 1.0}),
+    )
+    full = np.array([[0.5, 2.0, 3.0], [0.1, 0.0, 1.0]])
+    one_step = TrainingConfig(epochs=8, batch_size=64)
+
+    def test_without_schedules_the_weights_are_the_members_own(self, monkeypatch):
+        gradients, _ = self.record(monkeypatch, self.one_step, self.members)
+        np.testing.assert_allclose(gradients, np.tile(self.full, (8, 1, 1)), rtol=1e-12)
+
+    def test_the_kl_rises(self, monkeypatch):
+        plan = replace(self.one_step, kl_warmup=0.5)
+        gradients, _ = self.record(monkeypatch, plan, self.members)
+        factor = np.minimum(1, np.arange(8) / 4)
+        np.testing.assert_allclose(gradients[..., 0], factor[:, None] * self.full[:, 0], rtol=1e-12)
+        np.testing.assert_allclose(gradients[..., 1:], np.tile(self.full[:, 1:], (8, 1, 1)))
+
+    def test_first_without_cross_entropy_then_cross_entropy_alone(self, monkeypatch):
+        plan = replace(self.one_step, first_stage=0.25)
+        gradients, _ = self.record(monkeypatch, plan, self.members)
+        first, second = self.full.copy(), self.full.copy()
+        first[:, 2] = 0
+        second[:, :2] = 0
+        np.testing.assert_allclose(gradients[:2], np.stack([first] * 2), rtol=1e-12)
+        np.testing.assert_allclose(gradients[2:], np.stack([second] * 6), rtol=1e-12)
+
+    @pytest.mark.parametrize("schedule", ["constant", "cosine", "warm-restarts"])
+    def test_learning_rates_of_members_with_different_numbers_of_steps(self, monkeypatch, schedule):
+        plan = TrainingConfig(
+            epochs=6,
+            batch_size=10,
+            schedule=schedule,
+            warmup=0.2,
+            restart_epochs=2,
+            floor_learning_rate=1e-3,
+        )
+        members = [
+            plain_member(learning_rate=0.1, train_rows=np.arange(40)),
+            plain_member(learning_rate=0.02, train_rows=np.arange(15)),
+            plain_member(learning_rate=1e-4, train_rows=np.arange(40)),
+        ]
+        _, rates = self.record(monkeypatch, plan, members)
+        rates = rates.reshape(6, 4, 3)
+        for k, n_steps in enumerate((4, 2, 4)):
+            highest = members[k].learning_rate
+            floor = min(1e-3, highest)
+            for epoch in range(6):
+                for step in range(n_steps):
+                    place = epoch + (step + 0.5) / n_steps
+                    factor = {
+                        "constant": 1.0,
+                        "cosine": schedules.cosine(place / 6, 0.2),
+                        "warm-restarts": schedules.warm_restarts(place, 2, 2),
+                    }[schedule]
+                    expected = floor + (highest - floor) * factor
+                    assert rates[epoch, step, k] == pytest.approx(expected, rel=1e-12)
+
+
+class Logistic(nn.Module):
+    """One affine layer without anything random; what a row contributes can be counted."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        super().__init__()
+        noise = make_noise(column(members, "seed"), CPU)
+        self.layer = PackedLinear(N_FEATURES, N_LABELS, noise, dtype=torch.float64)
+        self.unused = nn.Parameter(torch.ones(len(members), 2, dtype=torch.float64))
+
+    def terms(self, batch, noise):
+        logits = self.layer(batch.features)
+        losses = nn.functional.softplus(logits) - logits * batch.positive
+        return {"cross_entropy": losses.sum(-1)}
+
+    def forward(self, features):
+        return torch.sigmoid(self.layer(features))
+
+
+class TestSampleWeights:
+    plan = TrainingConfig(epochs=5, batch_size=64)
+
+    def fit(self, train_rows, weight=None, changed=None):
+        rows = survey_rows(0.0, changed)
+        if weight is not None:
+            weight = torch.as_tensor(weight, dtype=torch.float64)
+        member = plain_member(train_rows=np.asarray(train_rows), weights={"cross_entropy": 1.0})
+        network = Logistic([member])
+        result = train(network, [member], rows._replace(weight=weight), self.plan, device=CPU)
+        return weights_of(network), result.history.arrays()["cross_entropy"]
+
+    def assert_same(self, first, second):
+        np.testing.assert_allclose(first[1], second[1], rtol=1e-12)
+        torch.testing.assert_close(first[0], second[0], rtol=1e-8, atol=1e-12)
+
+    def test_rows_of_weight_0_have_no_influence(self):
+        weight = np.ones(N_ROWS)
+        weight[30:50] = 0
+        expected = self.fit([*range(30), *range(50, 60)])
+        self.assert_same(self.fit(range(60), weight), expected)
+        self.assert_same(self.fit(range(60), weight, {35: 1e3, 49: -50.0}), expected)
+        assert not np.allclose(self.fit(range(60))[1], expected[1])
+
+    def test_a_row_of_weight_2_counts_as_two(self):
+        weight = np.ones(N_ROWS)
+        weight[10:20] = 2
+        self.assert_same(self.fit(range(30), weight), self.fit([*range(30), *range(10, 20)]))
+
+    def test_only_proportions_matter(self):
+        weight = np.linspace(0.5, 2, N_ROWS)
+        self.assert_same(self.fit(range(30), weight), self.fit(range(30), weight * 1e-15))
+
+    def test_a_step_whose_rows_all_weigh_nothing_is_left_out(self):
+        member = plain_member(train_rows=np.arange(30), weights={"cross_entropy": 1.0})
+        rows = survey_rows(0.0)._replace(weight=torch.zeros(N_ROWS, dtype=torch.float64))
+        network = Logistic([member])
+        before = weights_of(network)
+        train(network, [member], rows, self.plan, device=CPU)
+        assert torch.equal(weights_of(network), before)
+
+
+def test_parameters_that_no_term_uses_are_no_obstacle():
+    members = [plain_member(weights={"cross_entropy": 1.0}, weight_decay=0.0)]
+    network = build(members)
+    network.term_names = ("cross_entropy",)
+    before = network.label_encoder.background.detach().clone()
+    train(network, members, survey_rows(), PLAN, device=CPU)
+    assert torch.equal(network.label_encoder.background, before)
+
+
+def test_what_lies_under_an_unknown_label_changes_nothing():
+    data, _ = make_survey(N_ROWS, N_FEATURES, N_LABELS, unknown_share=0.3, seed=3)
+    rows = survey_rows(0.3)
+    mask = data.unknown.toarray() if hasattr(data.unknown, "toarray") else data.unknown
+    labels = data.Y.toarray() if hasattr(data.Y, "toarray") else data.Y
+    other = RowStore(labels.astype(bool) | mask, dtype=torch.bool, device=CPU)
+    members = eight_members(shared_validation=True)[:2]
+    first, second = run(members, rows=rows), run(members, rows=rows._replace(positive=other))
+    assert torch.equal(first[0], second[0])
+    assert np.array_equal(first[1].best_value, second[1].best_value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_rows": np.arange(0)}, "no rows to learn from"),
+        ({"weights": {"kl": 0.0}}, "weight 0"),
+    ],
+)
+def test_nothing_to_learn_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        run([plain_member(**changes)])
+
+
+def test_progress_is_told_every_epoch():
+    told = []
+    _, result = run(
+        [plain_member()], replace(PLAN, patience=None, epochs=3), progress=lambda *a: told.append(a)
+    )
+    assert [call[:2] for call in told] == [(1, 3), (2, 3), (3, 3)]
+    assert told[-1][2] == result.best_value[0]
+
+
+class Poisoned(CGMVAENetwork):
+    """A network of which one term is not finite for one row of some members."""
+
+    enabled = True
+    victims = (1,)
+    term = "contrastive"
+    row_features: Tensor
+    in_gradient = False
+
+    def terms(self, batch, noise):
+        terms = super().terms(batch, noise)
+        hit = (batch.features == self.row_features).all(-1)
+        hit[[k for k in range(len(hit)) if k not in self.victims]] = False
+        if self.enabled and self.in_gradient:
+            zero = (self.label_bias[:, :1] * 0) ** 2  # its root has an infinite slope
+            terms[self.term] = terms[self.term] + torch.sqrt(torch.where(hit, zero, 1.0))
+        elif self.enabled:
+            terms[self.term] = torch.where(hit, torch.nan, terms[self.term])
+        return terms
+
+
+class TestFailures:
+    plan = replace(PLAN, patience=None, epochs=5)
+    members = tuple(plain_member(seed, train_rows=np.arange(1, 40)) for seed in (1, 2, 3))
+
+    def poisoned(self, members=members, row=17, **changes) -> Poisoned:
+        network = build(members, Poisoned)
+        network.row_features = survey_rows().features.gather(torch.tensor(row))
+        for name, value in changes.items():
+            setattr(network, name, value)
+        return network
+
+    def fit(self, network, after=0, members=members):
+        """Train with the poison at work after some epochs; return weights after each epoch too."""
+        network.enabled, seen = after == 0, []
+
+        def progress(epoch, *_):
+            seen.append(weights_of(network))
+            network.enabled = epoch >= after
+
+        result = train(network, members, survey_rows(), self.plan, device=CPU, progress=progress)
+        return result, seen
+
+    @pytest.mark.parametrize("term", ["kl", "contrastive", "cross_entropy"])
+    def test_a_failure_names_its_term_row_and_member(self, term):
+        with pytest.warns(UserWarning, match=f"^Member 1 .*epoch 3: .*{term}.*row 17 ") as caught:
+            self.fit(self.poisoned(term=term), after=2)
+        assert len(caught) == 1
+
+    def test_a_term_that_the_member_does_not_weigh_is_not_blamed(self):
+        class Twice(Poisoned):
+            def terms(self, batch, noise):
+                terms = super().terms(batch, noise)
+                bad = torch.where(torch.isnan(terms[self.term]), torch.nan, 0.0)
+                return {"reconstruction": bad, **terms, "kl": terms["kl"] + bad}
+
+        network = build(self.members, Twice)
+        network.row_features = survey_rows().features.gather(torch.tensor(17))
+        with pytest.warns(UserWarning, match="the term 'kl' of row 17"):
+            self.fit(network)
+
+    def test_a_failure_in_the_gradient_alone(self):
+        with pytest.warns(UserWarning, match="Member 1 stopped in epoch 2: its gradient"):
+            self.fit(self.poisoned(in_gradient=True), after=1)
+
+    def test_others_end_as_without_it_and_the_failed_one_keeps_its_best(self):
+        clean = self.poisoned()
+        expected, seen = self.fit(clean, after=99)
+        network = self.poisoned()
+        with pytest.warns(UserWarning, match="Member 1"):
+            result, _ = self.fit(network, after=2)
+        found = weights_of(network)
+        for k in (0, 2):
+            assert torch.equal(found[k], weights_of(clean)[k])
+            assert result.best_epoch[k] == expected.best_epoch[k]
+        best = int(np.argmax(expected.history.arrays()["validation"][:2, 1])) + 1
+        assert result.best_epoch[1] == best
+        assert torch.equal(found[1], seen[best - 1][1])
+        for series in result.history.arrays().values():
+            assert np.isfinite(series[:2, 1]).all()
+            assert np.isnan(series[2:, 1]).all()
+            assert np.isfinite(series[:, [0, 2]]).all()
+
+    def test_a_member_that_fails_at_once_keeps_finite_weights(self):
+        network = self.poisoned()
+        with pytest.warns(UserWarning, match="Member 1 stopped in epoch 1"):
+            result, _ = self.fit(network)
+        assert result.best_epoch[1] == 0
+        assert result.best_value[1] == -np.inf
+        assert bool(torch.isfinite(weights_of(network)).all())
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_features_that_are_not_finite(self, value):
+        rows = survey_rows(changed={50: value})
+        members = [plain_member(1, train_rows=np.arange(1, 40)), plain_member(2)]
+        expected, _ = run(members, self.plan)
+        with pytest.warns(UserWarning, match="Member 1 stopped in epoch 1: .*'kl' of row 50 "):
+            found, _ = run(members, self.plan, rows)
+        assert torch.equal(found[0], expected[0])
+
+    def test_nobody_is_left(self):
+        with pytest.raises(InputError, match=r"^Member 0 .*epoch 1: .*'contrastive' of row 17 "):
+            self.fit(self.poisoned(self.members[:1], victims=(0,)), members=self.members[:1])
+        with pytest.raises(InputError, match=r"^Member 0 .*epoch 1: .*'contrastive' of row 17 "):
+            self.fit(self.poisoned(victims=(0, 1, 2)))
+
+    def test_all_failed_after_a_good_epoch(self):
+        network = self.poisoned(victims=(0, 1, 2))
+        with pytest.warns(UserWarning, match="Member"):
+            result, seen = self.fit(network, after=2)
+        assert len(seen) == 3
+        assert set(result.best_epoch.tolist()) <= {1, 2}
+
+    def test_an_epoch_whose_scores_are_not_numbers_is_never_the_best(self):
+        """Steps of 1e200 leave weights that are numbers and scores that are not."""
+        members = [plain_member(1), plain_member(2, learning_rate=1e200)]
+        plan = replace(self.plan, schedule="constant", batch_size=64)
+        network = build(members)
+        with pytest.warns(UserWarning, match="Member 1 stopped in epoch 2"):
+            result = train(network, members, survey_rows(), plan, device=CPU)
+        assert result.best_epoch[1] == 0
+        features = survey_rows().features.gather(torch.arange(9)).expand(2, -1, -1)
+        assert bool(torch.isfinite(network(features)).all())
+        assert np.isnan(result.history.arrays()["validation"][0, 1])
+
+    def test_no_epoch_gave_numbers(self):
+        plan = replace(self.plan, schedule="constant", batch_size=64, epochs=1)
+        with pytest.raises(InputError, match="lower the learning rate"):
+            run([plain_member(2, learning_rate=1e200)], plan)
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_after(epoch: int):
+    def progress(done: int, *_):
+        if done == epoch:
+            raise Stop
+
+    return progress
+
+
+def assert_same_run(first, second):
+    assert torch.equal(first[0], second[0])
+    assert np.array_equal(first[1].best_epoch, second[1].best_epoch)
+    assert np.array_equal(first[1].best_value, second[1].best_value)
+    series, others = first[1].history.arrays(), second[1].history.arrays()
+    assert series.keys() == others.keys()
+    for name in series:
+        np.testing.assert_array_equal(series[name], others[name])
+
+
+class TestResuming:
+    @pytest.mark.parametrize("stops", [(1,), (3,), (2, 5)])
+    def test_a_resumed_run_ends_as_an_uninterrupted_one(self, tmp_path, stops):
+        members = eight_members(shared_validation=False)
+        expected = run(members)
+        assert min(epochs_run(expected[1])) < max(epochs_run(expected[1]))
+        checkpoint = Checkpoint(tmp_path / "state")
+        for epoch in stops:
+            with pytest.raises(Stop):
+                run(members, checkpoint=checkpoint, progress=stop_after(epoch))
+        epochs = []
+        found = run(members, checkpoint=checkpoint, progress=lambda epoch, *_: epochs.append(epoch))
+        assert_same_run(found, expected)
+        assert epochs[0] == stops[-1] + 1
+
+    def test_a_finished_run_is_not_run_again(self, tmp_path):
+        members, checkpoint = [plain_member()], Checkpoint(tmp_path / "state")
+        expected = run(members, checkpoint=checkpoint)
+        assert_same_run(run(members, checkpoint=checkpoint, progress=pytest.fail), expected)
+
+    def test_a_checkpoint_changes_nothing(self, tmp_path):
+        members = [plain_member()]
+        assert_same_run(run(members, checkpoint=Checkpoint(tmp_path / "state")), run(members))
+
+    @pytest.mark.parametrize("kind", [np.float64, np.int64])
+    def test_numbers_of_numpy_are_no_obstacle(self, tmp_path, kind):
+        members = [plain_member(seed=np.int64(3), dropout=kind(0), weights={"kl": kind(1)})]
+        checkpoint = Checkpoint(tmp_path / "state")
+        with pytest.raises(Stop):
+            run(members, checkpoint=checkpoint, progress=stop_after(1))
+        assert_same_run(run(members, checkpoint=checkpoint), run(members))
+
+    @pytest.fixture
+    def checkpoint(self, tmp_path):
+        """The state after one epoch of the plain member."""
+        checkpoint = Checkpoint(tmp_path / "state")
+        with pytest.raises(Stop):
+            run([plain_member()], checkpoint=checkpoint, progress=stop_after(1))
+        return checkpoint
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"seed": 2},
+            {"train_rows": np.arange(2, N_TRAIN + 1)},
+            {"validation_rows": np.arange(N_TRAIN, N_ROWS)[::-1].copy()},
+            {"weights": {"kl": 0.1, "contrastive": 0.3, "cross_entropy": 2.0}},
+            {"learning_rate": 2e-2},
+            {"weight_decay": 0.02},
+            {"dropout": 0.2},
+            {"input_dropout": 0.2},
+            {"settings": {"temperature": 0.3}},
+        ],
+        ids=lambda changes: next(iter(changes)),
+    )
+    def test_another_member_is_refused(self, checkpoint, changes):
+        before = checkpoint.path.read_bytes()
+        with pytest.raises(InputError, match="other settings or rows"):
+            run([plain_member(**changes)], checkpoint=checkpoint)
+        assert checkpoint.path.read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"epochs": 11}, {"batch_size": 8}, {"clip": None}, {"patience": 3}, {"optimizer": "adam"}],
+        ids=lambda changes: next(iter(changes)),
+    )
+    def test_another_plan_is_refused(self, checkpoint, changes):
+        with pytest.raises(InputError, match="other settings or rows"):
+            run([plain_member()], replace(PLAN, **changes), checkpoint=checkpoint)
+
+    def test_another_number_of_members_is_refused(self, checkpoint):
+        with pytest.raises(InputError, match="other settings or rows"):
+            run([plain_member(), plain_member()], checkpoint=checkpoint)
+
+    def test_other_data_are_refused(self, checkpoint):
+        rows = survey_rows()
+        weight = torch.ones(N_ROWS, dtype=torch.float64)
+        for other in (
+            survey_rows(changed={5: 0.5}),
+            survey_rows(unknown_share=0.2),
+            rows._replace(unknown=None),
+            rows._replace(weight=weight),
+        ):
+            with pytest.raises(InputError, match="other settings or rows"):
+                run([plain_member()], rows=other, checkpoint=checkpoint)
+
+    def test_a_state_with_missing_or_misshapen_arrays_is_refused(self, checkpoint):
+        state, fingerprint = read_tensors(checkpoint.path)
+        names = [name for name in state if not name.startswith("history.")]
+        assert len(names) >= 9
+        for name in names:
+            rest = {key: array for key, array in state.items() if key != name}
+            for changed in ({}, {name: state[name][..., None]}, {name: state[name].astype("i1")}):
+                write_tensors(checkpoint.path, rest | changed, fingerprint)
+                with pytest.raises(InputError, match=f"no right '{name}'"):
+                    run([plain_member()], checkpoint=checkpoint)
+
+    def test_a_damaged_file_is_refused(self, checkpoint):
+        content = checkpoint.path.read_bytes()
+        for end in (0, 5, 8, 100, len(content) // 2, len(content) - 1):
+            checkpoint.path.write_bytes(content[:end])
+            with pytest.raises(InputError):
+                run([plain_member()], checkpoint=checkpoint)

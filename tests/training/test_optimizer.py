@@ -1,0 +1,243 @@
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cgmvae.model.network import CGMVAENetwork, NetworkConfig
+from cgmvae.nn.noise import make_noise
+from cgmvae.training import optimizer
+from cgmvae.training.optimizer import FlatParameters, PackedAdam
+
+N_MEMBERS = 3
+RATES = torch.tensor([1e-2, 3e-3, 0.1], dtype=torch.float64)
+DECAYS = [0.0, 0.1, 0.7]
+
+
+class Layers(nn.Module):
+    """Parameters of every form that a packed network has, in an order that is not the flat one."""
+
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(1)
+
+        def parameter(*shape: int) -> nn.Parameter:
+            values = torch.randn(N_MEMBERS, *shape, generator=draw, dtype=torch.float64)
+            return nn.Parameter(values.to(dtype))
+
+        self.bias, self.weight, self.gain = parameter(4), parameter(3, 4), parameter(5)
+        self.embeddings, self.scalar = parameter(2, 3), parameter()
+
+    def loss(self) -> Tensor:
+        hidden = torch.tanh(torch.baddbmm(self.bias[:, None], self.embeddings, self.weight))
+        own = hidden.square().sum((1, 2)) * self.scalar
+        return (own * torch.arange(1.0, N_MEMBERS + 1)).sum()
+
+
+def gradients(n_steps: int, width: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Random gradients, some tiny, some large, (n_steps, n_members, width)."""
+    draw = torch.Generator().manual_seed(2)
+    values = torch.randn(n_steps, N_MEMBERS, width, generator=draw, dtype=torch.float64)
+    return (values * 10.0 ** torch.linspace(-6, 2, width, dtype=torch.float64)).to(dtype)
+
+
+def run(adam: PackedAdam, steps: Tensor, active: Tensor | None = None) -> None:
+    for i, gradient in enumerate(steps):
+        adam.flat.gradient.copy_(gradient)
+        on = torch.ones(N_MEMBERS, dtype=torch.bool) if active is None else active[i]
+        adam.step(RATES / (i + 1), on)
+
+
+class TestFlatParameters:
+    def test_matrices_come_first_in_their_own_order(self):
+        flat = FlatParameters(Layers())
+        assert flat.names == ["weight", "embeddings", "bias", "gain", "scalar"]
+        assert flat.n_decayed == 3 * 4 + 2 * 3
+        assert flat.values.shape == (N_MEMBERS, 12 + 6 + 4 + 5 + 1)
+
+    def test_values_are_those_of_the_parameters(self):
+        module, plain = Layers(), dict(Layers().named_parameters())
+        flat = FlatParameters(module)
+        expected = torch.cat([plain[name].reshape(N_MEMBERS, -1) for name in flat.names], 1)
+        assert torch.equal(flat.values, expected)
+        for name, parameter in module.named_parameters():
+            assert torch.equal(parameter, plain[name])
+
+    def test_parameters_stay_views(self):
+        module = Layers()
+        flat = FlatParameters(module)
+        flat.values.copy_(torch.arange(flat.values.numel()).view_as(flat.values))
+        assert module.weight[1].flatten().tolist() == flat.values[1, :12].tolist()
+        with torch.no_grad():
+            module.scalar[2] = -1.0
+        assert flat.values[2, -1] == -1.0
+        module.load_state_dict(Layers().state_dict())
+        assert torch.equal(flat.values, FlatParameters(Layers()).values)
+
+    def test_gradients_are_autograds(self):
+        module = Layers()
+        plain = copy.deepcopy(module)
+        flat = FlatParameters(module)
+        found = flat.collect_gradients(module.loss())
+        plain.loss().backward()
+        named = dict(plain.named_parameters())
+        expected = [named[n].grad for n in flat.names]  # the gain has no part in the loss
+        parts = [
+            torch.zeros(N_MEMBERS, 5) if g is None else g.reshape(N_MEMBERS, -1) for g in expected
+        ]
+        torch.testing.assert_close(found, torch.cat(parts, 1).double(), rtol=1e-13, atol=0)
+        assert found is flat.gradient
+        assert named["gain"].grad is None
+        assert bool((found[:, :18] != 0).all())
+
+    def test_weight_decay_spares_biases_and_normalisation_of_the_network(self):
+        config = NetworkConfig(
+            embedding_dim=3,
+            latent_dim=2,
+            label_hidden=(4,),
+            feature_hidden=(4,),
+            decoder_hidden=(4,),
+        )
+        network = CGMVAENetwork(
+            config,
+            5,
+            torch.zeros(2, 6).numpy(),
+            make_noise([1, 2], "cpu"),
+            dropout=[0.0] * 2,
+            input_dropout=[0.0] * 2,
+            temperature=[1.0] * 2,
+        )
+        flat = FlatParameters(network)
+        sizes = [parameter[0].numel() for parameter in flat.parameters]
+        decayed = {n for i, n in enumerate(flat.names) if sum(sizes[:i]) < flat.n_decayed}
+        spared = set(flat.names) - decayed
+        assert {n for n in flat.names if n.endswith((".bias", ".gain", ".shift"))} < spared
+        assert "label_bias" in spared
+        assert {n for n in flat.names if n.endswith(".weight")} < decayed
+        assert "label_encoder.embeddings" in decayed
+
+
+class TestPackedAdam:
+    def torch_members(self, kind: str, decays=DECAYS):
+        """One torch optimiser a member, with matrices and the rest in groups of their own."""
+        flat = FlatParameters(Layers())
+        members = []
+        for i, decay in enumerate(decays):
+            matrices = nn.Parameter(flat.values[i, : flat.n_decayed].clone())
+            others = nn.Parameter(flat.values[i, flat.n_decayed :].clone())
+            groups = [
+                {"params": [matrices], "weight_decay": decay},
+                {"params": [others], "weight_decay": 0.0},
+            ]
+            cls = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+            members.append((cls(groups, lr=1.0), matrices, others))
+        return members
+
+    @pytest.mark.parametrize("kind", ["adamw", "adam"])
+    def test_each_step_is_torchs_for_each_member(self, kind):
+        flat = FlatParameters(Layers())
+        adam = PackedAdam(flat, DECAYS, kind=kind)
+        members = self.torch_members(kind)
+        draw = torch.Generator().manual_seed(3)
+        steps = gradients(25, flat.values.shape[1])
+        for i, gradient in enumerate(steps):
+            active = torch.rand(N_MEMBERS, generator=draw) < 0.7
+            flat.gradient.copy_(gradient)
+            adam.step(RATES / (i + 1), active)
+            for k, (own, matrices, others) in enumerate(members):
+                if not active[k]:
+                    continue
+                matrices.grad = gradient[k, : flat.n_decayed].clone()
+                others.grad = gradient[k, flat.n_decayed :].clone()
+                for group in own.param_groups:
+                    group["lr"] = float(RATES[k] / (i + 1))
+                own.step()
+            expected = torch.stack([torch.cat([m.detach(), o.detach()]) for _, m, o in members])
+            torch.testing.assert_close(flat.values, expected, rtol=1e-12, atol=1e-14)
+        assert len(set(adam.n_steps[:, 0].tolist())) > 1
+
+    def test_float32_follows_float64(self):
+        results = []
+        for dtype in (torch.float32, torch.float64):
+            flat = FlatParameters(Layers(dtype))
+            adam = PackedAdam(flat, DECAYS, clip=1.0)
+            run(adam, gradients(10, flat.values.shape[1], dtype))
+            results.append(flat.values.double())
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("clip", [1e-3, 30.0, 1e6])
+    def test_clipping_is_torchs_for_each_member(self, clip):
+        flat = FlatParameters(Layers())
+        adam = PackedAdam(flat, [0.0] * N_MEMBERS, clip=clip)
+        gradient = gradients(1, flat.values.shape[1])[0]
+        gradient[1] *= 0.01
+        run(adam, gradient[None])
+        for k in range(N_MEMBERS):
+            own = nn.Parameter(torch.zeros(flat.values.shape[1], dtype=torch.float64))
+            own.grad = gradient[k].clone()
+            torch.nn.utils.clip_grad_norm_([own], clip)
+            # After the first step the first moment is a tenth of the gradient.
+            torch.testing.assert_close(adam.mean[k] * 10, own.grad, rtol=2e-6, atol=0)
+        norms = (adam.mean * 10).norm(dim=1)
+        expected = gradient.norm(dim=1).clamp(max=clip)
+        torch.testing.assert_close(norms, expected, rtol=1e-12, atol=0)
+
+    def test_clipping_one_member_leaves_the_others_alone(self):
+        results = []
+        for factor in (1.0, 1e4):
+            flat = FlatParameters(Layers())
+            steps = gradients(4, flat.values.shape[1])
+            steps[:, 0] *= factor
+            adam = PackedAdam(flat, DECAYS, clip=5.0)
+            run(adam, steps)
+            results.append(flat.values)
+        assert torch.equal(results[0][1:], results[1][1:])
+        assert not torch.equal(results[0][0], results[1][0])
+
+    @pytest.mark.parametrize("kind", ["adamw", "adam"])
+    @pytest.mark.parametrize("bad", [0.5, torch.nan, torch.inf])
+    def test_inactive_members_keep_weights_and_moments_bit_for_bit(self, kind, bad):
+        flat = FlatParameters(Layers())
+        adam = PackedAdam(flat, DECAYS, kind=kind, clip=1.0)
+        run(adam, gradients(3, flat.values.shape[1]))
+        state = (flat.values, adam.mean, adam.square, adam.n_steps)
+        before = [tensor.clone() for tensor in state]
+        steps = gradients(4, flat.values.shape[1])
+        steps[:, 1] = bad
+        run(adam, steps, torch.tensor([True, False, True]).expand(4, -1))
+        for old, new in zip(before, state, strict=True):
+            assert torch.equal(old[1], new[1])
+            assert not torch.equal(old[0], new[0])
+            assert bool(torch.isfinite(new).all())
+
+    def test_a_member_that_never_was_active_keeps_its_weights(self):
+        flat = FlatParameters(Layers())
+        before = flat.values.clone()
+        adam = PackedAdam(flat, DECAYS)
+        run(adam, gradients(3, flat.values.shape[1]), torch.zeros(3, N_MEMBERS, dtype=torch.bool))
+        assert torch.equal(flat.values, before)
+
+    def test_weight_decay_alone_shrinks_matrices_only(self):
+        flat = FlatParameters(Layers())
+        before = flat.values.clone()
+        adam = PackedAdam(flat, DECAYS)
+        adam.step(RATES, torch.ones(N_MEMBERS, dtype=torch.bool))
+        n = flat.n_decayed
+        factor = 1 - RATES[:, None] * torch.tensor(DECAYS, dtype=torch.float64)[:, None]
+        torch.testing.assert_close(flat.values[:, :n], before[:, :n] * factor, rtol=1e-14, atol=0)
+        assert torch.equal(flat.values[:, n:], before[:, n:])
+
+    @pytest.mark.parametrize("kind", ["adamw", "adam"])
+    @pytest.mark.parametrize("elements", [1, 7, 20])
+    def test_an_update_in_parts_is_the_whole_update(self, monkeypatch, kind, elements):
+        results = []
+        for size in (1 << 30, elements):
+            monkeypatch.setattr(optimizer, "_CACHED_ELEMENTS", size)
+            flat = FlatParameters(Layers())
+            adam = PackedAdam(flat, DECAYS, kind=kind, clip=2.0)
+            run(adam, gradients(5, flat.values.shape[1]))
+            results.append((len(adam._parts()), flat.values, adam.mean, adam.square))
+        assert results[0][0] == 2
+        assert results[1][0] > 2
+        for whole, parts in zip(results[0][1:], results[1][1:], strict=True):
+            assert torch.equal(whole, parts)

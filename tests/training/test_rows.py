@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from cgmvae.training.rows import RowStore, digest
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def table(rng) -> np.ndarray:
+    """Rows of many lengths; rows 0, 3 and the last one are empty."""
+    table = np.where(rng.random((9, 6)) < 0.4, rng.normal(size=(9, 6)), 0.0)
+    table[[0, 3, 8]] = 0.0
+    table[4] = rng.normal(size=6)
+    return table
+
+
+INDICES = {
+    "one row": 4,
+    "one empty row": 3,
+    "no rows": [],
+    "repeated": [4, 4, 0, 4, 8],
+    "all empty": [0, 3, 8],
+    "members × rows": [[1, 2, 0], [8, 8, 7]],
+    "three axes": [[[0], [5]], [[6], [6]]],
+    "no rows of two members": [[], []],
+}
+
+
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool])
+def test_sparse_and_dense_rows_are_the_same(table, index, dtype):
+    rows = torch.tensor(index, dtype=torch.int64)
+    expected = torch.as_tensor(table[np.asarray(index, np.int64)]).to(dtype)
+    for matrix in (table, sp.csr_array(table)):
+        found = RowStore(matrix, dtype=dtype, device=CPU).gather(rows)
+        assert found.dtype == dtype
+        assert found.shape == (*rows.shape, 6)
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int64])
+def test_labels_become_truth_values(table, kind):
+    labels = (table > 0).astype(kind)
+    rows = torch.tensor([[4, 0], [1, 4]])
+    for matrix in (labels, sp.csr_array(labels)):
+        found = RowStore(matrix, dtype=torch.bool, device=CPU).gather(rows)
+        assert torch.equal(found, torch.as_tensor(table > 0)[rows])
+
+
+def test_a_matrix_without_entries():
+    store = RowStore(sp.csr_array((3, 2)), dtype=torch.float32, device=CPU)
+    assert torch.equal(store.gather(torch.tensor([2, 0])), torch.zeros(2, 2))
+
+
+def test_entries_that_are_given_twice_add_up_and_the_matrix_is_left_alone():
+    matrix = sp.csr_array(
+        (np.array([1.0, 2.0, 5.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 2)
+    )
+    store = RowStore(matrix, dtype=torch.float64, device=CPU)
+    assert store.gather(torch.tensor([0, 1])).tolist() == [[0.0, 3.0], [5.0, 0.0]]
+    assert matrix.nnz == 3
+
+
+def test_another_sparse_layout_is_turned_into_rows(table):
+    store = RowStore(sp.csc_array(table), dtype=torch.float64, device=CPU)
+    assert torch.equal(store.gather(torch.arange(9)), torch.as_tensor(table))
+
+
+def test_read_only_arrays_are_taken_without_a_warning(table):
+    table.flags.writeable = False
+    sparse = sp.csr_array(table)
+    for array in (sparse.data, sparse.indices, sparse.indptr):
+        array.flags.writeable = False
+    for matrix in (table, sparse):
+        store = RowStore(matrix, dtype=torch.float64, device=CPU)
+        assert torch.equal(store.gather(torch.arange(9)), torch.tensor(table))
+
+
+def test_digest_tells_contents_shapes_and_types_apart(table):
+    arrays = [table, table.T, table.reshape(-1), table.astype(np.float32), table + 1e-9]
+    assert len({digest(array) for array in arrays}) == len(arrays)
+    assert digest(table) == digest(np.asfortranarray(table))
+
+
+def test_digest_of_a_store(table):
+    changed = table.copy()
+    changed[4, 2] += 1
+    for kind in (np.asarray, sp.csr_array):
+        first, again, other = (
+            RowStore(kind(matrix), dtype=torch.float32, device=CPU).digest()
+            for matrix in (table, table.copy(), changed)
+        )
+        assert first == again != other
