@@ -322,11 +322,12 @@ class TestPrecision:
 
 
 def _finite_gradient(term, *inputs):
-    """Return the gradients of a term's sum, after checking that all numbers are finite."""
+    """Return a term and its sum's gradients; nothing may be NaN, not even on the way back."""
     inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
-    value = term(*inputs)
-    assert torch.isfinite(value).all()
-    gradients = torch.autograd.grad(value.sum(), inputs)
+    with torch.autograd.set_detect_anomaly(True):
+        value = term(*inputs)
+        assert torch.isfinite(value).all()
+        gradients = torch.autograd.grad(value.sum(), inputs)
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
     return value.detach(), gradients
 

@@ -268,6 +268,33 @@ class TestHistory:
             assert found == pytest.approx(float(terms[name][0, :16].detach().mean()), rel=1e-12)
 
 
+def test_every_epoch_visits_every_row_once_in_an_order_of_its_own():
+    visits = []
+
+    class Recording(Logistic):
+        def terms(self, batch, noise):
+            visits.append((batch.features[..., 0].clone(), batch.weight > 0))
+            return super().terms(batch, noise)
+
+    members = [
+        plain_member(1, train_rows=np.arange(40), weights={"cross_entropy": 1.0}),
+        plain_member(2, train_rows=np.arange(5, 25), weights={"cross_entropy": 1.0}),
+    ]
+    rows, plan = survey_rows(), TrainingConfig(epochs=3, batch_size=16)
+    train(Recording(members), members, rows, plan, device=CPU)
+    assert len(visits) == 3 * 3
+    for k, member in enumerate(members):
+        own = rows.features.gather(torch.as_tensor(member.train_rows))[:, 0]
+        orders = []
+        for epoch in range(3):
+            steps = visits[3 * epoch : 3 * epoch + 3]
+            seen = torch.cat([values[k][real[k]] for values, real in steps])
+            assert torch.equal(seen.sort().values, own.sort().values)
+            orders.append(seen)
+        for first, second in ((own, orders[0]), (orders[0], orders[1]), (orders[1], orders[2])):
+            assert not torch.equal(first, second)
+
+
 class Separate(nn.Module):
     """Each term is a parameter of its own, so the gradient is the weight in effect."""
 
@@ -522,10 +549,43 @@ class TestFailures:
                 bad = torch.where(torch.isnan(terms[self.term]), torch.nan, 0.0)
                 return {"reconstruction": bad, **terms, "kl": terms["kl"] + bad}
 
-        network = build(self.members, Twice)
+        weighing = dict(self.members[0].weights) | {"reconstruction": 1.0}
+        members = (replace(self.members[0], weights=weighing), *self.members[1:])
+        network = build(members, Twice)
         network.row_features = survey_rows().features.gather(torch.tensor(17))
-        with pytest.warns(UserWarning, match="the term 'kl' of row 17"):
-            self.fit(network)
+        with pytest.warns(UserWarning, match="Member 1 .* the term 'kl' of row 17"):
+            self.fit(network, members=members)
+
+    def test_a_failure_that_the_noise_decides_is_found_again(self):
+        class Lottery(Logistic):
+            def terms(self, batch, noise):
+                terms = super().terms(batch, noise)
+                unlucky = noise.uniform(batch.weight.shape[1]) > 0.97
+                return {"cross_entropy": terms["cross_entropy"].masked_fill(unlucky, torch.nan)}
+
+        member = plain_member(1, weights={"cross_entropy": 1.0})
+        loop = _Run(Lottery([member]), [member], survey_rows(), self.plan, CPU)
+        order, weight = loop._row_order()
+        noise = make_noise([member.seed], CPU)
+        for step in range(order.shape[1]):
+            noise.seek([1 + step])
+            unlucky = (noise.uniform(self.plan.batch_size) > 0.97) & (weight[:, step] > 0)
+            if bool(unlucky.any()):
+                break
+        row = int(order[:, step][unlucky][0])
+        with pytest.raises(InputError, match=f"'cross_entropy' of row {row} "):
+            train(Lottery([member]), [member], survey_rows(), self.plan, device=CPU)
+
+    def test_a_failed_member_takes_no_further_step(self):
+        network = self.poisoned()
+        before = weights_of(network)
+        loop = _Run(self.poisoned(), self.members, survey_rows(), self.plan, CPU)
+        first_row = loop._row_order()[0][1, 0, 0]
+        network.row_features = survey_rows().features.gather(first_row)
+        with pytest.warns(UserWarning, match=f"Member 1 .* row {int(first_row)} "):
+            _, seen = self.fit(network)
+        assert torch.equal(seen[0][1], before[1])
+        assert not torch.equal(seen[0][0], before[0])
 
     def test_a_failure_in_the_gradient_alone(self):
         with pytest.warns(UserWarning, match="Member 1 stopped in epoch 2: its gradient"):

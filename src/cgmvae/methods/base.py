@@ -92,17 +92,22 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         self, X: Any, Y: Any, validation_data: Any, sample_weight: Any, groups: Any
     ) -> tuple[Rows, Rows, int]:
         """Check what ``fit`` was given; return scaled training and validation rows, and a seed."""
+        learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
         train = self._check_rows(X, Y, reset=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, train.features)
-            train = train._replace(weights=np.asarray(weights, np.float64))
+            train = train._replace(weights=_check_weights(sample_weight, train.features))
         if groups is not None:
             train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
         if validation_data is not None:
             validation = self._check_rows(*validation_data, reset=False)
         else:
             train, validation = self._hold_out(train, seed)
+        if train.weights is not None and not train.weights.any():
+            raise InputError(
+                "All rows left to learn from have weight 0; weigh more rows, or give other rows "
+                "for validation."
+            )
         self.scaler_ = FeatureScaler(self.scaling).fit(train.features)
         return self._scaled(train), self._scaled(validation), seed
 
@@ -158,7 +163,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",
         )
-        return sp.csr_array(X) if sp.issparse(X) else X
+        return _canonical(X) if sp.issparse(X) else X
 
     def _check_rows(self, X: Any, Y: Any, *, reset: bool) -> Rows:
         if Y is None:
@@ -178,8 +183,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)
             self.classes_ = [np.array([0, 1])] * self.n_labels_
-        elif targets.names != tuple(self.label_names_):
-            raise InputError("The validation rows have other labels than the training rows.")
         return Rows(features, targets.labels, targets.unknown)
 
     def _hold_out(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
@@ -207,6 +210,21 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         tags.classifier_tags.multi_label = True
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _canonical(X: Any) -> sp.csr_array:
+    """Return a CSR array whose cells are stored once; what the caller holds is not changed."""
+    X = sp.csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def _check_weights(weights: Any, features: Matrix) -> NDArray[np.float64]:
+    return np.asarray(
+        _check_sample_weight(weights, features, dtype=np.float64, ensure_non_negative=True)
+    )
 
 
 def _check_groups(groups: Any, n_samples: int) -> NDArray[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
@@ -89,8 +90,10 @@ class BinaryRelevance(MultiLabelClassifier):
                 "Only binary relevance of logistic regressions can be saved without pickle; "
                 "use the default estimator."
             )
-        coefficients = np.zeros((len(self.estimators_), self.n_features_in_))
-        intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_])
+        # In the precision of the fit: predictions must not change by a rounding.
+        dtype = linear[0].coef_.dtype if linear else np.dtype(np.float64)
+        coefficients = np.zeros((len(self.estimators_), self.n_features_in_), dtype)
+        intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_], dtype)
         if linear:
             coefficients[~constant] = np.concatenate([model.coef_ for model in linear])
             intercepts[~constant] = np.concatenate([model.intercept_ for model in linear])
@@ -99,6 +102,9 @@ class BinaryRelevance(MultiLabelClassifier):
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         parts = (arrays["constant"], arrays["coefficients"], arrays["intercepts"])
+        n = self.n_labels_
+        if [part.shape for part in parts] != [(n,), (n, self.n_features_in_), (n,)]:
+            raise ValueError("its coefficients do not fit its labels and features")
         self.estimators_ = [
             float(intercept) if constant else _linear(row, intercept)
             for constant, row, intercept in zip(*parts, strict=True)
@@ -108,10 +114,10 @@ class BinaryRelevance(MultiLabelClassifier):
         return np.column_stack([_probability(model, features) for model in self.estimators_])
 
 
-def _linear(coefficients: NDArray[np.float64], intercept: float) -> LogisticRegression:
+def _linear(coefficients: NDArray[np.floating], intercept: Any) -> LogisticRegression:
     model = LogisticRegression()
     model.classes_ = np.array([0, 1], np.uint8)
-    model.coef_, model.intercept_ = coefficients[None, :], np.array([intercept])
+    model.coef_, model.intercept_ = coefficients[None, :], intercept[None]
     model.n_features_in_ = len(coefficients)
     return model
 
@@ -124,7 +130,10 @@ def _fit_label(
     base: Any, rows: Rows, label: NDArray[np.uint8], unknown: NDArray[np.bool_] | None
 ) -> Any:
     """Fit one label's classifier, or return its constant probability."""
-    known = np.arange(len(label)) if unknown is None else np.flatnonzero(~unknown)
+    counts = np.ones(len(label), bool) if unknown is None else ~unknown
+    if rows.weights is not None:
+        counts &= rows.weights > 0
+    known = np.flatnonzero(counts)
     y = label[known]
     if len(y) == 0 or y.min() == y.max():
         return float(y[0]) if len(y) else 0.0
@@ -137,4 +146,4 @@ def _probability(model: Any, features: Matrix) -> NDArray[np.floating]:
         return np.full(features.shape[0], model)
     if hasattr(model, "predict_proba"):
         return model.predict_proba(features)[:, 1]
-    return 1 / (1 + np.exp(-model.decision_function(features)))
+    return expit(model.decision_function(features))

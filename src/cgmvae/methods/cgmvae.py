@@ -6,14 +6,15 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
@@ -32,6 +33,14 @@ from cgmvae.training.members import Member, column
 _NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
 _TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
 _PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {"network", "training"}
+
+#: The values that a setting can take, where they are named.
+_CHOICES = {
+    name: get_args(hint)
+    for config in (NetworkConfig, TrainingConfig)
+    for name, hint in get_type_hints(config).items()
+    if get_origin(hint) is Literal
+}
 
 
 class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PackedClassifier):
@@ -158,6 +167,11 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
         given |= dict(self.settings or {})
         if unknown := sorted(set(given) - names):
             raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
+        for name in given.keys() & _CHOICES.keys():
+            if given[name] not in _CHOICES[name]:
+                raise InputError(
+                    f"{name} is {given[name]!r}; choose one of {', '.join(_CHOICES[name])}."
+                )
         network = {name: value for name, value in given.items() if name in _NETWORK_FIELDS}
         training = {name: value for name, value in given.items() if name in _TRAINING_FIELDS}
         return dataclasses.replace(
@@ -187,11 +201,36 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
     def _build_network(
         self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
     ) -> CGMVAENetwork:
+        return self._network(self.resolved_preset(0).network, members, label_log_odds, noise)
+
+    def _build_stored_network(
+        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
+    ) -> CGMVAENetwork:
+        config: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in description["network"].items()
+        }
+        return self._network(NetworkConfig(**config), members, label_log_odds, noise)
+
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        arrays, description = super()._fitted_state()
+        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
+
+    def _shape(self) -> Any:
+        return *super()._shape(), self.resolved_preset(0).network
+
+    def _network(
+        self,
+        config: NetworkConfig,
+        members: list[Member],
+        label_log_odds: NDArray[np.float64],
+        noise: Noise,
+    ) -> CGMVAENetwork:
         used = dict.fromkeys(
             name for member in members for name, weight in member.weights.items() if weight
         )
         return CGMVAENetwork(
-            self.resolved_preset(0).network,
+            config,
             self.n_features_in_,
             label_log_odds,
             noise,
@@ -248,6 +287,7 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
 
     def embed(self, X: Any) -> NDArray[np.floating]:
         """Return the feature embeddings w_x^f of all members, (n_samples, n_members · E)."""
+        check_is_fitted(self)
         scale = self._n_fitted**-0.5
         network = self.network_
         return self._members_side_by_side(
@@ -272,6 +312,8 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
 
         The standard deviation over members and draws of z from their posteriors.
         """
+        if n_draws < 1:
+            raise InputError(f"n_draws is {n_draws}; it must be at least 1.")
         features = self._scaled_features(X)
         generator = torch.Generator().manual_seed(_seed_from(random_state))
         parts = []
@@ -305,6 +347,7 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
 
         Mean over members of their cosines, or of their inner products with ``normalise=False``.
         """
+        check_is_fitted(self)
         embeddings = self.network_.label_encoder.embeddings.detach()
         if normalise:
             embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
@@ -312,9 +355,10 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
 
     def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
         """Return the k labels most like this one, with their similarity, the most alike first."""
-        similarity = self.label_similarity()[self._label_index(name)]
-        similarity[self._label_index(name)] = -np.inf
-        best = np.argsort(-similarity, kind="stable")[: min(k, self.n_labels_ - 1)]
+        index = self._label_index(name)
+        similarity = self.label_similarity()[index]
+        similarity[index] = -np.inf
+        best = np.argsort(-similarity, kind="stable")[: min(max(k, 0), self.n_labels_ - 1)]
         return [(self.label_names_[i], float(similarity[i])) for i in best]
 
     def label_prior(self, name: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -329,7 +373,17 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
         """Tell whether the latent space does anything; see :mod:`cgmvae.methods.diagnostics`."""
         features = self._scaled_features(X)
         targets = as_targets(Y, self.label_names_)
+        if targets.labels.shape[0] != features.shape[0]:
+            raise InputError(
+                f"X has {features.shape[0]:,} rows and Y {targets.labels.shape[0]:,}; "
+                "they must describe the same rows."
+            )
         return diagnose(self, features, targets, np.random.default_rng(random_state))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
 
     @property
     def _n_features_out(self) -> int:
@@ -341,8 +395,9 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
         return int(self.network_.label_encoder.embeddings.shape[0])
 
     def _label_index(self, name: str) -> int:
+        check_is_fitted(self)
         if name not in self.label_names_:
-            close = difflib.get_close_matches(name, self.label_names_, 3)
+            close = difflib.get_close_matches(str(name), self.label_names_, 3)
             hint = f" Did you mean {', '.join(close)}?" if close else ""
             raise InputError(f"There is no label {name!r}.{hint}")
         return list(self.label_names_).index(name)

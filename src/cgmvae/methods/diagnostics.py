@@ -68,7 +68,10 @@ def diagnose(
 
 
 def similarity_cooccurrence(similarity: NDArray[np.floating], labels: Matrix) -> float:
-    """Rank correlation, over pairs of labels, of similarity and of the labels' correlation."""
+    """Rank correlation, over pairs of labels, of similarity and of the labels' correlation.
+
+    NaN with fewer than three pairs, or where all pairs are the same in one of the two.
+    """
     n = labels.shape[0]
     counts = sp.csr_array(labels, dtype=np.float64)
     share = np.asarray(counts.sum(axis=0)).ravel() / n
@@ -77,8 +80,10 @@ def similarity_cooccurrence(similarity: NDArray[np.floating], labels: Matrix) ->
     pairs = np.triu_indices(len(share), 1)
     if len(pairs[0]) < 3:
         return float("nan")
-    correlation = covariance / np.outer(spread, spread)
-    return float(spearmanr(similarity[pairs], correlation[pairs]).statistic)
+    correlation = (covariance / np.outer(spread, spread))[pairs]
+    if np.ptp(correlation) == 0 or np.ptp(similarity[pairs]) == 0:
+        return float("nan")
+    return float(spearmanr(similarity[pairs], correlation).statistic)
 
 
 def _all_posteriors(model: Any, features: Matrix) -> Gaussian:

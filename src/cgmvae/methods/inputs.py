@@ -45,7 +45,8 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
         0, 1 or NaN for unknown, (n_samples, n_labels). A DataFrame's columns name the labels; label
         sets (``[{"owl"}, {"owl", "hawk"}]``) are spread over sorted columns.
     names : sequence of str, optional
-        Names that are known already: label sets are spread over these columns.
+        Names that are known already: label sets are spread over these columns, and columns of
+        other names, or in another order, are refused.
 
     Examples
     --------
@@ -53,7 +54,9 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
     ('hawk', 'owl')
     """
     if isinstance(Y, MultiLabelDataset):
-        return Targets(Y.Y, Y.unknown, tuple(Y.label_names))
+        return Targets(Y.Y, Y.unknown, _agreed(Y.label_names, names))
+    if hasattr(Y, "to_numpy") and not hasattr(Y, "columns"):
+        Y = Y.to_numpy()  # a series of label sets
     if _is_label_sets(Y):
         return _from_label_sets(Y, names)
     columns = getattr(Y, "columns", None)
@@ -65,7 +68,7 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
         )
     labels, unknown = split_unknown(values)
     if columns is not None:
-        names = [str(column) for column in columns]
+        names = _agreed([str(column) for column in columns], names)
     elif names is None:
         names = [f"label_{i}" for i in range(labels.shape[1])]
     if len(names) != labels.shape[1] or len(set(names)) != len(names):
@@ -76,6 +79,24 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
     return Targets(labels, unknown, tuple(names))
 
 
+def _agreed(names: Sequence[str], expected: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of label columns, once they are seen to be those that are expected."""
+    if expected is not None and tuple(names) != tuple(expected):
+        raise InputError(
+            f"These are not the model's labels: {_first_difference(names, expected)}; give the "
+            "label columns that it was fitted with, in the same order."
+        )
+    return tuple(names)
+
+
+def _first_difference(names: Sequence[str], expected: Sequence[str]) -> str:
+    if len(names) != len(expected):
+        return f"there are {len(names)} instead of {len(expected)}"
+    pairs = zip(names, expected, strict=True)
+    found, wanted = next((a, b) for a, b in pairs if a != b)
+    return f"{found!r} is where {wanted!r} should be"
+
+
 def _is_label_sets(Y: Any) -> bool:
     if sp.issparse(Y) or hasattr(Y, "columns") or isinstance(Y, str):
         return False
@@ -84,6 +105,8 @@ def _is_label_sets(Y: Any) -> bool:
     rows = [row for row in Y if not isinstance(row, np.ndarray)]
     if (isinstance(Y, np.ndarray) and Y.dtype != object) or len(rows) < len(Y):
         return False
+    if rows and all(isinstance(row, list | tuple) and len(row) == 0 for row in rows):
+        return True
     return any(isinstance(row, set | frozenset) for row in rows) or any(
         isinstance(label, str) for row in rows if isinstance(row, list | tuple) for label in row
     )
@@ -105,12 +128,15 @@ def _from_label_sets(Y: Any, names: Sequence[str] | None) -> Targets:
 
 
 def _as_numbers(Y: Any) -> NDArray[Any]:
-    values = np.asarray(Y)
-    if values.dtype.kind in "fiub":
-        return values
     try:
+        values = np.asarray(Y)
+        if values.dtype.kind in "fiub":
+            return values
+        if hasattr(Y, "columns") and values.dtype == object:
+            return Y.to_numpy(dtype=np.float64, na_value=np.nan)
         return values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            "Y must hold 0, 1 or NaN for unknown labels; one of its values is not a number."
+            "Y must be a table of 0, 1 or NaN for unknown labels, or a list of sets of label "
+            "names; this is neither."
         ) from error

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
 from cgmvae.nn.noise import Noise, make_noise
@@ -68,6 +69,12 @@ class PackedClassifier(MultiLabelClassifier):
     ) -> nn.Module:
         """Return a fresh network of these members."""
 
+    def _build_stored_network(
+        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
+    ) -> nn.Module:
+        """Return the network that :meth:`_fitted_state` described, with fresh weights."""
+        return self._build_network(members, label_log_odds, noise)
+
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         train_together([self], [Fit(train, validation, seed)])
 
@@ -86,6 +93,10 @@ class PackedClassifier(MultiLabelClassifier):
             for member_seed in np.random.SeedSequence(seed).generate_state(self.n_members)
         ]
 
+    def _shape(self) -> Any:
+        """Return what estimators that are fitted together must agree in."""
+        return self.n_features_in_, self.n_labels_
+
     @torch.no_grad()
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         parts = [self.network_(x).mean(0).cpu() for x in self._blocks(features)]
@@ -101,14 +112,15 @@ class PackedClassifier(MultiLabelClassifier):
         settings = description["member_settings"]
         self.member_settings_ = settings
         nothing = np.zeros(0, np.int64)
-        seeds = range(self.n_members)
+        seeds = range(len(arrays["best_epoch"]))
         members = [
             Member(seed=seed, train_rows=nothing, validation_rows=nothing, **settings)
             for seed in seeds
         ]
         device = find_device(self.device)
-        log_odds = np.zeros((self.n_members, self.n_labels_))
-        self.network_ = self._build_network(members, log_odds, make_noise(list(seeds), device))
+        log_odds = np.zeros((len(members), self.n_labels_))
+        noise = make_noise(list(seeds), device)
+        self.network_ = self._build_stored_network(description, members, log_odds, noise)
         with torch.no_grad():
             for name, parameter in self.network_.named_parameters():
                 stored = torch.as_tensor(arrays[name])
@@ -155,6 +167,9 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
         What each one learns from.
     """
     first, device = models[0], find_device(models[0].device)
+    _check_alike(models)
+    config = first._training_config(fits[0].train)
+    _check_counts(min(model.n_members for model in models), config)
     members, log_odds, start = [], [], 0
     for model, fit in zip(models, fits, strict=True):
         own = model._make_members(*fit, first_row=start)
@@ -167,11 +182,12 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
         network,
         members,
         _training_rows(fits, device),
-        first._training_config(fits[0].train),
+        config,
         device=device,
         checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
         progress=first.progress,
     )
+    _own_memory(network)
     end = 0
     for model in models:
         part = slice(end, end + model.n_members)
@@ -206,6 +222,28 @@ def fit_together(
     train_together(models, fits)
     for model, fit in zip(models, fits, strict=True):
         model.threshold_rule_ = model._learn_threshold_rule(fit.validation)
+
+
+def _check_alike(models: Sequence[PackedClassifier]) -> None:
+    for model in models:
+        if type(model) is not type(models[0]) or model._shape() != models[0]._shape():
+            raise InputError(
+                "Only estimators of one class, with the same network, features and labels, can be "
+                "fitted together; fit the others by themselves."
+            )
+
+
+def _check_counts(n_members: int, config: TrainingConfig) -> None:
+    counts = (n_members, config.epochs, config.batch_size)
+    for name, count in zip(("n_members", "epochs", "batch_size"), counts, strict=True):
+        if count < 1:
+            raise InputError(f"{name} is {count}; it must be at least 1.")
+
+
+def _own_memory(network: nn.Module) -> None:
+    """Give each parameter memory of its own: views of one buffer are pickled with all of it."""
+    for parameter in network.parameters():
+        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
 
 
 def _copy_members(source: nn.Module, target: nn.Module, part: slice) -> None:

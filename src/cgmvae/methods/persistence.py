@@ -7,6 +7,7 @@ estimators share (names, scaling, threshold rule) is added here.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,13 @@ from cgmvae.methods.scaling import FeatureScaler
 #: Raised when files of an older version of this library can no longer be read.
 FORMAT_VERSION = 1
 
-_SHARED_ARRAYS = ("shift", "scale", "fill", "thresholds")
+_SHARED_ARRAYS = ("shift", "scale", "fill")
+
+#: Parameters that say where and how a model was trained; they are neither written nor read.
+_NOT_STORED = {"device", "checkpoint", "progress", "n_jobs", "random_state", "estimator"}
+
+#: What a description that does not add up can cause.
+_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
@@ -43,7 +50,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         "n_features": model.n_features_in_,
         "scaling": scaler.kind_,
         "threshold": _describe_rule(rule),
-        "fitted": own,
+        "fitted": _plain(own),
     }
     tensors = {f"shared.{name}": array for name, array in shared.items()}
     tensors |= {f"fitted.{name}": array for name, array in arrays.items()}
@@ -55,7 +62,7 @@ def load_model(path: str | os.PathLike[str], classes: dict[str, Any]) -> Any:
     tensors, description = read_tensors(path)
     _check_description(path, description, classes)
     try:
-        model = classes[description["class"]](**description["parameters"])
+        model = classes[description["class"]](**_read_parameters(description["parameters"]))
         _restore_shared(model, tensors, description)
         own = {
             name.removeprefix("fitted."): array
@@ -63,7 +70,7 @@ def load_model(path: str | os.PathLike[str], classes: dict[str, Any]) -> Any:
             if name.startswith("fitted.")
         }
         model._restore_fitted(own, description["fitted"])
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+    except _DAMAGE as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is damaged ({error}); fetch or write it again.") from error
@@ -79,18 +86,38 @@ def _check_description(path: Any, description: Any, classes: dict[str, Any]) -> 
             f"{path} was written by a newer version ({description.get('library')}); "
             f"this is {__version__}: update the library."
         )
-    if description.get("class") not in classes:
+    if description.get("class") not in list(classes):
         raise InputError(f"{path} holds a {description.get('class')!r}, which is not known here.")
 
 
 def _storable_parameters(model: Any) -> dict[str, Any]:
     """Return the parameters that describe the model, not where and how it was trained."""
-    skipped = {"device", "checkpoint", "progress", "n_jobs", "random_state", "estimator"}
-    return {
-        name: dict(value) if name == "settings" and value is not None else value
-        for name, value in model.get_params(deep=False).items()
-        if name not in skipped
-    }
+    parameters = model.get_params(deep=False).items()
+    return {name: _plain(value) for name, value in parameters if name not in _NOT_STORED}
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold for a value that may hold numpy's numbers, mappings and tuples."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise InputError(f"{value!r} among the parameters cannot be kept in a model file.")
+
+
+def _read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored parameters, with tuples where JSON knows lists only."""
+    read = {name: value for name, value in parameters.items() if name not in _NOT_STORED}
+    if read.get("settings") is not None:
+        read["settings"] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in read["settings"].items()
+        }
+    return read
 
 
 def _describe_rule(rule: ThresholdRule) -> dict[str, Any]:
@@ -109,10 +136,8 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
     scaler = FeatureScaler(description["scaling"])
     scaler.kind_ = description["scaling"]
     scaler.shift_, scaler.scale_, scaler.fill_ = (
-        tensors[f"shared.{name}"] for name in _SHARED_ARRAYS[:3]
+        _vector(tensors, name, model.n_features_in_) for name in _SHARED_ARRAYS
     )
-    if scaler.shift_.shape != (model.n_features_in_,):
-        raise ValueError("its scaling does not fit its features")
     model.scaler_ = scaler
     rule = description["threshold"]
     if rule["rule"] == "global":
@@ -120,4 +145,11 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
     elif rule["rule"] == "top-k":
         model.threshold_rule_ = TopK(int(rule["k"]))
     else:
-        model.threshold_rule_ = LabelThresholds(tensors["shared.thresholds"])
+        model.threshold_rule_ = LabelThresholds(_vector(tensors, "thresholds", model.n_labels_))
+
+
+def _vector(tensors: Mapping[str, NDArray[Any]], name: str, length: int) -> NDArray[Any]:
+    array = tensors[f"shared.{name}"]
+    if array.shape != (length,):
+        raise ValueError(f"its {name!r} does not have {length} values")
+    return array

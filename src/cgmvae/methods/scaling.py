@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
 
 ScalingName = Literal["auto", "standardise", "max-abs", "none"]
 
@@ -40,6 +41,11 @@ class FeatureScaler:
 
     def fit(self, X: Matrix) -> FeatureScaler:
         """Learn shift and scale from rows, (n_samples, n_features)."""
+        if self.kind not in get_args(ScalingName):
+            raise InputError(
+                f"There is no scaling {self.kind!r}; choose one of "
+                f"{', '.join(get_args(ScalingName))}."
+            )
         auto = "max-abs" if sp.issparse(X) else "standardise"
         self.kind_ = auto if self.kind == "auto" else self.kind
         n_features = X.shape[1]
@@ -49,7 +55,7 @@ class FeatureScaler:
             self.scale_ = _nonzero(_largest(X))
         elif self.kind_ == "standardise":
             mean, variance = _moments(X)
-            self.scale_ = _nonzero(np.sqrt(variance))
+            self.scale_ = _nonzero(np.sqrt(_without_rounding(variance, mean, X.shape[0])))
             self.shift_ = mean if not sp.issparse(X) else self.shift_
         if self.kind_ != "standardise" or sp.issparse(X):
             self.fill_ = (_moments(X)[0] - self.shift_) / self.scale_
@@ -82,7 +88,9 @@ def _moments(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         present.data = np.nan_to_num(present.data)
         n = np.maximum(X.shape[0] - missing.sum(axis=0), 1)
         mean = present.sum(axis=0) / n
-        return mean, np.maximum(present.multiply(present).sum(axis=0) / n - mean**2, 0)
+        n_zeros = X.shape[0] - np.bincount(present.indices, minlength=X.shape[1])
+        present.data = np.where(missing.data, 0, present.data - mean[present.indices]) ** 2
+        return mean, (present.sum(axis=0) + n_zeros * mean**2) / n
     X = X.astype(np.float64)
     missing = np.isnan(X)
     n = np.maximum((~missing).sum(axis=0), 1)
@@ -96,6 +104,14 @@ def _largest(X: Matrix) -> NDArray[np.float64]:
         largest.data = np.nan_to_num(np.abs(largest.data))
         return largest.max(axis=0).toarray().ravel()
     return np.nan_to_num(np.abs(X.astype(np.float64))).max(axis=0, initial=0.0)
+
+
+def _without_rounding(
+    variance: NDArray[np.float64], mean: NDArray[np.float64], n_rows: int
+) -> NDArray[np.float64]:
+    """Return the variances, 0 where rounding of the mean explains them."""
+    epsilon = np.finfo(np.float64).eps
+    return np.where(variance <= (n_rows * mean * epsilon) ** 2, 0.0, variance)
 
 
 def _nonzero(scale: NDArray[Any]) -> NDArray[np.float64]:

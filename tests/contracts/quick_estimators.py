@@ -1,0 +1,49 @@
+"""Every registered method as an instance that learns within a moment.
+
+A method that is not named here gets what its signature takes of ``SHARED``, so that a new one is
+checked without a change.
+"""
+
+import inspect
+from typing import Any
+
+from cgmvae.methods import METHODS, MultiLabelClassifier
+
+#: For any method that has such a parameter.
+SHARED: dict[str, Any] = {
+    "n_members": 2,
+    "epochs": 4,
+    "batch_size": 32,
+    "learning_rate": 1e-2,
+    "embedding_dim": 16,
+    "device": "cpu",
+    "random_state": 0,
+}
+
+#: What a method needs beside that, by the name of its class.
+OWN: dict[str, dict[str, Any]] = {
+    "CGMVAEClassifier": {
+        "settings": {
+            "feature_hidden": (16,),
+            "label_hidden": (16,),
+            "decoder_hidden": (16,),
+            "latent_dim": 4,
+        }
+    },
+}
+
+NAMES = list(METHODS)
+
+#: Methods whose result does not depend on the seed where validation rows are given.
+DETERMINISTIC = {"BinaryRelevance", "MLkNN"}
+
+
+def quick(name: str, **changes: Any) -> MultiLabelClassifier:
+    """Return a small, fast, unfitted instance of a method."""
+    return METHODS[name](**quick_parameters(METHODS[name], name, **changes))
+
+
+def quick_parameters(method: Any, name: str, **changes: Any) -> dict[str, Any]:
+    taken = inspect.signature(method).parameters
+    shared = {key: value for key, value in SHARED.items() if key in taken}
+    return shared | OWN.get(name, {}) | changes
