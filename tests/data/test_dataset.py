@@ -244,6 +244,14 @@ class TestForms:
         ({"feature_names": list("aab")}, "feature name 'a' appears more than once"),
         ({"groups": [1, 2]}, "'groups' must have one value for each of the 4 rows"),
         ({"official_split": [[0], [1], [0], [1]]}, "'official_split' must have one value"),
+        ({"official_split": list("0101")}, "'official_split' must be the number 0 .* one is '0'"),
+        ({"official_split": ["train"] * 3 + ["test"]}, "one is 'train'; correct it"),
+        ({"official_split": [0, 1, 2, None]}, "one is None; correct it"),
+        ({"official_split": np.array([0, 1, 2, 0], dtype=object)}, "one is 'a Python object'"),
+        ({"official_split": [0, 1, 2, 3]}, "one is 3; correct it"),
+        ({"official_split": [0, 1, -1, 7]}, "one is -1; correct it"),
+        ({"official_split": [0, 1, 0, 0.5]}, "one is 0.5; correct it"),
+        ({"official_split": [0, 1, 0, np.nan]}, "one is nan; correct it"),
     ],
 )
 def test_bad_input(change, message):

@@ -1,38 +1,18 @@
-import bz2
 import gzip
-import io
-import struct
-import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from cgmvae.data import files
 from cgmvae.data.files import (
     atomic_path,
+    atomic_paths,
     check_file,
-    create_binary,
     data_name,
     data_suffix,
-    open_binary,
     open_text,
     refuse_packed,
 )
 from cgmvae.errors import InputError
-
-
-def read_bytes(path: Path) -> bytes:
-    with open_binary(path) as file:
-        return file.read()
-
-
-def lying_gzip(content: bytes, stated: int) -> bytes:
-    """Pack content so that checksum and size at the end are those of something shorter."""
-    packed = gzip.compress(content)
-    return packed[:-4] + struct.pack("<I", stated)
 
 
 def failing(error: OSError):
@@ -75,121 +55,6 @@ class TestCheckFile:
         monkeypatch.setattr(Path, "open", failing(PermissionError(13, "Permission denied")))
         with pytest.raises(InputError, match=r"cannot be read \(Permission denied\)"):
             check_file(tmp_path / "a.csv")
-
-
-class TestOpenBinary:
-    @settings(deadline=None)
-    @given(
-        content=st.binary(min_size=1, max_size=2000), suffix=st.sampled_from(["", ".gz", ".bz2"])
-    )
-    def test_gives_what_was_created(self, tmp_path_factory, content, suffix):
-        path = tmp_path_factory.mktemp("packed") / f"a.csv{suffix}"
-        with create_binary(path) as file:
-            file.write(content)
-        assert read_bytes(path) == content
-
-    def test_packed_files_are_those_of_the_standard_library(self, tmp_path):
-        for suffix, unpack in ((".gz", gzip.decompress), (".bz2", bz2.decompress)):
-            path = tmp_path / f"a{suffix}"
-            with create_binary(path) as file:
-                file.write(b"owl" * 100)
-            assert unpack(path.read_bytes()) == b"owl" * 100
-
-    def test_gzip_does_not_depend_on_name_and_time(self, tmp_path, monkeypatch):
-        for name, now in (("a.gz", 1.0), ("b.gz", 2.0)):
-            monkeypatch.setattr("time.time", lambda now=now: now)
-            with create_binary(tmp_path / name) as file:
-                file.write(b"owl")
-        assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
-
-    def test_content_of_several_chunks_that_packs_badly(self, tmp_path, rng):
-        content = rng.integers(0, 256, 3 * files._CHUNK, dtype=np.uint8).tobytes()
-        for name, packed in (("a.GZ", gzip.compress(content)), ("a.bz2", bz2.compress(content))):
-            (tmp_path / name).write_bytes(packed)
-            assert read_bytes(tmp_path / name) == content
-
-    def test_gzip_of_several_members(self, tmp_path):
-        parts = [b"owl\n" * 1000, b"hawk\n", b"", b"wren"]
-        (tmp_path / "a.gz").write_bytes(b"".join(gzip.compress(part) for part in parts))
-        assert read_bytes(tmp_path / "a.gz") == b"".join(parts)
-
-    def test_second_member_may_begin_with_a_chunk_of_the_file(self, tmp_path, monkeypatch):
-        first = gzip.compress(b"owl")
-        monkeypatch.setattr(files, "_CHUNK", len(first))
-        (tmp_path / "a.gz").write_bytes(first + gzip.compress(b"hawk"))
-        assert read_bytes(tmp_path / "a.gz") == b"owlhawk"
-
-    def test_members_beyond_the_stated_size_are_no_lie(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(files, "_STATED_SLACK", 10)
-        (tmp_path / "a.gz").write_bytes(gzip.compress(b"o") + gzip.compress(bytes(500)))
-        (tmp_path / "b.gz").write_bytes(gzip.compress(bytes(10)) + gzip.compress(b"o"))
-        assert len(read_bytes(tmp_path / "a.gz")) == 501
-        assert len(read_bytes(tmp_path / "b.gz")) == 11
-
-    def test_zeros_after_the_last_member_are_padding(self, tmp_path):
-        (tmp_path / "a.gz").write_bytes(gzip.compress(b"owl") + bytes(1000))
-        # The last four bytes are then not the stated size; the slack covers it.
-        assert read_bytes(tmp_path / "a.gz") == b"owl"
-
-    @pytest.mark.parametrize("keep", [3, 12, 100])
-    def test_truncated_gzip(self, tmp_path, rng, keep):
-        (tmp_path / "a.gz").write_bytes(gzip.compress(rng.bytes(1000))[:keep])
-        with pytest.raises(InputError, match=r"a\.gz is damaged .*; fetch the file again"):
-            read_bytes(tmp_path / "a.gz")
-
-    def test_gzip_without_its_trailer(self, tmp_path):
-        (tmp_path / "a.gz").write_bytes(gzip.compress(b"owl")[:-1])
-        with pytest.raises(InputError, match="ends too early"):
-            read_bytes(tmp_path / "a.gz")
-
-    def test_gzip_with_a_wrong_checksum(self, tmp_path):
-        packed = bytearray(gzip.compress(b"owl"))
-        packed[-8] ^= 1
-        (tmp_path / "a.gz").write_bytes(packed)
-        with pytest.raises(InputError, match="is damaged"):
-            read_bytes(tmp_path / "a.gz")
-
-    @pytest.mark.parametrize("suffix", [".gz", ".bz2"])
-    def test_garbage(self, tmp_path, suffix):
-        (tmp_path / f"a{suffix}").write_bytes(b"this is no archive at all")
-        with pytest.raises(InputError, match=r"is damaged .*; fetch the file again"):
-            read_bytes(tmp_path / f"a{suffix}")
-
-    def test_truncated_bzip2(self, tmp_path, rng):
-        (tmp_path / "a.bz2").write_bytes(bz2.compress(rng.bytes(1000))[:500])
-        with pytest.raises(InputError, match="is damaged"):
-            read_bytes(tmp_path / "a.bz2")
-
-    def test_gzip_that_unpacks_to_far_more_than_it_states(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(files, "_STATED_SLACK", 1000)
-        monkeypatch.setattr(files, "_CHUNK", 100)
-        (tmp_path / "a.gz").write_bytes(lying_gzip(bytes(10**6), stated=10))
-        seen: list[bytes] = []
-        with (
-            open_binary(tmp_path / "a.gz") as file,
-            pytest.raises(InputError, match=r"unpacks to more than .* far more than it states"),
-        ):
-            seen.extend(iter(lambda: file.read(50), b""))
-        assert 0 < sum(map(len, seen)) <= 1010
-
-    @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
-    def test_more_than_is_accepted(self, tmp_path, monkeypatch, suffix, pack):
-        monkeypatch.setattr(files, "UNPACKED_LIMIT", 1000)
-        (tmp_path / f"a{suffix}").write_bytes(pack(bytes(1001)))
-        with pytest.raises(InputError, match="unpacks to more than 1,000 bytes"):
-            read_bytes(tmp_path / f"a{suffix}")
-
-    def test_as_much_as_is_accepted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(files, "UNPACKED_LIMIT", 1000)
-        (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(1000)))
-        assert len(read_bytes(tmp_path / "a.gz")) == 1000
-
-    def test_closing_early_closes_the_file(self, tmp_path):
-        (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(10**5)))
-        file = open_binary(tmp_path / "a.gz")
-        assert file.read(10) == bytes(10)
-        file.close()
-        assert file.closed
 
 
 class TestOpenText:
@@ -324,15 +189,82 @@ class TestAtomicPath:
             temporary.write_text("x")
         assert target.read_text() == "x"
 
+    def test_name_that_is_too_long(self, tmp_path):
+        with (
+            pytest.raises(InputError, match=r"Cannot write .*aaa \(File name too long\); choose"),
+            atomic_path(tmp_path / ("a" * 300)),
+        ):
+            pass
+        assert list(tmp_path.iterdir()) == []
 
-def test_a_stream_that_ends_reads_as_ended(tmp_path):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"owl"))
-    with open_binary(tmp_path / "a.gz") as file:
-        assert isinstance(file, io.BufferedReader)
-        assert file.read() == b"owl"
-        assert file.read() == b""
 
+class TestAtomicPaths:
+    @staticmethod
+    def targets(folder, *, old):
+        """Return three paths, of which those numbered by ``old`` exist."""
+        paths = [folder / name for name in ("a", "b", "c")]
+        for place in old:
+            paths[place].write_text(f"old {place}")
+        return paths
 
-def test_the_lie_of_these_tests_is_one():
-    with pytest.raises(zlib.error):
-        zlib.decompress(lying_gzip(bytes(100), stated=10), wbits=31)
+    @staticmethod
+    def write_new(targets):
+        with atomic_paths(*targets) as temporaries:
+            for temporary in temporaries:
+                temporary.write_text("new")
+
+    @staticmethod
+    def contents(folder):
+        return {path.name: path.read_text() for path in folder.iterdir()}
+
+    @pytest.mark.parametrize("old", [(), (1,), (0, 1, 2)])
+    def test_all_take_their_places(self, tmp_path, old):
+        targets = self.targets(tmp_path, old=old)
+        before = self.contents(tmp_path)
+        with atomic_paths(*targets) as temporaries:
+            for temporary in temporaries:
+                temporary.write_text("new")
+            temporaries_at = [temporary.parent.parent for temporary in temporaries]
+            assert {name: (tmp_path / name).read_text() for name in before} == before
+        assert temporaries_at == [tmp_path] * 3
+        assert self.contents(tmp_path) == dict.fromkeys("abc", "new")
+
+    @pytest.mark.parametrize("old", [(), (1,), (0, 1, 2)])
+    @pytest.mark.parametrize("failing_place", ["a", "b", "c"])
+    def test_one_that_cannot_be_replaced_leaves_all_as_they_were(
+        self, tmp_path, monkeypatch, old, failing_place
+    ):
+        targets = self.targets(tmp_path, old=old)
+        before = self.contents(tmp_path)
+        replace = Path.replace
+
+        def fail_once(path, target):
+            if Path(target).name == failing_place and path.read_text() == "new":
+                raise PermissionError(1, "Operation not permitted")
+            return replace(path, target)
+
+        monkeypatch.setattr(Path, "replace", fail_once)
+        with pytest.raises(InputError, match=r"/a and .*/b and .*/c \(Operation not permitted\)"):
+            self.write_new(targets)
+        assert self.contents(tmp_path) == before
+
+    def test_an_interruption_between_the_places(self, tmp_path, monkeypatch):
+        targets = self.targets(tmp_path, old=(0, 2))
+        before = self.contents(tmp_path)
+        replace = Path.replace
+
+        def interrupt(path, target):
+            replace(path, target)
+            if Path(target).name == "b":
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Path, "replace", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            self.write_new(targets)
+        assert self.contents(tmp_path) == before
+
+    def test_a_file_that_the_block_did_not_write(self, tmp_path):
+        targets = self.targets(tmp_path, old=(0,))
+        with pytest.raises(InputError, match="Cannot write"), atomic_paths(*targets) as temporaries:
+            temporaries[0].write_text("new")
+        assert self.contents(tmp_path) == {"a": "old 0"}

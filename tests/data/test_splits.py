@@ -417,7 +417,6 @@ class TestBadInput:
         [
             ("group", {"groups": None}, "has no groups"),
             ("official", {"official_split": None}, "has no official split"),
-            ("official", {"official_split": np.full(200, 7)}, "other codes"),
             ("official", {"official_split": np.full(200, TRAIN)}, "leaves no test rows"),
         ],
     )

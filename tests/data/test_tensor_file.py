@@ -78,6 +78,11 @@ class TestRoundTrip:
         arrays["a"] += 1
         assert arrays["b"].tolist() == [0, 0, 0]
 
+    @pytest.mark.parametrize("n", range(8))
+    def test_arrays_begin_at_a_multiple_of_eight(self, tmp_path, n):
+        write_tensors(tmp_path / "a", {"a" * (n + 1): np.ones(1)}, None)
+        assert int.from_bytes((tmp_path / "a").read_bytes()[:8], "little") % 8 == 0
+
     def test_the_other_byte_order(self, tmp_path):
         swapped = np.arange(5, dtype=">i4")
         write_tensors(tmp_path / "a", {"a": swapped}, None)
@@ -143,6 +148,7 @@ DAMAGE = {
     "shorter than a length": b"\1\2\3",
     "length beyond the file": packed(header_of(), length=10_000),
     "length beyond the file by one": packed(header_of(), length=len(json.dumps(header_of())) + 1),
+    "length of the layout's bound": packed(header_of(), length=100_000_000),
     "enormous length": packed(header_of(), length=2**63),
     "length too short": packed(header_of(), length=5),
     "not JSON": packed(b"{'a': 1}"),
@@ -180,6 +186,7 @@ DAMAGE = {
     "three offsets": packed(header_of(a=entry(offsets=[0, 8, 8])), EIGHT),
     "offsets of text": packed(header_of(a=entry(offsets="08")), EIGHT),
     "offsets of fractions": packed(header_of(a=entry(offsets=[0.0, 8.0])), EIGHT),
+    "last offset a fraction": packed(header_of(a=entry(offsets=[0, 8.0])), EIGHT),
     "infinite offset": packed(header_of(a=entry(offsets=[0, float("inf")])), EIGHT),
     "offsets turned round": packed(header_of(a=entry(offsets=[8, 0])), EIGHT),
     "negative offset": packed(header_of(a=entry(offsets=[-8, 0])), EIGHT),
@@ -225,7 +232,8 @@ class TestDamage:
                 read_tensors(tmp_path / "a")
 
     @pytest.mark.parametrize(
-        "name", ["enormous length", "enormous shape", "enormous claim", "length beyond the file"]
+        "name",
+        ["enormous length", "length of the layout's bound", "enormous shape", "enormous claim"],
     )
     def test_claims_are_checked_before_memory_is_taken(self, tmp_path, name):
         (tmp_path / "a").write_bytes(DAMAGE[name])

@@ -118,10 +118,10 @@ class MultiLabelDataset:
         set_(self, "unknown", unknown)
         set_(self, "label_names", _names(self.label_names, "label", Y.shape[1]))
         set_(self, "feature_names", _names(self.feature_names, "feature", X.shape[1]))
-        for field in ("groups", "official_split"):
-            value = getattr(self, field)
-            if value is not None:
-                set_(self, field, _row_values(value, field, X.shape[0]))
+        if self.groups is not None:
+            set_(self, "groups", _row_values(self.groups, "groups", X.shape[0]))
+        if self.official_split is not None:
+            set_(self, "official_split", _split_codes(self.official_split, X.shape[0]))
 
     @property
     def n_samples(self) -> int:
@@ -237,6 +237,8 @@ def _as_features(values: Any) -> Matrix:
         raise InputError("The features must be numbers; encode or drop the other columns.")
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float32)
+    if sp.issparse(X) and max(X.nnz, *X.shape) < 2**31:
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     infinite = np.isinf(X.data if sp.issparse(X) else X)
     if infinite.any():
         raise InputError(
@@ -308,6 +310,18 @@ def _row_values(values: Any, field: str, n_samples: int) -> NDArray[Any]:
             f"but its shape is {values.shape}."
         )
     return values
+
+
+def _split_codes(values: Any, n_samples: int) -> NDArray[Any]:
+    codes = _row_values(values, "official_split", n_samples)
+    known = (TRAIN, TEST, VALIDATION)
+    if codes.dtype.kind not in "fiub" or not np.isin(codes, known).all():
+        odd = next((code for code in codes.tolist() if code not in known), "a Python object")
+        raise InputError(
+            f"'official_split' must be the number {TRAIN} (train), {TEST} (test) or {VALIDATION} "
+            f"(validation) in each row, but one is {odd!r}; correct it."
+        )
+    return codes
 
 
 def _dense(matrix: Matrix) -> NDArray[Any]:

@@ -2,114 +2,26 @@
 
 Every reader opens its file through :func:`open_text` or :func:`open_binary`, so that a missing
 file, a folder, a damaged or lying archive and text in another encoding are answered alike
-everywhere. Every writer goes through :func:`atomic_path`.
+everywhere. Every writer goes through :func:`atomic_path` or :func:`atomic_paths`.
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import os
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from cgmvae.data import packing
 from cgmvae.errors import InputError
 
 #: The most bytes that a compressed file may unpack to: a guard against archives that are made to
 #: fill the memory, far above any data set in the catalog.
 UNPACKED_LIMIT = 8 * 2**30
-
-#: How far a gzip file may go beyond the size it states before it is called a lie. Files that are
-#: joined from several members state the size of the last one only; their members are small.
-_STATED_SLACK = 64 * 2**20
-
-_CHUNK = 1 << 20
-
-
-class _Chunks(io.RawIOBase):
-    """A readable stream over an iterator of byte strings."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = chunk
-        n = min(len(buffer), len(self._rest))
-        buffer[:n] = self._rest[:n]
-        self._rest = self._rest[n:]
-        return n
-
-    def close(self) -> None:
-        self._chunks.close()  # type: ignore[attr-defined]
-        super().close()
-
-
-def _gunzip(path: Path) -> Iterator[bytes]:
-    """Unpack a gzip file, stopping at the first byte that is far beyond what it states."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 4))
-        stated = int.from_bytes(file.read(4), "little")
-        file.seek(0)
-        bound = min(UNPACKED_LIMIT, stated + _STATED_SLACK)
-        if path.stat().st_size > 2**30:  # the stated size is modulo 4 GiB
-            bound = UNPACKED_LIMIT
-        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        produced = 0
-        while packed := (unpacker.unconsumed_tail or file.read(_CHUNK)):
-            while packed:
-                chunk = unpacker.decompress(packed, _CHUNK)
-                produced += len(chunk)
-                if produced > bound:
-                    raise _too_large(path, produced)
-                yield chunk
-                packed = b""
-                if unpacker.eof and (rest := unpacker.unused_data.lstrip(b"\0")):
-                    bound = UNPACKED_LIMIT  # a second member: the stated size is not the whole
-                    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-                    packed = rest
-        if not unpacker.eof:
-            raise EOFError("the compressed data ends too early")
-
-
-def _bunzip2(path: Path) -> Iterator[bytes]:
-    produced = 0
-    with bz2.open(path) as file:
-        while chunk := file.read(_CHUNK):
-            produced += len(chunk)
-            if produced > UNPACKED_LIMIT:
-                raise _too_large(path, produced)
-            yield chunk
-
-
-def _too_large(path: Path, n_bytes: int) -> InputError:
-    return InputError(
-        f"{path} unpacks to more than {n_bytes - 1:,} bytes, far more than it states or than is "
-        "accepted; unpack it yourself if you trust it."
-    )
-
-
-def _clear_errors(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    try:
-        yield from chunks
-    except (zlib.error, EOFError, OSError) as error:
-        raise InputError(f"{path} is damaged ({error}); fetch the file again.") from error
-
-
-_UNPACKERS = {".gz": _gunzip, ".bz2": _bunzip2}
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
@@ -131,26 +43,21 @@ def check_file(path: str | os.PathLike[str]) -> Path:
 def open_binary(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a file for reading bytes, unpacking ``.gz`` and ``.bz2`` on the way."""
     path = check_file(path)
-    unpacker = _UNPACKERS.get(path.suffix.lower())
-    if unpacker is None:
+    if path.suffix.lower() not in packing.SUFFIXES:
         return path.open("rb")
-    return io.BufferedReader(_Chunks(_clear_errors(path, unpacker(path))), _CHUNK)
+    return packing.unpacked(path, UNPACKED_LIMIT)
 
 
 @contextmanager
 def create_binary(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Create a file for writing bytes, packing it as the suffix ``.gz`` or ``.bz2`` asks.
-
-    A gzip file states neither its name nor the time, so that the same data gives the same bytes.
-    """
+    """Create a file for writing bytes, packing it as the suffix ``.gz`` or ``.bz2`` asks."""
     path = Path(path)
-    with path.open("wb") as file, ExitStack() as stack:
-        packed: Any = file
-        if path.suffix.lower() == ".gz":
-            packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
-        elif path.suffix.lower() == ".bz2":
-            packed = stack.enter_context(bz2.BZ2File(file, "wb"))
-        yield packed
+    with path.open("wb") as file:
+        if path.suffix.lower() not in packing.SUFFIXES:
+            yield file
+            return
+        with packing.packed(file, path.suffix) as stream:
+            yield stream
 
 
 @contextmanager
@@ -173,7 +80,7 @@ def open_text(path: str | os.PathLike[str], *, newline: str | None = None) -> It
 def data_suffix(path: str | os.PathLike[str]) -> str:
     """Return the suffix that tells the format: ``a.arff.gz`` gives ``.arff``."""
     path = Path(path)
-    if path.suffix.lower() in _UNPACKERS:
+    if path.suffix.lower() in packing.SUFFIXES:
         path = path.with_suffix("")
     return path.suffix.lower()
 
@@ -181,13 +88,13 @@ def data_suffix(path: str | os.PathLike[str]) -> str:
 def data_name(path: str | os.PathLike[str]) -> str:
     """Return the name without the suffixes: ``a.arff.gz`` gives ``a``."""
     path = Path(path)
-    return (path.with_suffix("") if path.suffix.lower() in _UNPACKERS else path).stem
+    return (path.with_suffix("") if path.suffix.lower() in packing.SUFFIXES else path).stem
 
 
 def refuse_packed(path: str | os.PathLike[str], format: str) -> None:
     """Refuse ``.gz`` and ``.bz2`` for a format that is compressed by itself."""
     suffix = Path(path).suffix
-    if suffix.lower() in _UNPACKERS:
+    if suffix.lower() in packing.SUFFIXES:
         raise InputError(
             f"{path} ends in {suffix}, but {format} is compressed by itself; leave that out."
         )
@@ -199,10 +106,46 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     When the block raises, ``path`` is left as it was and the temporary file or folder is removed.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
+    with atomic_paths(path) as (temporary,):
+        yield temporary
+
+
+@contextmanager
+def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
+    """Give temporary paths that take the places of ``paths`` when the block ends well.
+
+    When the block raises, or one of the places cannot be taken, all of ``paths`` are left as they
+    were. The places are taken one after the other, so that another process may see some of them
+    new and some old for a moment. What stood in them is copied before, except in the last place:
+    name the largest file last.
+    """
+    targets = [Path(path) for path in paths]
+    with ExitStack() as stack:
+        temporaries = [stack.enter_context(_folder_beside(path)) / path.name for path in targets]
+        try:
+            yield temporaries
+            for temporary in temporaries:
+                _flush_to_disk(temporary)
+            _replace_all(temporaries, targets)
+        except OSError as error:
+            raise InputError(
+                f"Cannot write {' and '.join(map(str, targets))} ({error.strerror or error}); "
+                "check the space and the permissions."
+            ) from error
+
+
+@contextmanager
+def _folder_beside(path: Path) -> Iterator[Path]:
+    """Make a folder for a temporary file beside ``path``, and remove it in the end."""
+    try:
+        has_folder, is_folder = path.parent.is_dir(), path.is_dir()
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {path} ({error.strerror}); choose another name or folder."
+        ) from error
+    if not has_folder:
         raise InputError(f"The folder {path.parent} does not exist; make it first.")
-    if path.is_dir():
+    if is_folder:
         raise InputError(f"{path} is a folder; name a file inside it.")
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:32]}.", dir=path.parent))
@@ -211,16 +154,34 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             f"Cannot write into {path.parent} ({error.strerror}); choose another folder."
         ) from error
     try:
-        temporary = folder / path.name
-        yield temporary
-        _flush_to_disk(temporary)
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(
-            f"Cannot write {path} ({error.strerror or error}); check the space and the permissions."
-        ) from error
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:
+    """Move each temporary file to its target; where one cannot be moved, undo those before."""
+    with ExitStack() as undo:
+        for temporary, target in zip(temporaries, targets, strict=True):
+            if target is not targets[-1]:
+                undo.callback(_restore, target, _kept(target, temporary.parent))
+            temporary.replace(target)
+        undo.pop_all()
+
+
+def _kept(path: Path, folder: Path) -> Path | None:
+    """Copy a file into a new folder inside ``folder``; None where there is no file."""
+    if not os.path.lexists(path):
+        return None
+    copy = Path(tempfile.mkdtemp(dir=folder)) / path.name
+    return Path(shutil.copy2(path, copy, follow_symlinks=False))
+
+
+def _restore(path: Path, kept: Path | None) -> None:
+    if kept is None:
+        path.unlink(missing_ok=True)
+    else:
+        kept.replace(path)
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -259,11 +259,6 @@ def _official(
             f"'{dataset.name}' has no official split; use random, group or stratified."
         )
     codes = dataset.official_split[rows]
-    if not np.isin(codes, (TRAIN, TEST, VALIDATION)).all():
-        raise InputError(
-            f"The official split of '{dataset.name}' has other codes than {TRAIN} (train), "
-            f"{TEST} (test) and {VALIDATION} (validation); correct them."
-        )
     train, validation, test = (rows[codes == code] for code in (TRAIN, VALIDATION, TEST))
     train = np.random.default_rng(seed).permutation(train)
     if len(validation) == 0:

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from cgmvae.data import files
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.formats import npz
+from cgmvae.data.formats.conventions import COLUMNS_LIMIT
 from cgmvae.errors import InputError
 
 NAMES = st.text(max_size=8).filter(lambda name: not name.endswith("\0"))
@@ -200,7 +201,8 @@ def test_missing_part_of_a_sparse_matrix(tmp_path):
         ("data", ["a", "b", "c", "d"], "is malformed|must be numbers"),
         ("shape", [3], "states the shape"),
         ("shape", [-3, 2], "states the shape"),
-        ("shape", [3, 2**40], "at most 16,777,216 columns"),
+        ("shape", [3, COLUMNS_LIMIT + 1], f"at most {COLUMNS_LIMIT:,} columns"),
+        ("shape", [3, 2**40], f"at most {COLUMNS_LIMIT:,} columns"),
         ("shape", [2**40, 2], "is malformed"),
     ],
 )

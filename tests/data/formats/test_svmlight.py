@@ -13,7 +13,7 @@ from sklearn.datasets import load_svmlight_file
 
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.formats import svmlight
-from cgmvae.data.formats.conventions import DENSE_LABELS_LIMIT
+from cgmvae.data.formats.conventions import COLUMNS_LIMIT, DENSE_LABELS_LIMIT
 from cgmvae.errors import InputError
 
 
@@ -176,7 +176,10 @@ def test_what_cannot_be_written_is_refused(tmp_path):
         ("0 1:1 1:1\n", "line 1: the index 1 must increase"),
         ("0 1:1\n0 1:1e39\n", "line 2: the index 1 has a value that does not fit"),
         ("0 1:1\n0,0 1:1\n", "line 2: a label is repeated"),
-        ("0 100000000:1\n", "would have 100,000,000 features"),
+        (
+            f"0 {COLUMNS_LIMIT + 1}:1\n",
+            f"would have {COLUMNS_LIMIT + 1:,} features, more than the {COLUMNS_LIMIT:,} that",
+        ),
         ("100000000 1:1\n", "would have 100,000,001 labels"),
         ("3 5 4\n1 1:1\n", "states 3 rows and has 1"),
         ("1 5 4\n1 1:1\n1 1:1\n", "states 1 rows and has 2"),

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 from cgmvae.data import files
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.formats import npz, table
+from cgmvae.data.formats.table import csv_text, parquet_file
 from cgmvae.errors import InputError
 
 NAN = float("nan")
@@ -468,7 +469,7 @@ class TestCsvFile:
             table.read_csv(path, labels=["owl"])
 
     def test_many_blocks(self, tmp_path, rng, monkeypatch):
-        monkeypatch.setattr(table, "_BLOCK", 1000)
+        monkeypatch.setattr(csv_text, "_BLOCK", 1000)
         X = rng.random((500, 3)).astype(np.float32)
         data = MultiLabelDataset(X, rng.integers(0, 2, (500, 2)), groups=np.arange(500))
         table.write_csv(data, tmp_path / "a.csv")
@@ -532,7 +533,7 @@ class TestCsvFile:
             table.read_csv(csv(tmp_path, BIRDS), labels=["owl"], delimiter=delimiter)
 
     def test_row_longer_than_a_block(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(table, "_BLOCK", 20)
+        monkeypatch.setattr(csv_text, "_BLOCK", 20)
         path = csv(tmp_path, f"a,owl\n1,1\n{'1' * 100},1\n")
         with pytest.raises(InputError, match="is not a readable CSV file"):
             table.read_csv(path, labels=["owl"])
@@ -593,7 +594,7 @@ class TestParquetFile:
     @pytest.mark.parametrize("stored", [b"{", b"3", b"[3]", b"\xff"])
     def test_label_names_that_are_damaged(self, tmp_path, stored):
         broken = pa.table({"a": [1.0], "owl": [1]})
-        broken = broken.replace_schema_metadata({table.LABELS_KEY: stored})
+        broken = broken.replace_schema_metadata({parquet_file.LABELS_KEY: stored})
         pq.write_table(broken, tmp_path / "a.parquet")
         with pytest.raises(
             InputError, match="damaged stored names of its labels; name them with labels"
@@ -639,6 +640,20 @@ class TestWritingThatFails:
     def test_blank_group(self, tmp_path, write, name):
         data = MultiLabelDataset([[1.0]], [[1]], groups=[" "])
         self.refuse(write, data, tmp_path / name, "a blank group, which no table can keep")
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"label_names": ["owl\ud800"]},
+            {"feature_names": ["\udfff"]},
+            {"groups": ["\udc80 north"]},
+            {"groups": np.array(["\udc80 north"], dtype=object)},
+        ],
+    )
+    def test_half_of_a_surrogate_pair(self, tmp_path, write, name, fields):
+        data = MultiLabelDataset([[1.0]], [[1]], **fields)
+        half = r"^The name '.*\\ud[0-9a-f]{3}.*' holds half of a surrogate pair, .*[^.]\.$"
+        self.refuse(write, data, tmp_path / name, half)
 
     def test_sparse_data_too_large_as_a_table(self, tmp_path, write, name):
         X = sp.csr_array((30_000, 30_000), dtype=np.float32)

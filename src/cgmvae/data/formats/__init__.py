@@ -1,6 +1,7 @@
-"""Reading and writing data sets, one file a format.
+"""Reading and writing data sets, one file or folder a format.
 
-A format is a module with ``read(path, **options)`` and, where it can, ``write(dataset, path)``.
+A format is a module with ``read(path, **options)`` and, where it can, ``write(dataset, path)``;
+``table`` has such a pair for CSV and one for Parquet.
 :func:`read` and :func:`write` choose it by the file's suffix (``.gz`` and ``.bz2`` are looked
 through) or by name.
 """

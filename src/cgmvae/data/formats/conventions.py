@@ -1,4 +1,4 @@
-"""What the file formats agree on: numbers and the storage of labels.
+"""What the file formats agree on: numbers, the storage of labels, how many columns there may be.
 
 The formats of this folder use it; nothing outside does.
 """
@@ -15,6 +15,9 @@ from cgmvae.data.dataset import Matrix
 
 #: Labels of a sparse file are kept as a dense array up to this many columns, beyond it as CSR.
 DENSE_LABELS_LIMIT = 256
+
+#: The most columns that a sparse file may state: a name is kept for each of them.
+COLUMNS_LIMIT = 2**24
 
 #: The text of a finite decimal number, for :func:`re.fullmatch` or inside a larger pattern.
 NUMBER = r"[-+]?+(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?+[0-9]++)?+"

@@ -25,13 +25,11 @@ from numpy.typing import NDArray
 
 from cgmvae.data import files
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
+from cgmvae.data.formats.conventions import COLUMNS_LIMIT
 from cgmvae.errors import InputError
 
 #: The value of a label that nobody knows.
 UNKNOWN = 255
-
-#: The most columns that a sparse matrix may state: a name is kept for each of them.
-_COLUMNS_LIMIT = 2**24
 
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
 
@@ -236,10 +234,10 @@ def _csr(
         raise InputError(
             f"The indices and the shape of the sparse {key} of {path} must be integers."
         )
-    if shape.shape != (2,) or shape.min() < 0 or shape[1] > _COLUMNS_LIMIT:
+    if shape.shape != (2,) or shape.min() < 0 or shape[1] > COLUMNS_LIMIT:
         raise InputError(
             f"The sparse {key} of {path} states the shape {shape.tolist()}; it must have rows, and "
-            f"at most {_COLUMNS_LIMIT:,} columns."
+            f"at most {COLUMNS_LIMIT:,} columns."
         )
     try:
         matrix = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))

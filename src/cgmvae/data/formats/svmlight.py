@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.files import atomic_path, create_binary, data_name, open_text
 from cgmvae.data.formats.conventions import (
+    COLUMNS_LIMIT,
     FLOAT32_LIMIT,
     NUMBER,
     labels_as_stored,
     number_texts,
 )
 from cgmvae.errors import InputError
-
-#: The most columns that are taken for real: a name is kept for each of them.
-COLUMN_LIMIT = 10_000_000
 
 #: Rows that are turned into text at once.
 _BATCH = 1024
@@ -104,9 +102,9 @@ class _File:
         """Return how many columns there are: as given, else as stated, else as found."""
         stated = None if self.stated is None else self.stated[1 if kind == "features" else 2]
         n = given if given is not None else stated if stated is not None else found
-        if n > COLUMN_LIMIT:
+        if n > COLUMNS_LIMIT:
             raise InputError(
-                f"{self.path} would have {n:,} {kind}, more than the {COLUMN_LIMIT:,} that are "
+                f"{self.path} would have {n:,} {kind}, more than the {COLUMNS_LIMIT:,} that are "
                 "accepted; number them without gaps."
             )
         return n

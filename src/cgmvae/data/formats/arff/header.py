@@ -1,7 +1,7 @@
 """The header of an ARFF file: tokens, attributes, and what MEKA writes into the relation's name.
 
-:mod:`cgmvae.data.formats.arff` reads it first, :mod:`cgmvae.data.formats.arff_labels` chooses
-the labels from it, and :mod:`cgmvae.data.formats.arff_rows` reads the rows that it describes.
+:mod:`cgmvae.data.formats.arff` reads it first, :mod:`cgmvae.data.formats.arff.labels` chooses
+the labels from it, and :mod:`cgmvae.data.formats.arff.rows` reads the rows that it describes.
 """
 
 from __future__ import annotations

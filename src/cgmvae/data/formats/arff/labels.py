@@ -10,7 +10,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
 from cgmvae.data.files import data_name, open_binary
-from cgmvae.data.formats.arff_header import Header
+from cgmvae.data.formats.arff.header import Header
 from cgmvae.errors import InputError
 
 _NAMESPACE = "http://mulan.sourceforge.net/labels"
@@ -53,8 +53,18 @@ def label_columns(
 
 
 def xml_path(path: Path) -> Path:
-    """Return where the XML of an ARFF file belongs: ``a/yeast.arff.gz`` gives ``a/yeast.xml``."""
-    return path.with_name(f"{data_name(path)}.xml")
+    """Return where the XML of an ARFF file belongs: ``a/yeast.arff.gz`` gives ``a/yeast.xml``.
+
+    A path that is that place itself is refused, in any case of its letters, since a file system
+    may not tell them apart.
+    """
+    xml = path.with_name(f"{data_name(path)}.xml")
+    if xml.name.lower() == path.name.lower():
+        raise InputError(
+            f"{path} is where the label names beside an ARFF file go; "
+            f"name the file {path.with_suffix('.arff').name}."
+        )
+    return xml
 
 
 def read_label_names(path: Path) -> list[str]:

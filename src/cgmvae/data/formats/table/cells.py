@@ -1,6 +1,6 @@
 """The cells of an Arrow table as the arrays of a data set.
 
-What each column means was decided in :mod:`cgmvae.data.formats.columns`;
+What each column means was decided in :mod:`cgmvae.data.formats.table.columns`;
 :mod:`cgmvae.data.formats.table` reads and writes the files. Nothing here loops over cells.
 """
 
@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
-from cgmvae.data.formats.columns import ColumnRoles, Counts, TableOptions, listed
 from cgmvae.data.formats.conventions import labels_as_stored
+from cgmvae.data.formats.table.columns import ColumnRoles, Counts, TableOptions, listed
 from cgmvae.errors import InputError
 
 #: How a missing number is spelled in text.

@@ -1,6 +1,6 @@
 """What the columns of a table mean: features, labels, groups, or nothing.
 
-Decided by name alone, before the cells are looked at in :mod:`cgmvae.data.formats.cells`; the
+Decided by name alone, before :mod:`cgmvae.data.formats.table.cells` looks at the cells; the
 options are those of the readers in :mod:`cgmvae.data.formats.table`.
 """
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.formats.arff_header import (
+from cgmvae.data.formats.arff.header import (
     BLANKS,
     Attribute,
     Header,

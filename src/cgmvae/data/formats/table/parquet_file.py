@@ -1,0 +1,61 @@
+"""What a Parquet file says about itself: how large it is and, where it is ours, its labels."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+from cgmvae.data import files
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.formats.table.arrow import GROUP_COLUMN
+from cgmvae.data.formats.table.columns import TableOptions
+from cgmvae.errors import InputError
+
+#: Where a Parquet file of ours keeps the names of its label columns, as a JSON list, and the name
+#: of its group column, where it has one.
+LABELS_KEY, GROUPS_KEY = b"cgmvae.labels", b"cgmvae.groups"
+
+#: The fewest bytes that a cell of a Parquet file takes once it is read.
+_CELL_BYTES = 4
+
+
+def metadata_of(dataset: MultiLabelDataset) -> dict[bytes, str]:
+    """Return what a file of ours says about its columns."""
+    metadata = {LABELS_KEY: json.dumps(dataset.label_names)}
+    if dataset.groups is not None:
+        metadata[GROUPS_KEY] = GROUP_COLUMN
+    return metadata
+
+
+def completed(
+    options: TableOptions, stored: dict[bytes, bytes], path: os.PathLike[str]
+) -> TableOptions:
+    """Add what a Parquet file of ours says about its own columns."""
+    if options.names_labels() or LABELS_KEY not in stored:
+        return options
+    try:
+        labels = json.loads(stored[LABELS_KEY])
+    except ValueError:
+        labels = None
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise InputError(f"{path} has damaged stored names of its labels; name them with labels.")
+    own_groups = stored[GROUPS_KEY].decode() if GROUPS_KEY in stored else None
+    return replace(
+        options,
+        labels=labels,
+        blank_labels=options.blank_labels or "unknown",
+        groups=options.groups or own_groups,
+    )
+
+
+def check_size(path: os.PathLike[str], metadata: Any) -> None:
+    """Refuse a file that would take more memory than is accepted, before it is read."""
+    stated = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    n_bytes = max(stated, metadata.num_rows * metadata.num_columns * _CELL_BYTES)
+    if n_bytes > files.UNPACKED_LIMIT:
+        raise InputError(
+            f"{path} unpacks to {n_bytes:,} bytes, more than the {files.UNPACKED_LIMIT:,} that are "
+            "accepted; divide it into several files."
+        )
