@@ -99,7 +99,7 @@ class TestSizes:
             return [shape for name, shape in shapes.items() if name.startswith(f"{prefix}.layers.")]
 
         assert shapes["label_encoder.embeddings"] == (N_LABELS, 10)
-        assert shapes["label_encoder.background"] == (1, 6)
+        assert shapes["label_encoder.background"] == (6,)
         assert shapes["label_bias"] == (N_LABELS,)
         assert of("label_encoder.network") == widths(10, 8, 6, 6)
         assert of("feature_encoder.network") == widths(7, 9, 5, 11, 6)
@@ -146,11 +146,13 @@ class TestSizes:
         assert _network(terms=("kl", "cross_entropy")).reconstruction is None
 
     @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
-    def test_label_embeddings_start_with_norm_1(self, kind):
-        network = _network(kind=kind, embedding_dim=4000)
+    @pytest.mark.parametrize("scale", [1.0, 0.3])
+    def test_label_embeddings_start_with_the_norm_of_the_config(self, kind, scale):
+        network = _network(kind=kind, embedding_dim=4000, label_scale=scale)
         norms = network.label_encoder.embeddings.detach().norm(dim=-1)
-        assert norms.flatten().tolist() == pytest.approx([1.0] * 15, abs=0.06)
+        assert norms.flatten().tolist() == pytest.approx([scale] * 15, rel=0.06)
         assert len(torch.unique(norms)) == 15
+        assert NetworkConfig().label_scale == 1
 
 
 class TestLogits:
@@ -662,3 +664,19 @@ class TestDegenerate:
         torch.stack(list(terms.values())).sum().backward()
         for parameter in network.parameters():
             assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+
+
+class TestSections:
+    """A term that nobody weighs, and so is not computed, moves no random number of the others."""
+
+    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    @pytest.mark.parametrize("left_out", ["kl", "reconstruction", "contrastive"])
+    def test_the_other_terms_stay(self, batch, kind, left_out):
+        results = []
+        for terms in (TERMS, tuple(term for term in TERMS if term != left_out)):
+            network, noise = _network(kind=kind, terms=terms), kind(SEEDS)
+            noise.seek([4, 5, 6])
+            results.append(network.terms(batch, noise))
+        assert set(results[0]) == {*results[1], left_out}
+        for name, term in results[1].items():
+            assert torch.equal(term, results[0][name]), name

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from cgmvae.errors import InputError
 from cgmvae.model import objective
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.presets import PRESETS
+from cgmvae.model.presets import MANY_ROWS, PRESETS, for_data
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import CounterNoise
 from cgmvae.training.loop import TrainingConfig
@@ -95,7 +96,8 @@ class TestNumbers:
         assert network.embedding_dim == 2048
         assert network.decoder_hidden == (512,)
         assert network.decoder_input == "xz"
-        assert network.activation == "leaky_relu"
+        assert (network.activation, network.embedding_activation) == ("relu", "leaky_relu")
+        assert network.label_relu
         assert network.unit_norm
         assert not network.label_bias
         assert not network.layer_norm
@@ -155,6 +157,32 @@ class TestNumbers:
             "contrastive": 3,
             "cross_entropy": 4,
         }
+
+
+class TestSizeOfTheData:
+    @pytest.mark.parametrize("sparse", [True, False])
+    def test_tuned_drops_less_and_trains_shorter_on_many_rows(self, sparse):
+        few = for_data("tuned", MANY_ROWS - 1, sparse=sparse)
+        many = for_data("tuned", MANY_ROWS, sparse=sparse)
+        assert few is PRESETS["tuned"]
+        assert few.training["epochs"] == 40
+        changed = {
+            field.name
+            for field in dataclasses.fields(few)
+            if getattr(few, field.name) != getattr(many, field.name)
+        }
+        assert changed == {"dropout", "training"} | (set() if sparse else {"input_dropout"})
+        assert (few.dropout, many.dropout) == (0.2, 0.1)
+        assert many.input_dropout == (few.input_dropout if sparse else 0)
+        assert many.training == {**few.training, "epochs": 25}
+
+    @pytest.mark.parametrize("name", ["paper", "released"])
+    def test_the_others_are_the_same_for_all_data(self, name):
+        assert for_data(name, 10 * MANY_ROWS, sparse=False) is PRESETS[name]
+
+    def test_a_name_that_is_not_there_is_refused(self):
+        with pytest.raises(InputError, match=r"'tuend'.*paper, released, tuned"):
+            for_data("tuend", 10, sparse=False)
 
 
 class TestLearning:

@@ -547,10 +547,9 @@ class TestFailures:
             def terms(self, batch, noise):
                 terms = super().terms(batch, noise)
                 bad = torch.where(torch.isnan(terms[self.term]), torch.nan, 0.0)
-                return {"reconstruction": bad, **terms, "kl": terms["kl"] + bad}
+                return {**terms, "reconstruction": bad, "kl": terms["kl"] + bad}
 
-        weighing = dict(self.members[0].weights) | {"reconstruction": 1.0}
-        members = (replace(self.members[0], weights=weighing), *self.members[1:])
+        members = (replace(self.members[0], weights={"reconstruction": 1.0}), *self.members[1:])
         network = build(members, Twice)
         network.row_features = survey_rows().features.gather(torch.tensor(17))
         with pytest.warns(UserWarning, match="Member 1 .* the term 'kl' of row 17"):

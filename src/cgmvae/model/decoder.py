@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cgmvae.nn.noise import Noise
-from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.packed import ACTIVATIONS, PackedMLP
 
 
 class Decoder(nn.Module):
@@ -21,8 +21,10 @@ class Decoder(nn.Module):
         Width of the input (latent_dim, or n_features + latent_dim) and E.
     hidden : sequence of int
         Widths of the hidden layers.
+    output_activation : {"none", "relu", "leaky_relu"}
+        Of the embedding.
     unit_norm : bool
-        Whether embeddings are scaled to norm 1.
+        Whether embeddings are scaled to norm 1, after that.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class Decoder(nn.Module):
         *,
         layer_norm: bool,
         activation: str,
+        output_activation: str,
         unit_norm: bool,
         dtype: torch.dtype,
     ) -> None:
         super().__init__()
         self.unit_norm = unit_norm
+        self.output_activation = ACTIVATIONS.get(output_activation)
         self.network = PackedMLP(
             (n_in, *hidden, embedding_dim),
             noise,
@@ -50,4 +54,6 @@ class Decoder(nn.Module):
     def forward(self, inputs: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
         """Map (M, B, n_in) to embeddings, (M, B, E)."""
         embedding = self.network(inputs, noise, rate)
+        if self.output_activation is not None:
+            embedding = self.output_activation(embedding)
         return F.normalize(embedding, dim=-1) if self.unit_norm else embedding

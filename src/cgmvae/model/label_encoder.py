@@ -23,6 +23,8 @@ class LabelEncoder(nn.Module):
         L, E and d.
     hidden : sequence of int
         Widths of the hidden layers.
+    relu_first : bool
+        Whether embeddings pass a ReLU and dropout before the network, as hidden units do.
     noise : Noise
         Where first weights come from; embeddings start normal with variance scale²/E.
     """
@@ -36,6 +38,7 @@ class LabelEncoder(nn.Module):
         noise: Noise,
         *,
         scale: float,
+        relu_first: bool,
         layer_norm: bool,
         activation: str,
         dtype: torch.dtype,
@@ -47,13 +50,14 @@ class LabelEncoder(nn.Module):
         self.network = PackedMLP(
             widths, noise, layer_norm=layer_norm, activation=activation, dtype=dtype
         )
-        shape = (noise.n_members, 1, 2 * latent_dim)
+        shape = (noise.n_members, 2 * latent_dim)
         self.background = nn.Parameter(torch.zeros(shape, dtype=dtype, device=noise.device))
+        self.relu_first = relu_first
 
     def forward(self, noise: Noise | None, rate: Tensor) -> Gaussian:
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
-        output = self.network(self.embeddings, noise, rate)
-        return Gaussian.from_output(torch.cat([output, self.background], dim=1))
+        output = self._encode(self.embeddings, noise, rate)
+        return Gaussian.from_output(torch.cat([output, self.background[:, None]], dim=1))
 
     def of_set(self, positive: Tensor, noise: Noise | None, rate: Tensor) -> Gaussian:
         """Return one Gaussian for each row's label set, from the sum of its embeddings.
@@ -61,4 +65,10 @@ class LabelEncoder(nn.Module):
         The unimodal prior of earlier models: ``positive`` (M, B, L) gives (M, B, d).
         """
         summed = torch.bmm(positive.to(self.embeddings.dtype), self.embeddings)
-        return Gaussian.from_output(self.network(summed, noise, rate))
+        return Gaussian.from_output(self._encode(summed, noise, rate))
+
+    def _encode(self, embeddings: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
+        if self.relu_first:
+            embeddings = torch.relu(embeddings)
+            embeddings = embeddings if noise is None else noise.dropout(embeddings, rate)
+        return self.network(embeddings, noise, rate)

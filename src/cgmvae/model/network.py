@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.model import objective
+from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.decoder import Decoder
 from cgmvae.model.feature_encoder import FeatureEncoder
 from cgmvae.model.label_encoder import LabelEncoder
@@ -26,6 +27,9 @@ from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedMLP
 
 TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
+
+#: Parts of a step with random numbers of their own: a term that is left out moves no other.
+_LABELS, _RECONSTRUCTION, _DECODER = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,16 @@ class NetworkConfig:
     """Whether hidden layers are normalised."""
     label_bias: bool = True
     """Whether logits have a bias for each label, started at the log-odds of its frequency."""
+    embedding_activation: Literal["none", "relu", "leaky_relu"] = "none"
+    """Of the feature embedding."""
     unit_norm: bool = False
     """Whether the feature embedding of the logits has norm 1."""
     decoder_input: Literal["z", "xz"] = "xz"
     """Whether the decoder sees the features beside z."""
     skip_dropout: float = 0.0
     """Probability that the decoder is shown no features for a row, so that z must do."""
+    label_relu: bool = False
+    """Whether label embeddings pass a ReLU and dropout before the label encoder."""
     label_scale: float = 1.0
     """Norm, in expectation, that label embeddings start with."""
     decoder_dropout: bool = True
@@ -62,6 +70,12 @@ class NetworkConfig:
     """Mixture of the labels' Gaussians; N(0, I); one Gaussian from the summed embeddings."""
     alignment: Literal["contrastive", "triplet", "ranking"] = "contrastive"
     """The loss that draws feature and label embeddings together."""
+    correlation: Literal["none", "covariance", "graph"] = "none"
+    """A module for label correlations: a multivariate probit, or messages between labels."""
+    covariance_rank: int = 16
+    """Rank of the probit's covariance beyond the identity."""
+    covariance_draws: int = 8
+    """Draws of the probit's shared noise for each row and step."""
     normalise_labels: bool = True
     """Whether the contrastive term normalises label embeddings, as Eq. 6 and the appendix do."""
     reconstruction: Literal["none", "gaussian", "bernoulli"] = "none"
@@ -120,6 +134,7 @@ class CGMVAENetwork(nn.Module):
             config.label_hidden,
             noise,
             scale=config.label_scale,
+            relu_first=config.label_relu,
             **style,
         )
         self.feature_encoder = FeatureEncoder(
@@ -127,9 +142,23 @@ class CGMVAENetwork(nn.Module):
         )
         n_in = latent_dim + (n_features if config.decoder_input == "xz" else 0)
         self.decoder = Decoder(
-            n_in, n_out, config.decoder_hidden, noise, unit_norm=config.unit_norm, **style
+            n_in,
+            n_out,
+            config.decoder_hidden,
+            noise,
+            output_activation=config.embedding_activation,
+            unit_norm=config.unit_norm,
+            **style,
         )
         self.label_bias = nn.Parameter(log_odds.clone()) if config.label_bias else None
+        self.covariance: LabelCovariance | None = None
+        self.graph: LabelGraph | None = None
+        if config.correlation == "covariance":
+            self.covariance = LabelCovariance(n_labels, config.covariance_rank, noise, dtype=dtype)
+            if self.label_bias is not None:
+                self.label_bias.data = torch.special.ndtri(torch.sigmoid(log_odds))
+        elif config.correlation == "graph":
+            self.graph = LabelGraph(n_labels, n_out, noise, dtype=dtype)
         self.reconstruction: PackedMLP | None = None
         if config.reconstruction != "none" and "reconstruction" in self.term_names:
             widths = (latent_dim, *config.decoder_hidden[:1], n_features)
@@ -168,9 +197,14 @@ class CGMVAENetwork(nn.Module):
             return features
         return features * (noise.uniform(features.shape[1], 1) >= self.config.skip_dropout)
 
+    def label_embeddings(self) -> Tensor:
+        """Return the embeddings that inner products are taken with, (M, L, E)."""
+        embeddings = self.label_encoder.embeddings
+        return embeddings if self.graph is None else self.graph(embeddings)
+
     def logits(self, embedding: Tensor) -> Tensor:
         """Return the inner products with the label embeddings, (M, B, L)."""
-        labels = self.label_encoder.embeddings.transpose(1, 2)
+        labels = self.label_embeddings().transpose(1, 2)
         if self.label_bias is None:
             return torch.bmm(embedding, labels)
         return torch.baddbmm(self.label_bias[:, None, :], embedding, labels)
@@ -178,7 +212,13 @@ class CGMVAENetwork(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
         embedding = self.decode(features, self.encode(features).mean)
-        return torch.sigmoid(self.logits(embedding))
+        return self.probabilities(self.logits(embedding))
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return what the logits mean: a sigmoid, or the probit's marginals."""
+        if self.covariance is not None:
+            return self.covariance.marginal(logits)
+        return torch.sigmoid(logits)
 
     def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B)."""
@@ -188,22 +228,33 @@ class CGMVAENetwork(nn.Module):
         posterior = self.encode(features, noise)
         draws = [posterior.sample(noise) for _ in range(self.config.n_draws)]
         terms: dict[str, Tensor] = {}
+        _go_to(noise, _LABELS)
         components = self._components(noise)
         if "kl" in self.term_names:
             terms["kl"] = self._kl(draws[0], posterior, components, batch, noise)
+        _go_to(noise, _RECONSTRUCTION)
         if self.reconstruction is not None:
             terms["reconstruction"] = self._reconstruction(batch.features, draws[0], noise)
         if self.config.label_branch and components is not None:
             draws.append(_mean_of_positives(components, batch.positive))
+        _go_to(noise, _DECODER)
         embeddings = [self.decode(features, z, noise) for z in draws]
         logits = [self.logits(embedding) for embedding in embeddings]
         if "contrastive" in self.term_names:
             branches = (0, -1) if self.config.label_branch else (0,)
             aligned = [self._alignment(embeddings[i], logits[i], batch, noise) for i in branches]
             terms["contrastive"] = torch.stack(aligned).sum(0)
-        losses = [objective.cross_entropy(each, batch.positive, batch.known) for each in logits]
-        terms["cross_entropy"] = torch.stack(losses).sum(0)
+        terms["cross_entropy"] = torch.stack(
+            [self._cross_entropy(each, batch, noise) for each in logits]
+        ).sum(0)
         return terms
+
+    def _cross_entropy(self, logits: Tensor, batch: Batch, noise: Noise | None) -> Tensor:
+        if self.covariance is None:
+            return objective.cross_entropy(logits, batch.positive, batch.known)
+        return self.covariance.negative_log_likelihood(
+            logits, batch.positive, batch.known, noise, self.config.covariance_draws
+        )
 
     def _components(self, noise: Noise | None) -> Gaussian | None:
         wanted = "kl" in self.term_names and self.config.prior == "mixture"
@@ -239,8 +290,8 @@ class CGMVAENetwork(nn.Module):
     ) -> Tensor:
         positive, known = batch.positive, batch.known
         if self.config.alignment == "ranking":
-            return objective.ranking(torch.sigmoid(logits), positive, known)
-        labels = self.label_encoder.embeddings
+            return objective.ranking(self.probabilities(logits), positive, known)
+        labels = self.label_embeddings()
         if self.config.alignment == "triplet":
             similarity = objective.cosine_similarity(embedding, labels)
             # Without noise, which is evaluation, the first label of each kind.
@@ -255,6 +306,11 @@ class CGMVAENetwork(nn.Module):
         else:
             similarity = torch.bmm(embedding, labels.transpose(1, 2))
         return objective.contrastive(similarity / self.temperature[:, None, None], positive, known)
+
+
+def _go_to(noise: Noise | None, section: int) -> None:
+    if noise is not None:
+        noise.section(section)
 
 
 def chosen_components(positive: Tensor, known: Tensor) -> Tensor:

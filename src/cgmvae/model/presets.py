@@ -73,16 +73,22 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             input_dropout=0.0,
             learning_rate=7e-4,
             weight_decay=0.0,
-            training={"epochs": 100, "optimizer": "adam", "schedule": "constant"},
+            training={
+                "epochs": 100,
+                "optimizer": "adam",
+                "schedule": "constant",
+                "clip": None,
+            },
         ),
         # What the authors' released code computes.
         "released": Preset(
             network=NetworkConfig(
                 embedding_dim=2048,
                 decoder_hidden=(512,),
-                activation="leaky_relu",
                 layer_norm=False,
                 label_bias=False,
+                label_relu=True,
+                embedding_activation="leaky_relu",
                 unit_norm=True,
                 decoder_dropout=False,
                 normalise_labels=False,
@@ -105,6 +111,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 "restart_epochs": 50,
                 "restart_factor": 2,
                 "floor_learning_rate": 2e-4,
+                "clip": None,
                 "selection": "macro_f1",
             },
         ),

@@ -20,6 +20,7 @@ from torch import Tensor
 _LEVELS = 1 << 16
 
 #: Odd constants (of the golden ratio) that keep the seeds of neighbouring steps far apart.
+_SECTION, _DRAWS_A_SECTION = 0x1B873593, 1 << 16
 _STRIDE, _STRIDE_32 = 0x9E3779B97F4A7C15, -0x61C88647
 
 
@@ -55,6 +56,13 @@ class Noise(ABC):
         alone: there is no state to save, and a member that sits steps out loses nothing.
         """
 
+    @abstractmethod
+    def section(self, number: int) -> None:
+        """Go to a numbered part of the step, whose draws do not depend on the other parts'.
+
+        A network that leaves a part of its work out draws the same numbers in the others.
+        """
+
     def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
         """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate.
 
@@ -78,8 +86,15 @@ class GeneratorNoise(Noise):
 
     def seek(self, steps: Sequence[int]) -> None:
         """Go to the start of a step of each member, (n_members,)."""
-        for key, generator, step in zip(self._keys, self._generators, steps, strict=True):
-            generator.manual_seed((key + step * _STRIDE) % 2**63)
+        self._step_keys = [
+            key + int(step) * _STRIDE for key, step in zip(self._keys, steps, strict=True)
+        ]
+        self.section(0)
+
+    def section(self, number: int) -> None:
+        """Go to a numbered part of the step."""
+        for key, generator in zip(self._step_keys, self._generators, strict=True):
+            generator.manual_seed((key ^ number * _SECTION) % 2**63)
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""
@@ -123,6 +138,10 @@ class CounterNoise(Noise):
         steps = torch.as_tensor(steps, dtype=torch.int32, device=self.device)
         self._step_keys = _mixed(self._keys ^ _mixed(steps[:, None] * _STRIDE_32))
         self._draw = 0
+
+    def section(self, number: int) -> None:
+        """Go to a numbered part of the step."""
+        self._draw = number * _DRAWS_A_SECTION
 
     def _words(self, n: int) -> Tensor:
         """Return 32 random bits for each member and position, int32 (n_members, n)."""

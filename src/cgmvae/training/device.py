@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from cgmvae.errors import InputError
@@ -18,3 +21,15 @@ def find_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("No CUDA device can be used here; use device='cpu' or 'auto'.")
     return device
+
+
+@contextmanager
+def fast_products(device: torch.device) -> Iterator[None]:
+    """Let an accelerator round float32 matrix products to TF32 inside the block."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

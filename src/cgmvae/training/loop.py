@@ -24,6 +24,7 @@ from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise, make_noise, stream_seed
 from cgmvae.training import schedules
 from cgmvae.training.checkpoint import Checkpoint
+from cgmvae.training.device import fast_products
 from cgmvae.training.history import History
 from cgmvae.training.members import Member, column, weight_tensors
 from cgmvae.training.optimizer import FlatParameters, PackedAdam
@@ -150,7 +151,8 @@ def train(
         fingerprint = run.fingerprint()
         run.restore(checkpoint.load(fingerprint), checkpoint.path)
     while run.epoch < config.epochs and bool(run.running.any()):
-        run.train_epoch()
+        with fast_products(device):
+            run.train_epoch()
         run.validate()
         if checkpoint is not None:
             checkpoint.save(run.state(), fingerprint)
@@ -233,9 +235,13 @@ class _Run:
     def _mean_terms(self, batch: Batch) -> dict[str, Tensor]:
         """Return the weighted mean over rows of each term that somebody weighs, (n_members,)."""
         terms = self.network.terms(batch, self.noise)
+        if missing := [name for name in self.weights if name not in terms]:
+            raise InputError(
+                f"The term {missing[0]!r} has a weight, but the network has no such term."
+            )
         total = batch.weight.sum(1, keepdim=True)
         share = batch.weight / total.masked_fill(total == 0, 1.0)
-        return {name: (terms[name] * share).sum(1) for name in self.weights if name in terms}
+        return {name: (terms[name] * share).sum(1) for name in self.weights}
 
     def _weight(self, name: str) -> Tensor:
         """Return the weight of a term in this epoch, (n_members,)."""

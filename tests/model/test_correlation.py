@@ -1,0 +1,86 @@
+"""The modules that stand in for the contrastive one: multivariate probit and label graph."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import multivariate_normal, norm
+
+from cgmvae.model.correlation import LabelCovariance, LabelGraph
+from cgmvae.nn.noise import GeneratorNoise
+
+
+@pytest.fixture
+def covariance():
+    module = LabelCovariance(3, 2, GeneratorNoise([0]), dtype=torch.float64)
+    module.factors.data = torch.tensor([[[1.0, 0.2], [0.8, -0.4], [-0.5, 0.3]]]).double()
+    return module
+
+
+class TestCovariance:
+    def test_marginals_are_those_of_the_multivariate_normal(self, covariance):
+        logits = torch.tensor([[[0.3, -1.2, 0.7]]], dtype=torch.float64)
+        factors = covariance.factors[0].detach().numpy()
+        variances = np.diag(np.eye(3) + factors @ factors.T)
+        expected = norm.cdf(logits[0, 0].numpy() / np.sqrt(variances))
+        np.testing.assert_allclose(covariance.marginal(logits)[0, 0].detach(), expected, rtol=1e-12)
+
+    def test_likelihood_tends_to_the_orthant_probability(self, covariance):
+        logits = torch.tensor([[[0.3, -1.2, 0.7]]], dtype=torch.float64)
+        positive = torch.tensor([[[True, False, True]]])
+        factors = covariance.factors[0].detach().numpy()
+        signs = np.array([1.0, -1.0, 1.0])
+        sigma = np.outer(signs, signs) * (np.eye(3) + factors @ factors.T)
+        exact = multivariate_normal(np.zeros(3), sigma).cdf(signs * logits[0, 0].numpy())
+        value = covariance.negative_log_likelihood(
+            logits, positive, torch.ones_like(positive), GeneratorNoise([1]), 4000
+        )
+        assert float(torch.exp(-value).detach()) == pytest.approx(exact, rel=0.05)
+        independent = norm.cdf(signs * logits[0, 0].numpy() / np.sqrt(np.diag(sigma))).prod()
+        assert abs(exact - independent) > 0.1 * exact, "the labels of this test must be correlated"
+
+    def test_unknown_labels_count_for_nothing(self, covariance):
+        known = torch.tensor([[[True, False, True]]])
+        positive = torch.tensor([[[True, False, False]]])
+        values = [
+            covariance.negative_log_likelihood(
+                torch.tensor([[[0.3, hidden, 0.7]]], dtype=torch.float64), positive, known, None, 1
+            )
+            for hidden in (0.0, 50.0, -1e4)
+        ]
+        assert values[0] == values[1] == values[2]
+        expected = -norm.logcdf(0.3) - norm.logcdf(-0.7)
+        assert float(values[0].detach()) == pytest.approx(expected, rel=1e-12)
+
+    def test_many_draws_of_no_covariance_are_one(self, covariance):
+        covariance.factors.data.zero_()
+        logits = torch.randn(1, 4, 3, dtype=torch.float64)
+        positive = torch.zeros(1, 4, 3, dtype=torch.bool)
+        known = torch.ones_like(positive)
+        one = covariance.negative_log_likelihood(logits, positive, known, None, 1)
+        many = covariance.negative_log_likelihood(logits, positive, known, GeneratorNoise([1]), 7)
+        torch.testing.assert_close(one, many, rtol=1e-12, atol=1e-12)
+
+
+class TestGraph:
+    def make(self, counts):
+        graph = LabelGraph(len(counts), 5, GeneratorNoise([3]), dtype=torch.float64)
+        graph.connect(torch.tensor([counts], dtype=torch.float64))
+        return graph
+
+    def test_edges_are_shares_that_add_up_to_one(self):
+        graph = self.make([[10, 5, 1], [5, 20, 0], [1, 0, 4]])
+        share = np.array([[1, 5 / 20, 1 / 4], [5 / 10, 1, 0], [1 / 10, 0, 1]])
+        np.testing.assert_allclose(graph.edges[0], share / share.sum(1, keepdims=True))
+
+    def test_a_message_needs_an_edge(self):
+        graph = self.make([[10, 5, 0, 0], [5, 20, 0, 0], [0, 0, 4, 2], [0, 0, 2, 9]])
+        embeddings = torch.randn(1, 4, 5, dtype=torch.float64)
+        before = graph(embeddings)
+        changed = embeddings.clone()
+        changed[0, 1] += 1
+        moved = (graph(changed) - before).abs().sum(-1)[0] > 1e-12
+        assert moved.tolist() == [True, True, False, False]
+
+    def test_a_label_that_never_occurs_stays_finite(self):
+        graph = self.make([[10, 0], [0, 0]])
+        np.testing.assert_array_equal(graph.edges[0], np.eye(2))
