@@ -91,8 +91,9 @@ def run(results: dict[str, Any], name: str, method: str, seeds: list[int], membe
     if method in PEERS:
         scores = [peer_scores(method, parts) for parts in splits]
     else:
-        preset = method.partition(":")[2] or "tuned"
-        scores = cgmvae_scores(splits, members, preset) if splits else []
+        given = method.split(":")[1:]
+        preset, own_members = given or ("tuned", members)
+        scores = cgmvae_scores(splits, int(own_members), preset) if splits else []
     for seed, parts, score in zip(missing, splits, scores, strict=True):
         done[str(seed)] = measure(parts, score)
     return time.perf_counter() - start
@@ -144,7 +145,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="results, kept and continued")
     parser.add_argument("--data", nargs="+", default=list(DATA))
-    parser.add_argument("--methods", nargs="+", default=["cgmvae", *PEERS])
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=["cgmvae", *PEERS],
+        help="cgmvae, cgmvae:PRESET:MEMBERS, or a peer",
+    )
     parser.add_argument("--splits", nargs="+", type=int, default=[*CHOSEN_ON, *UNSEEN])
     parser.add_argument("--members", type=int, default=8)
     arguments = parser.parse_args()
