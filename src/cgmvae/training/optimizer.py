@@ -7,9 +7,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-
-#: Elements of all members that a processor updates at a time, so that they stay in its cache.
-_CACHED_ELEMENTS = 1 << 16
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
 
 
 class FlatParameters:
@@ -84,12 +83,44 @@ class PackedAdam:
         active : Tensor of bool, (n_members,)
             A member with a gradient that is not finite must not be active.
         """
-        gradient, dtype = self.flat.gradient, self.flat.values.dtype
-        on = active[:, None]
-        gradient.masked_fill_(~on, 0.0)
         if self.clip is not None:
-            norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
-            gradient.mul_(self.clip / norm.clamp(min=self.clip))
+            norm = torch.linalg.vector_norm(self.flat.gradient, dim=1, keepdim=True)
+            shrink = self.clip / norm.clamp(min=self.clip)
+            if self.flat.values.device.type != "cpu" or bool((shrink < 1).any()):
+                self.flat.gradient.mul_(shrink)
+        if self.flat.values.device.type == "cpu":
+            self._step_by_member(learning_rate, active)
+        else:
+            self._step_at_once(learning_rate, active)
+
+    def _step_by_member(self, learning_rate: Tensor, active: Tensor) -> None:
+        """Update with torch's own fused kernel, which passes once over a processor's memory."""
+        update = adamw if self.kind == "adamw" else adam
+        decayed = slice(0, self.flat.n_decayed), slice(self.flat.n_decayed, None)
+        for i in active.nonzero().squeeze(1).tolist():
+            for part, decay in zip(decayed, (float(self.weight_decay[i]), 0.0), strict=True):
+                update(
+                    [self.flat.values[i, part]],
+                    [self.flat.gradient[i, part]],
+                    [self.mean[i, part]],
+                    [self.square[i, part]],
+                    [],
+                    [self.n_steps[i].to(torch.float32)],
+                    amsgrad=False,
+                    beta1=self.betas[0],
+                    beta2=self.betas[1],
+                    lr=float(learning_rate[i]),
+                    weight_decay=decay,
+                    eps=self.epsilon,
+                    maximize=False,
+                    fused=True,
+                )
+            self.n_steps[i] += 1
+
+    def _step_at_once(self, learning_rate: Tensor, active: Tensor) -> None:
+        """Update all members in a few operations, whatever their number."""
+        dtype, on = self.flat.values.dtype, active[:, None]
+        self.flat.gradient.masked_fill_(~on, 0.0)
         self.n_steps += on
         steps = self.n_steps.clamp(min=1)
         correction = [1 - beta**steps for beta in self.betas]
@@ -97,37 +128,14 @@ class PackedAdam:
         size = (rate.double() / correction[0]).to(dtype)
         root = correction[1].sqrt().to(dtype)
         fresh = [on.to(dtype) * (1 - beta) for beta in self.betas]
-        for part, decay in self._parts():
-            self._update(part, size, root, fresh, rate.to(dtype) if decay else None)
-
-    def _parts(self) -> list[tuple[slice, bool]]:
-        """Return column ranges and whether each decays; short ones on a processor."""
-        n_members, width = self.flat.values.shape
-        length = width
-        if self.flat.values.device.type == "cpu":
-            length = max(1, _CACHED_ELEMENTS // n_members)
-        bounds = [(0, self.flat.n_decayed, True), (self.flat.n_decayed, width, False)]
-        return [
-            (slice(start, min(start + length, end)), decay)
-            for first, end, decay in bounds
-            for start in range(first, end, length)
-        ]
-
-    def _update(
-        self,
-        part: slice,
-        size: Tensor,
-        root: Tensor,
-        fresh: list[Tensor],
-        decay_rate: Tensor | None,
-    ) -> None:
-        values, gradient = self.flat.values[:, part], self.flat.gradient[:, part]
-        mean, square = self.mean[:, part], self.square[:, part]
-        if decay_rate is not None and self.kind == "adam":
-            gradient.addcmul_(values, self.weight_decay)
-        elif decay_rate is not None:
-            values.mul_(1 - decay_rate * self.weight_decay)
-        mean.lerp_(gradient, fresh[0].expand_as(mean))
-        square.lerp_(gradient.square_(), fresh[1].expand_as(square))
-        torch.sqrt(square, out=gradient).div_(root).add_(self.epsilon)
-        values.sub_(torch.div(mean, gradient, out=gradient).mul_(size))
+        values, gradient = self.flat.values, self.flat.gradient
+        decay = (rate * self.weight_decay).to(dtype)
+        matrices = slice(0, self.flat.n_decayed)
+        if self.kind == "adam":
+            gradient[:, matrices].addcmul_(values[:, matrices], on * self.weight_decay)
+        else:
+            values[:, matrices].mul_(1 - decay)
+        self.mean.lerp_(gradient, fresh[0].expand_as(gradient))
+        self.square.lerp_(gradient.square_(), fresh[1].expand_as(gradient))
+        torch.sqrt(self.square, out=gradient).div_(root).add_(self.epsilon)
+        values.sub_(torch.div(self.mean, gradient, out=gradient).mul_(size))
