@@ -153,9 +153,10 @@ def main() -> None:
     )
     parser.add_argument("--splits", nargs="+", type=int, default=[*CHOSEN_ON, *UNSEEN])
     parser.add_argument("--members", type=int, default=8)
+    parser.add_argument("--tables", action="store_true", help="print the tables, run nothing")
     arguments = parser.parse_args()
     results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    for name in arguments.data:
+    for name in [] if arguments.tables else arguments.data:
         for method in arguments.methods:
             seconds = run(results, name, method, arguments.splits, arguments.members)
             print(f"{name}, {method}: {seconds:.1f} s", flush=True)
