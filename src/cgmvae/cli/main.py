@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import Annotated, Any
@@ -15,8 +16,8 @@ try:
 except ImportError:
     sys.exit('The command line needs more packages: pip install "cgmvae[cli]"')
 
-from cgmvae.cli import data, demo
-from cgmvae.cli.output import say_error, say_warning
+from cgmvae.cli import data, demo, evaluate, fit, predict
+from cgmvae.cli.output import Stopped, say_error, say_warning
 
 #: What typer raises at a wrong option or argument; it gives the class no public name.
 _UsageError: Any = typer.BadParameter.__base__
@@ -32,7 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: nothing in it is taken for markup or cut
 )
 app.add_typer(data.app, name="data")
-app.command("demo")(demo.demo)
+for command in (fit.fit, predict.predict, evaluate.evaluate, demo.demo):
+    app.command(command.__name__)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -57,6 +59,9 @@ def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
 
 def run() -> None:
     """Run the command line; bad input becomes one line and exit code 2."""
+    # Threads that wait for each other must not spin: where other programs run beside this one, an
+    # epoch then takes up to ten times as long. Read when the first of them is started.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal cannot show
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -72,6 +77,9 @@ def run() -> None:
         else:
             say_error(f"{message.rstrip('.')}; see {error.ctx.command_path} --help.")
         code = error.exit_code
+    except Stopped as stopped:
+        say_error(str(stopped))
+        sys.exit(_STOPPED)
     if code == _STOPPED:
         say_error("Stopped.")
     sys.exit(code)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -38,6 +46,10 @@ def say_error(message: str) -> None:
 def say_warning(message: str) -> None:
     """Print one line that says what to watch for."""
     _say(f"Warning: {message}", style="yellow")
+
+
+class Stopped(Exception):
+    """The user stopped a command that has something to say about going on."""
 
 
 def _say(message: str, *, style: str) -> None:
@@ -108,6 +120,16 @@ def cell_text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def metric_text(value: float | None) -> str:
+    """Write a metric as the paper's tables do; a dash where it has no value."""
+    return "–" if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+def without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Return numbers for JSON, which has no NaN."""
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
 @contextmanager
 def download_progress(title: str) -> Iterator[Any]:
     """Show a bar and give a callback ``(bytes_done, bytes_total or None)``."""
@@ -118,5 +140,21 @@ def download_progress(title: str) -> Iterator[Any]:
 
         def update(done: int, total: int | None) -> None:
             progress.update(task, completed=done, total=total, visible=True)
+
+        yield update
+
+
+@contextmanager
+def training_progress(title: str) -> Iterator[Any]:
+    """Show a bar and give a callback ``(epoch, epochs, best validation metric so far)``."""
+    bar, best = BarColumn(bar_width=20), TextColumn("{task.fields[best]}")
+    columns = (TextColumn(title), bar, MofNCompleteColumn(), best, TimeRemainingColumn())
+    hidden = not error_console.is_interactive
+    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(title, total=None, best="")
+
+        def update(epoch: int, epochs: int, value: float) -> None:
+            best = f"best validation metric {value:.3f}"
+            progress.update(task, completed=epoch, total=epochs, best=best)
 
         yield update

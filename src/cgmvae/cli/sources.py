@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
-from cgmvae.cli.output import download_progress
+from cgmvae.cli.output import download_progress, say_warning
 from cgmvae.data import MultiLabelDataset, catalog, formats
 from cgmvae.data.files import check_file
+from cgmvae.data.formats.table.columns import listed
 from cgmvae.errors import InputError
 
 
@@ -41,7 +45,88 @@ READING_OPTIONS = {
 }
 
 #: Arguments are described in the text of a command: in a list of them, typer would add ``<str>``.
-_Source = Annotated[str, typer.Argument(metavar="SOURCE", hidden=True)]
+_SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", hidden=True)]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", hidden=True)]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data that the command line names; nothing of it is read yet."""
+
+    name: str
+    """A data set of the catalog, or the path of a file."""
+    format: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The reading options that were given, by the name that the readers know them by."""
+
+    @property
+    def in_catalog(self) -> bool:
+        """Whether this is a data set of the catalog, not a file."""
+        return _is_catalog_name(self.name)
+
+    def reader(self) -> formats.Format:
+        """Return the format of the file, once the file is there and the options are its own."""
+        reader = formats.choose(check_file(self.name), self.format)
+        accepted = inspect.signature(reader.read).parameters
+        if unknown := [name for name in self.options if name not in accepted]:
+            raise InputError(
+                f"{_flag(unknown[0])} does not apply to {reader.name} files; leave it out."
+            )
+        return reader
+
+    def load(self, **defaults: Any) -> MultiLabelDataset:
+        """Load the data set.
+
+        Parameters
+        ----------
+        **defaults
+            Reading options for what was not given; a format that does not know one is not told.
+        """
+        if self.in_catalog:
+            return self._load_from_catalog()
+        reader = self.reader()
+        accepted = inspect.signature(reader.read).parameters
+        options = {name: value for name, value in defaults.items() if name in accepted}
+        options |= self.options
+        needed = [p.name for p in accepted.values() if p.default is p.empty][1:]  # after the path
+        if missing := [name for name in needed if name not in options]:
+            raise InputError(f"{_flag(missing[0])} is needed for {reader.name} files; give it too.")
+        return reader.read(self.name, **options)
+
+    def _load_from_catalog(self) -> MultiLabelDataset:
+        if self.options or self.format:
+            raise InputError(
+                f"{self.name} is a data set of the catalog; it takes no reading options."
+            )
+        with download_progress(f"Downloading {self.name}") as progress:
+            return catalog.load_dataset(self.name, progress=progress)
+
+
+def with_source(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn a function of a ``source`` into a command that takes SOURCE and the reading options.
+
+    A reading option whose name the function has among its own parameters is left to the function.
+    """
+    hints = get_type_hints(command, include_extras=True) | {"source": _SourceArgument}
+    own = inspect.signature(command).parameters
+    reading = {name: hint for name, hint in READING_OPTIONS.items() if name not in own}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [p.replace(kind=keyword, annotation=hints[p.name]) for p in own.values()]
+    parameters += [
+        inspect.Parameter(name, keyword, default=None, annotation=hint)
+        for name, hint in reading.items()
+    ]
+
+    def run(**given: Any) -> None:
+        options = {name: given.pop(name) for name in reading}
+        options = {name: value for name, value in options.items() if value is not None}
+        command(source=Source(given.pop("source"), options.pop("format", None), options), **given)
+
+    run.__name__ = command.__name__
+    run.__doc__ = f"{inspect.getdoc(command)}\n\nSOURCE is a data set of the catalog, or a file."
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def with_dataset(command: Callable[..., None]) -> Callable[..., None]:
@@ -49,48 +134,65 @@ def with_dataset(command: Callable[..., None]) -> Callable[..., None]:
 
     The function's first parameter must be ``dataset``; its others stay as they are.
     """
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[parameter.name])
-        for parameter in list(inspect.signature(command).parameters.values())[1:]
-    ]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    reading = [
-        inspect.Parameter(name, keyword, default=None, annotation=annotation)
-        for name, annotation in READING_OPTIONS.items()
-    ]
-    source = inspect.Parameter("source", keyword, annotation=_Source)
-    parameters = [source, *(p.replace(kind=keyword) for p in own), *reading]
 
-    def run(**given: Any) -> None:
-        options = {name: given.pop(name) for name in READING_OPTIONS}
-        options = {name: value for name, value in options.items() if value is not None}
-        command(load_source(given.pop("source"), **options), **given)
+    def load_first(source: Source, **given: Any) -> None:
+        command(source.load(), **given)
 
-    run.__name__ = command.__name__
-    run.__doc__ = f"{command.__doc__}\n\nSOURCE is a data set of the catalog, or a file."
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
+    dataset, *others = inspect.signature(command).parameters.values()
+    load_first.__name__, load_first.__doc__ = command.__name__, command.__doc__
+    load_first.__annotations__ = get_type_hints(command, include_extras=True)
+    load_first.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [dataset.replace(name="source"), *others]
+    )
+    return with_source(load_first)
 
 
-def load_source(source: str, format: str | None = None, **options: Any) -> MultiLabelDataset:
-    """Load a file, or a data set of the catalog."""
-    if _is_catalog_name(source):
-        if options or format:
-            raise InputError(f"{source} is a data set of the catalog; it takes no reading options.")
-        with download_progress(f"Downloading {source}") as progress:
-            return catalog.load_dataset(source, progress=progress)
-    reader = formats.choose(check_file(source), format)
-    accepted = inspect.signature(reader.read).parameters
-    if unknown := [name for name in options if name not in accepted]:
+def load_fitted(path: str) -> tuple[Any, tuple[str, ...] | None]:
+    """Load a model, and take the names of its features from it.
+
+    The commands match columns by name themselves and give the model plain arrays; scikit-learn
+    would warn of arrays if the model still had names.
+    """
+    from cgmvae.methods import load
+
+    model = load(path)
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        return model, None
+    del model.feature_names_in_
+    return model, tuple(map(str, names))
+
+
+def feature_places(
+    found: Sequence[str], wanted: Sequence[str] | None, n_features: int
+) -> NDArray[np.int64]:
+    """Return where each of a model's features is among the columns of the data, (n_features,).
+
+    Parameters
+    ----------
+    found : sequence of str
+        Names of the columns; those that the model does not know are warned of.
+    wanted : sequence of str, optional
+        Names of the model's features; without them the columns are taken as they come.
+    n_features : int
+        How many columns the model takes.
+    """
+    if wanted is None:
+        if len(found) != n_features:
+            raise InputError(
+                f"The model takes {n_features:,} feature columns, whose names it does not know, "
+                f"but the data has {len(found):,}; give the columns that it was fitted with."
+            )
+        return np.arange(n_features)
+    places = {name: place for place, name in enumerate(found)}
+    if missing := [name for name in wanted if name not in places]:
         raise InputError(
-            f"{_flag(unknown[0])} does not apply to {reader.name} files; leave it out."
+            f"The data lacks {len(missing):,} of the model's {n_features:,} feature columns: "
+            f"{listed(missing)}; add them under these names."
         )
-    needed = [p.name for p in accepted.values() if p.default is p.empty][1:]  # after the path
-    if missing := [name for name in needed if name not in options]:
-        raise InputError(f"{_flag(missing[0])} is needed for {reader.name} files; give it too.")
-    return reader.read(source, **options)
+    if extra := [name for name in found if name not in set(wanted)]:
+        say_warning(f"Columns that the model does not know are ignored: {listed(extra)}.")
+    return np.array([places[name] for name in wanted], np.int64)
 
 
 def _is_catalog_name(source: str) -> bool:

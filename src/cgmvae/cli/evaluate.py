@@ -1,0 +1,165 @@
+"""``cgmvae evaluate``: how good a model is on labelled rows, with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+import scipy.sparse as sp
+import typer
+
+from cgmvae.cli.output import (
+    METRIC_TITLES,
+    JsonOption,
+    metric_text,
+    print_json,
+    print_table,
+    say_warning,
+    without_nan,
+)
+from cgmvae.cli.sources import ModelArgument, Source, feature_places, load_fitted, with_source
+from cgmvae.data import MultiLabelDataset
+from cgmvae.data.formats.table.columns import listed
+from cgmvae.data.formats.table.parquet_file import LABELS_KEY
+from cgmvae.data.splits import Split
+from cgmvae.errors import InputError
+
+#: The protocols that need no rows beside those that are reported on.
+PROTOCOLS = ("validation", "test-oracle")
+
+_NOTES = {
+    "validation": "Thresholds are the model's own.",
+    "test-oracle": "Thresholds were chosen on these very labels, which flatters the result.",
+}
+_TRAINED_ON = "Rows that the model was trained on flatter the result; --split-file leaves them out."
+
+
+@with_source
+def evaluate(
+    model: ModelArgument,
+    source: Source,
+    protocol: Annotated[
+        str, typer.Option(metavar="NAME", help=f"{' or '.join(PROTOCOLS)}.")
+    ] = "validation",
+    split_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Take the test rows of a split that 'fit' wrote."),
+    ] = None,
+    all_rows: Annotated[
+        bool, typer.Option("--all-rows", help="Take all rows (default without a split).")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Measure a model on labelled rows, with intervals.
+
+    MODEL is a file that 'cgmvae fit' wrote. Columns of features and labels are found by their
+    names. The intervals hold 95% of the values on rows (or groups of rows) that are drawn again.
+    """
+    if protocol not in PROTOCOLS:
+        raise InputError(f"There is no protocol {protocol!r}; choose {' or '.join(PROTOCOLS)}.")
+    if all_rows and split_file is not None:
+        raise InputError("--all-rows and --split-file exclude each other; leave one out.")
+    fitted, names = load_fitted(model)
+    dataset = _load(source, fitted)
+    if split_file is not None:
+        dataset = _test_rows(dataset, split_file)
+    X = dataset.X[:, feature_places(dataset.feature_names, names, fitted.n_features_in_)]
+    rows = _with_labels(dataset, fitted.label_names_, "label_sets" in source.options)
+    metrics = _intervals(rows, fitted.predict_proba(X), fitted.threshold_rule_, protocol)
+    report = {"model": model, "data": dataset.name, "rows": rows.n_samples, "protocol": protocol}
+    report |= {"test_rows_only": split_file is not None, "confidence": 0.95}
+    if json:
+        print_json({**report, "metrics": {n: without_nan(v._asdict()) for n, v in metrics.items()}})
+        return
+    notes = [_NOTES[protocol], *([] if split_file else [_TRAINED_ON])]
+    print_table(
+        f"{dataset.name}: {rows.n_samples:,} rows, protocol '{protocol}'",
+        ["metric", "value", "95% from", "to"],
+        [[METRIC_TITLES[name], *map(metric_text, found)] for name, found in metrics.items()],
+        caption=" ".join(notes),
+    )
+
+
+def _load(source: Source, fitted: Any) -> MultiLabelDataset:
+    """Load the data; where a table does not say which columns are labels, the model does."""
+    defaults: dict[str, Any] = {
+        "n_labels": fitted.n_labels_,
+        "n_features": fitted.n_features_in_,
+    }
+    named = any(name.startswith("label") for name in source.options)
+    if not source.in_catalog and not named and _is_table_without_labels(source):
+        defaults["labels"] = fitted.label_names_
+    return source.load(**defaults)
+
+
+def _is_table_without_labels(source: Source) -> bool:
+    """Tell whether a file is a table that does not itself say which of its columns are labels."""
+    format_ = source.reader().name
+    if format_ != "parquet":
+        return format_ == "csv"
+    import pyarrow.parquet
+
+    try:
+        stored = pyarrow.parquet.read_schema(source.name).metadata or {}
+    except (pyarrow.ArrowException, OSError):  # the reader will say what is wrong
+        return True
+    return LABELS_KEY not in stored
+
+
+def _test_rows(dataset: MultiLabelDataset, path: str) -> MultiLabelDataset:
+    _, _, test = Split.load(path).parts(dataset)
+    if test is None:
+        raise InputError(f"The split {path} has no test rows; make it again with some.")
+    return test
+
+
+def _with_labels(
+    dataset: MultiLabelDataset, wanted: tuple[str, ...], absent_is_negative: bool
+) -> MultiLabelDataset:
+    """Return the data set with the model's labels, in the model's order.
+
+    Parameters
+    ----------
+    dataset : MultiLabelDataset
+        Its labels that the model does not know are warned of and left out.
+    wanted : tuple of str
+        Names of the model's labels.
+    absent_is_negative : bool
+        Whether a label that the data does not name is one that no row has, as with label sets.
+    """
+    found = {name: place for place, name in enumerate(dataset.label_names)}
+    missing = [name for name in wanted if name not in found]
+    if len(missing) == len(wanted) or (missing and not absent_is_negative):
+        raise InputError(
+            f"The data lacks {len(missing):,} of the model's {len(wanted):,} labels: "
+            f"{listed(missing)}; give rows with these labels."
+        )
+    if extra := [name for name in dataset.label_names if name not in wanted]:
+        say_warning(f"Labels that the model does not know are left out: {listed(extra)}.")
+    places = [found.get(name, len(found)) for name in wanted]  # the last one is the added column
+    Y = sp.csc_array(sp.hstack([dataset.Y, sp.csr_array((dataset.n_samples, 1), dtype=np.uint8)]))
+    unknown = None
+    if dataset.unknown is not None:
+        mask = sp.csr_array(dataset.unknown)
+        blank = np.asarray(mask.sum(axis=1)).ravel() == len(
+            found
+        )  # a row of which nothing is known
+        unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, places])
+    return replace(dataset, Y=Y[:, places].toarray(), label_names=wanted, unknown=unknown)
+
+
+def _intervals(rows: MultiLabelDataset, scores: Any, rule: Any, protocol: str) -> dict[str, Any]:
+    """Return each of the five metrics with its bootstrap interval."""
+    from cgmvae.evaluation import Scored, bootstrap_interval
+    from cgmvae.evaluation import evaluate as measure
+
+    found = measure(Scored(rows.Y, scores, rows.unknown), protocol=protocol, rule=rule)
+    outputs = {name: chosen.apply(scores) for name, chosen in found.rules.items()}
+    outputs["precision_at_1"] = scores
+    return {
+        name: bootstrap_interval(
+            name, rows.Y, outputs[name], unknown=rows.unknown, groups=rows.groups
+        )
+        for name in METRIC_TITLES
+    }

@@ -1,0 +1,245 @@
+"""``cgmvae fit``: from a data set to a model file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from cgmvae.cli.output import (
+    METRIC_TITLES,
+    JsonOption,
+    Stopped,
+    metric_text,
+    print_json,
+    print_table,
+    print_text,
+    training_progress,
+    without_nan,
+)
+from cgmvae.cli.settings import parse_settings
+from cgmvae.cli.sources import Source, with_source
+from cgmvae.data import MultiLabelDataset, make_split
+from cgmvae.data.splits import Split
+from cgmvae.errors import InputError
+
+#: The methods that can be fitted, and what people call them.
+METHODS = {"cgmvae": "C-GMVAE", "binary-relevance": "binary relevance"}
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
+
+
+@with_source
+def fit(
+    source: Source,
+    out: Annotated[str, typer.Option(metavar="MODEL", help="File of the model, *.cgmvae.")],
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(METHODS)}.")
+    ] = "cgmvae",
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="tuned (default), released or paper.")
+    ] = None,
+    members: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Models to average (default 4).")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Passes over the training rows.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Any other setting, such as latent_dim=32."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="auto (default), cpu or cuda.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Same seed, same model.")
+    ] = 0,
+    threshold_metric: Annotated[
+        str, typer.Option(metavar="NAME", help="What thresholds are chosen for.")
+    ] = "micro_f1",
+    threshold_rule: Annotated[
+        str, typer.Option(metavar="NAME", help="global, per-label or top-k.")
+    ] = "global",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="random, group, stratified or official; by group where there are groups.",
+        ),
+    ] = None,
+    save_split: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the split, for 'evaluate'.")
+    ] = None,
+    all_rows: Annotated[bool, typer.Option("--all-rows", help="Leave no rows for a test.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that exist.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Train a model on a data set or a file, and save it.
+
+    A share of the rows chooses the thresholds and the best epoch, and another one tests the model.
+    When it is stopped, the same command continues.
+    """
+    parameters = {
+        "preset": preset,
+        "n_members": members,
+        "epochs": epochs,
+        "device": device,
+        "settings": parse_settings(setting or ()),
+        "threshold_metric": threshold_metric,
+        "threshold_rule": threshold_rule,
+        "random_state": seed,
+    }
+    model = make_model(method, parameters)
+    for target in filter(None, (out, save_split)):
+        _check_target(Path(target), source, overwrite=overwrite)
+    if all_rows and (split or save_split):
+        raise InputError("--all-rows makes no split; leave out --split and --save-split.")
+    dataset = _load(source)
+    chosen = None if all_rows else _split(dataset, split, seed)
+    continued = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
+    metrics = None if chosen is None else _test(model, dataset.rows(chosen.test))
+    if chosen is not None and save_split is not None:
+        chosen.save(save_split)
+    _save(model, dataset, out)
+    report = _report(model, dataset, chosen) | {"model": out, "method": method}
+    report |= {"continued": continued, "metrics": metrics}
+    if json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def make_model(method: str, parameters: Mapping[str, Any]) -> Any:
+    """Return an unfitted model; parameters that are None keep their defaults.
+
+    Parameters
+    ----------
+    method : str
+        One of ``METHODS``.
+    parameters : mapping
+        Those of the estimator; what binary relevance does not have is refused unless it is None.
+    """
+    from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
+
+    if method not in METHODS:
+        raise InputError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
+    given = {name: value for name, value in parameters.items() if value not in (None, {})}
+    if method == "cgmvae":
+        if not _DEVICE.fullmatch(device := given.get("device", "auto")):
+            raise InputError(f"There is no device {device!r}; use auto, cpu or cuda.")
+        return CGMVAEClassifier(**given)
+    flags = {"n_members": "members", "settings": "setting"}
+    if alien := [name for name in given if name not in BinaryRelevance().get_params()]:
+        flag = flags.get(alien[0], alien[0])
+        raise InputError(f"--{flag} does not apply to binary relevance; leave it out.")
+    return BinaryRelevance(**given)
+
+
+def _check_target(path: Path, source: Source, *, overwrite: bool) -> None:
+    """Refuse a place that cannot or should not be written, before anything is computed."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file inside it.")
+        if path.exists() and not overwrite:
+            raise InputError(f"{path} exists; name another file, or give --overwrite.")
+        if path.exists() and Path(source.name).exists() and path.samefile(source.name):
+            raise InputError(f"{path} is the data itself; name another file.")
+        if not path.parent.is_dir():
+            raise InputError(f"The folder {path.parent} does not exist; make it first.")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {path} ({error.strerror}); choose another name or folder."
+        ) from error
+
+
+def _load(source: Source) -> MultiLabelDataset:
+    dataset = source.load()
+    if dataset.n_features == 0:
+        raise InputError(f"{source.name} has no features to learn from; check what was read.")
+    return dataset
+
+
+def _split(dataset: MultiLabelDataset, kind: str | None, seed: int) -> Split:
+    return make_split(dataset, kind or ("random" if dataset.groups is None else "group"), seed=seed)
+
+
+def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoint: Path) -> bool:
+    """Fit the model; return whether an earlier training was continued."""
+    rows: dict[str, Any] = {"groups": dataset.groups}
+    train = dataset
+    if split is not None:
+        train, held = dataset.rows(split.train), dataset.rows(split.validation)
+        rows = {"validation_data": (held.X, held)}
+    if "checkpoint" not in model.get_params():
+        model.fit(train.X, train, **rows)
+        return False
+    continued = checkpoint.exists()
+    try:
+        with training_progress("Training") as progress:
+            model.set_params(checkpoint=checkpoint, progress=progress)
+            model.fit(train.X, train, **rows)
+    except KeyboardInterrupt:
+        if not checkpoint.exists():
+            raise
+        raise Stopped(f"Stopped; the same command continues from {checkpoint}.") from None
+    return continued
+
+
+def _test(model: Any, test: MultiLabelDataset) -> dict[str, float | None]:
+    """Return the five metrics of what ``predict`` gives on the test rows."""
+    from cgmvae.evaluation import Scored, evaluate
+
+    scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)
+    found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
+    return without_nan(found.metrics)
+
+
+def _save(model: Any, dataset: MultiLabelDataset, path: str) -> None:
+    """Write the model with the names of its features, and forget the state of its training.
+
+    The model was fitted on arrays, which have no names; with names, ``predict`` matches columns.
+    """
+    model.feature_names_in_ = np.array(dataset.feature_names, dtype=object)
+    model.save(path)
+    Path(f"{path}.checkpoint").unlink(missing_ok=True)
+
+
+def _report(model: Any, dataset: MultiLabelDataset, split: Split | None) -> dict[str, Any]:
+    parts = ("train", "validation", "test")
+    rows = {part: len(getattr(split, part)) for part in parts} if split else None
+    best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]
+    return {
+        "data": dataset.name,
+        "n_samples": dataset.n_samples,
+        "n_features": dataset.n_features,
+        "n_labels": dataset.n_labels,
+        "split": {"kind": split.kind, "seed": split.seed, "rows": rows} if split else None,
+        "best_epochs": best or None,
+        "protocol": "validation",
+    }
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    if report["continued"]:
+        print_text("The training that was stopped was continued.")
+    split, out = report["split"], report["model"]
+    used = f"{split['rows']['train']:,}" if split else f"all {report['n_samples']:,}"
+    print_text(f"Wrote {out}: {METHODS[report['method']]} from {used} rows of {report['data']}.")
+    if split:
+        print_table(
+            f"{split['rows']['test']:,} test rows ({split['kind']} split, seed {split['seed']})",
+            ["thresholds", *METRIC_TITLES.values()],
+            [["validation", *(metric_text(report["metrics"][name]) for name in METRIC_TITLES)]],
+        )
+    print_text(f"To predict: cgmvae predict {shlex.quote(out)} SOURCE --out predictions.csv")

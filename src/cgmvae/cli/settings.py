@@ -1,0 +1,77 @@
+"""Settings given as ``NAME=VALUE``, checked against the fields that take them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from cgmvae.errors import InputError
+
+
+def parse_settings(given: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE``, where VALUE is JSON or a bare word, and check the value."""
+    from cgmvae.model.network import NetworkConfig
+    from cgmvae.model.presets import Preset
+    from cgmvae.training.loop import TrainingConfig
+
+    if not given:
+        return {}
+    hints = get_type_hints(Preset) | get_type_hints(TrainingConfig) | get_type_hints(NetworkConfig)
+    hints = {name: hint for name, hint in hints.items() if name not in ("network", "training")}
+    settings = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"The setting {text!r} has no value; write NAME=VALUE.")
+        if name not in hints:
+            raise InputError(f"There is no setting {name!r}; there are {', '.join(sorted(hints))}.")
+        settings[name] = _as_setting(name, value, hints[name])
+    return settings
+
+
+def _as_setting(name: str, text: str, hint: Any) -> Any:
+    """Return the value of a setting whose field has this type."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if value is None and NoneType in get_args(hint):
+        return None
+    kind = _kind(name, hint)
+    if kind == "sizes":
+        value = tuple(value) if isinstance(value, list) else (value,)
+    wanted, fits = _KINDS[kind]
+    if not fits(value):
+        raise InputError(f"The setting {name} is {text}; it must be {wanted}.")
+    return value
+
+
+def _kind(name: str, hint: Any) -> str:
+    if get_origin(hint) is tuple:
+        return "sizes"
+    if get_origin(hint) is Literal or hint is str:
+        return "name"
+    number = (get_args(hint) or (hint,))[0]  # the first of ``float | None``
+    return "probability" if number is float and "dropout" in name else number.__name__
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 2**31
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
+
+
+#: What a setting of each kind must be, in words and as a check.
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "bool": ("true or false", lambda value: type(value) is bool),
+    "int": ("a whole number of at least 1", _is_count),
+    "float": ("a number of at least 0", _is_number),
+    "probability": ("at least 0 and below 1", lambda value: _is_number(value) and value < 1),
+    "name": ("a name", lambda value: isinstance(value, str)),
+    "sizes": ("whole numbers of at least 1, such as [256, 128]", lambda v: all(map(_is_count, v))),
+}

@@ -1,0 +1,213 @@
+"""``cgmvae evaluate``: its numbers against scikit-learn's and against plain loops."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+import cgmvae as library
+from cgmvae.data import formats, make_split, make_survey
+from cgmvae.evaluation import bootstrap_interval
+
+LABELS = ("owl, grey", "café [x]", "a;b", 'say "hi"', "日本")
+FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "g")
+METRICS = ["example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1"]
+
+
+@pytest.fixture
+def survey(tmp_path, monkeypatch):
+    """Write birds.npz into an empty folder; give the data set."""
+    monkeypatch.chdir(tmp_path)
+    survey, _ = make_survey(150, len(FEATURES), len(LABELS), seed=0)
+    survey = replace(survey, label_names=LABELS, feature_names=FEATURES)
+    formats.write(survey, "birds.npz")
+    return survey
+
+
+@pytest.fixture
+def model(survey):
+    """Fit birds.cgmvae; give it as a model that takes arrays without a warning."""
+    model = library.BinaryRelevance(random_state=0).fit(survey.X, survey)
+    model.feature_names_in_ = np.array(FEATURES, dtype=object)
+    model.save("birds.cgmvae")
+    del model.feature_names_in_
+    return model
+
+
+def evaluate(call, source="birds.npz", *options):
+    return json.loads(call("evaluate", "birds.cgmvae", source, "--json", *options))
+
+
+def values(report):
+    return {name: found["value"] for name, found in report["metrics"].items()}
+
+
+def by_scikit_learn(Y, predicted, scores):
+    """Compute the five metrics with scikit-learn and by hand; rows without labels are 0/0."""
+    some = (Y.sum(1) + predicted.sum(1)) > 0
+    return {
+        "example_f1": f1_score(Y[some], predicted[some], average="samples", zero_division=0),
+        "micro_f1": f1_score(Y, predicted, average="micro"),
+        "macro_f1": f1_score(Y, predicted, average="macro", zero_division=0),
+        "hamming_accuracy": np.equal(Y, predicted).mean(),
+        "precision_at_1": Y[np.arange(len(Y)), scores.argmax(1)].mean(),
+    }
+
+
+# --- The numbers --------------------------------------------------------------------------------
+
+
+def test_the_five_metrics_of_the_models_own_thresholds(succeeds, survey, model):
+    report = evaluate(succeeds)
+    expected = by_scikit_learn(survey.Y, model.predict(survey.X), model.predict_proba(survey.X))
+    assert list(report["metrics"]) == METRICS
+    assert values(report) == pytest.approx(expected)
+    assert (report["rows"], report["protocol"]) == (150, "validation")
+    for found in report["metrics"].values():
+        assert found["low"] < found["value"] < found["high"]
+
+
+def test_the_test_oracle_takes_the_best_of_nine_thresholds(succeeds, survey, model):
+    scores = model.predict_proba(survey.X)
+    tried = [by_scikit_learn(survey.Y, scores >= i / 10, scores) for i in range(1, 10)]
+    expected = {name: max(found[name] for found in tried) for name in METRICS}
+    assert values(evaluate(succeeds, "birds.npz", "--protocol", "test-oracle")) == (
+        pytest.approx(expected)
+    )
+
+
+def test_groups_are_drawn_whole(succeeds, survey, model):
+    groups = np.arange(150) // 30
+    formats.write(replace(survey, groups=groups), "birds.npz")
+    found = evaluate(succeeds)["metrics"]["micro_f1"]
+    expected = bootstrap_interval("micro_f1", survey.Y, model.predict(survey.X), groups=groups)
+    assert tuple(found.values()) == pytest.approx(tuple(expected))
+
+
+def test_the_table_says_what_flatters(succeeds, survey, model):
+    text = succeeds("evaluate", "birds.cgmvae", "birds.npz")
+    for name, found in zip(("example-F1", "P@1"), (0, 4), strict=True):
+        row = next(line.split() for line in text.splitlines() if line.strip().startswith(name))
+        expected = list(evaluate(succeeds)["metrics"].values())[found]
+        assert row[-3:] == [f"{number:.3f}" for number in expected.values()]
+    assert "Rows that the model was trained on flatter the result" in text
+    text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--protocol", "test-oracle")
+    assert "chosen on these very labels" in text
+
+
+def test_unknown_labels_do_not_count(succeeds, survey, model):
+    unknown = np.zeros(survey.Y.shape, bool)
+    unknown[:75] = True
+    formats.write(replace(survey, unknown=unknown), "birds.npz")
+    formats.write(survey.rows(np.arange(75, 150)), "half.npz")
+    assert values(evaluate(succeeds)) == pytest.approx(values(evaluate(succeeds, "half.npz")))
+
+
+def test_rows_without_any_label_have_no_precision(succeeds, survey, model):
+    formats.write(replace(survey, unknown=np.ones(survey.Y.shape, bool)), "birds.npz")
+    report = evaluate(succeeds)
+    assert report["metrics"]["precision_at_1"]["value"] is None
+    assert "–" in succeeds("evaluate", "birds.cgmvae", "birds.npz")
+
+
+# --- From fit to evaluate through files ---------------------------------------------------------
+
+
+def test_fit_predict_evaluate(succeeds, survey):
+    formats.write(survey, "birds.csv")
+    small = ("--members", "2", "--epochs", "2", "--setting", "embedding_dim=16")
+    arguments = ("--out", "birds.cgmvae", "--save-split", "split.json", "--json", *small)
+    fitted = json.loads(succeeds("fit", "birds.csv", "--label-count", "-5", *arguments))
+    report = evaluate(succeeds, "birds.csv", "--split-file", "split.json")
+    assert values(report) == pytest.approx(fitted["metrics"])
+    assert report["rows"] == fitted["split"]["rows"]["test"]
+    text = succeeds("evaluate", "birds.cgmvae", "birds.csv", "--split-file", "split.json")
+    assert "trained on" not in text
+    succeeds("predict", "birds.cgmvae", "birds.csv", "--out", "out.csv")
+    with Path("out.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == list(LABELS)
+    test, predicted = make_split(survey, seed=0).test, np.array(rows, int)
+    assert f1_score(survey.Y[test], predicted[test], average="micro") == pytest.approx(
+        values(report)["micro_f1"]
+    )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_tables_need_no_options(succeeds, survey, model, suffix):
+    expected = values(evaluate(succeeds))
+    mixed = [3, 1, 0, 5, 2, 4]
+    X, names = survey.X[:, mixed], [FEATURES[i] for i in mixed]
+    formats.write(replace(survey, X=X, feature_names=names), f"birds{suffix}")
+    assert values(evaluate(succeeds, f"birds{suffix}")) == expected
+
+
+def test_a_parquet_file_of_others(succeeds, survey, model):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    formats.write(survey, "ours.parquet")
+    parquet.write_table(
+        parquet.read_table("ours.parquet").replace_schema_metadata(None), "birds.parquet"
+    )
+    assert values(evaluate(succeeds, "birds.parquet")) == values(evaluate(succeeds))
+
+
+def test_labels_are_matched_by_name(succeeds, survey, model):
+    expected = values(evaluate(succeeds))
+    order = [4, 2, 0, 1, 3]
+    names = [LABELS[i] for i in order]
+    formats.write(replace(survey, Y=survey.Y[:, order], label_names=names), "mixed.npz")
+    assert values(evaluate(succeeds, "mixed.npz")) == expected
+
+
+def test_labels_that_the_model_does_not_know_are_left_out(cgmvae, succeeds, survey, model):
+    Y = np.column_stack([survey.Y[:, :1], survey.Y])
+    formats.write(replace(survey, Y=Y, label_names=["new", *LABELS]), "more.npz")
+    outcome = cgmvae("evaluate", "birds.cgmvae", "more.npz", "--json")
+    assert outcome.err == "Warning: Labels that the model does not know are left out: 'new'.\n"
+    assert values(json.loads(outcome.out)) == values(evaluate(succeeds))
+
+
+def test_a_label_that_no_set_names_is_negative(succeeds, survey, model):
+    Y = survey.Y.copy()
+    Y[:, 2] = 0
+    formats.write(replace(survey, Y=Y), "zero.npz")
+    sets = ["|".join(n for n, y in zip(LABELS, row, strict=True) if y) for row in Y]
+    with Path("sets.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*FEATURES, "seen"])
+        writer.writerows([*x, seen] for x, seen in zip(survey.X.tolist(), sets, strict=True))
+    options = ("--label-sets", "seen", "--separator", "|", "--blank-labels", "absent")
+    assert values(evaluate(succeeds, "sets.csv", *options)) == pytest.approx(
+        values(evaluate(succeeds, "zero.npz")), rel=1e-6
+    )
+
+
+# --- Refusals -----------------------------------------------------------------------------------
+
+
+def test_bad_input(refused, survey, model, tmp_path):
+    formats.write(survey.rows(np.arange(20)), "few.npz")
+    formats.write(replace(survey, label_names=["x", *LABELS[1:]]), "other.npz")
+    np.savez("bare.npz", X=survey.X)
+    (tmp_path / "bare.csv").write_text("g,α\n1,2\n", encoding="utf-8")
+    make_split(survey, seed=0).save("split.json")
+    make_split(survey, seed=0, fractions=(0.9, 0.1, 0)).save("untested.json")
+    (tmp_path / "no.json").write_text("{}")
+    bad = {
+        "no protocol 'luck'; choose validation or test-oracle": ("birds.npz", "--protocol", "luck"),
+        "exclude each other": ("birds.npz", "--all-rows", "--split-file", "split.json"),
+        "no.json is not a split": ("birds.npz", "--split-file", "no.json"),
+        "gone.json does not exist": ("birds.npz", "--split-file", "gone.json"),
+        "has no test rows": ("birds.npz", "--split-file", "untested.json"),
+        "use the data that the split was made from": ("few.npz", "--split-file", "split.json"),
+        "lacks 1 of the model's 5 labels: 'owl, grey'": ("other.npz",),
+        "no array 'Y'": ("bare.npz",),
+        "There is no column 'owl, grey'": ("bare.csv",),
+        "lacks 6 of the model's 6 feature columns": ("yeast",),
+    }
+    for words, arguments in bad.items():
+        assert words in refused("evaluate", "birds.cgmvae", *arguments), words

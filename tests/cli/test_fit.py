@@ -1,0 +1,298 @@
+"""``cgmvae fit``: real small trainings through files, what they leave behind, and how they stop."""
+
+import errno
+import json
+import os
+import re
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cgmvae as library
+from cgmvae.cli import fit as command
+from cgmvae.data import formats, make_split, make_survey
+from cgmvae.data.splits import Split
+from cgmvae.errors import InputError
+from cgmvae.evaluation import Scored, evaluate
+
+LABELS = ("owl, grey", "café [x]", " a;b ", 'say "hi"', "日本")
+FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "line\nbreak")
+SMALL = ("--members", "1", "--epochs", "3", "--setting", "embedding_dim=16")
+SMALL += ("--setting", "feature_hidden=[16]", "--setting", "label_hidden=16")
+SMALL += ("--setting", "decoder_hidden=[]")
+
+
+@pytest.fixture
+def survey(tmp_path, monkeypatch):
+    """Write a survey as birds.csv and birds.npz into an empty folder; give the data set."""
+    monkeypatch.chdir(tmp_path)
+    survey, _ = make_survey(120, len(FEATURES), len(LABELS), seed=0)
+    survey = replace(survey, label_names=LABELS, feature_names=FEATURES, groups=None)
+    formats.write(survey, "birds.csv")
+    formats.write(survey, "birds.npz")
+    return survey
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def fit(call, *arguments, source="birds.npz", out="birds.cgmvae", small=SMALL):
+    return call("fit", source, "--out", out, *small, *arguments)
+
+
+def stop_after(monkeypatch, epoch):
+    """Press Ctrl-C at the end of an epoch, or before the first."""
+
+    @contextmanager
+    def progress(title):
+        def update(done, epochs, best):
+            assert (epochs, 0 <= best <= 1) == (3, True)
+            if done == epoch:
+                raise KeyboardInterrupt
+
+        if epoch == 0:
+            raise KeyboardInterrupt
+        yield update
+
+    monkeypatch.setattr(command, "training_progress", progress)
+
+
+# --- What is fitted -----------------------------------------------------------------------------
+
+
+def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
+    output = fit(succeeds, "--json", "--label-count", "-5", source="birds.csv")
+    assert set(contents(tmp_path)) == {"birds.csv", "birds.npz", "birds.cgmvae"}
+    model, report = library.load("birds.cgmvae"), json.loads(output)
+    assert model.label_names_ == LABELS
+    assert tuple(model.feature_names_in_) == FEATURES
+    assert model.network_.config.feature_hidden == (16,)
+    assert len(report["best_epochs"]) == 1
+    del model.feature_names_in_
+    split = make_split(survey, seed=0)
+    assert report["split"]["kind"] == "random"
+    assert report["split"]["rows"]["train"] == len(split.train)
+    test = survey.rows(split.test)
+    scored = Scored(test.Y, model.predict_proba(test.X))
+    expected = evaluate(scored, rule=model.threshold_rule_).metrics
+    assert report["metrics"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_table_shows_the_metrics_of_the_report(succeeds, survey):
+    report = json.loads(fit(succeeds, "--json"))
+    text = fit(succeeds, out="my birds.cgmvae")
+    row = next(line.split() for line in text.splitlines() if line.strip().startswith("validation"))
+    assert row[1:] == [f"{value:.3f}" for value in report["metrics"].values()]
+    assert f"Wrote my birds.cgmvae: C-GMVAE from {report['split']['rows']['train']} rows" in text
+    assert "cgmvae predict 'my birds.cgmvae' SOURCE --out" in text
+
+
+def test_the_same_seed_gives_the_same_file(succeeds, survey, tmp_path):
+    fit(succeeds, out="a.cgmvae")
+    fit(succeeds, out="b.cgmvae")
+    fit(succeeds, "--seed", "1", out="c.cgmvae")
+    files = contents(tmp_path)
+    assert files["a.cgmvae"] == files["b.cgmvae"] != files["c.cgmvae"]
+
+
+def test_binary_relevance(succeeds, survey):
+    output = fit(succeeds, "--method", "binary-relevance", "--json", small=())
+    assert json.loads(output)["best_epochs"] is None
+    model = library.load("birds.cgmvae")
+    assert type(model) is library.BinaryRelevance
+    assert (model.label_names_, tuple(model.feature_names_in_)) == (LABELS, FEATURES)
+
+
+def test_options_reach_the_model(succeeds, survey):
+    fit(succeeds, "--threshold-rule", "top-k", "--threshold-metric", "example_f1")
+    model = library.load("birds.cgmvae")
+    assert (model.threshold_rule, model.threshold_metric) == ("top-k", "example_f1")
+    assert model.history_["validation"].shape == (3, 1)
+
+
+def test_groups_are_not_divided(succeeds, survey):
+    groups = np.arange(survey.n_samples) // 4
+    formats.write(replace(survey, groups=groups), "birds.npz")
+    fit(succeeds, "--save-split", "split.json")
+    split = Split.load("split.json")
+    assert split.kind == "group"
+    parts = [set(groups[rows]) for rows in (split.train, split.validation, split.test)]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+    fit(succeeds, "--split", "random", "--save-split", "split.json", "--overwrite")
+    assert Split.load("split.json").kind == "random"
+
+
+@pytest.mark.parametrize("small", [SMALL, ("--method", "binary-relevance")])
+def test_all_rows(succeeds, survey, small):
+    report = json.loads(fit(succeeds, "--all-rows", "--json", small=small))
+    assert (report["split"], report["metrics"]) == (None, None)
+    text = fit(succeeds, "--all-rows", "--overwrite", small=small)
+    assert "from all 120 rows of birds." in text
+    assert "validation" not in text
+
+
+# --- Stopping and going on ----------------------------------------------------------------------
+
+
+def test_a_stopped_fit_continues(cgmvae, succeeds, survey, tmp_path, monkeypatch):
+    fit(succeeds, out="whole.cgmvae")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        outcome = fit(cgmvae)
+    sentence = "Stopped; the same command continues from birds.cgmvae.checkpoint."
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", f"Error: {sentence}\n")
+    before = set(contents(tmp_path))
+    assert before == {"birds.csv", "birds.npz", "whole.cgmvae", "birds.cgmvae.checkpoint"}
+    assert "was continued" in fit(succeeds)
+    files = contents(tmp_path)
+    assert files["birds.cgmvae"] == files["whole.cgmvae"]
+    assert "birds.cgmvae.checkpoint" not in files
+
+
+def test_stopped_before_the_first_epoch(cgmvae, survey, tmp_path, monkeypatch):
+    before = contents(tmp_path)
+    stop_after(monkeypatch, 0)
+    outcome = fit(cgmvae)
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "Error: Stopped.\n")
+    assert contents(tmp_path) == before
+
+
+def test_a_stopped_fit_of_other_settings_is_not_continued(cgmvae, refused, survey, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        assert fit(cgmvae).code == 130
+    sentence = fit(refused, "--seed", "1")
+    assert "birds.cgmvae.checkpoint belongs to a training with other settings" in sentence
+
+
+# --- Refusals -----------------------------------------------------------------------------------
+
+
+def test_a_model_is_replaced_only_when_asked_for(refused, succeeds, survey, tmp_path):
+    (tmp_path / "birds.cgmvae").write_bytes(b"as it was")
+    before = contents(tmp_path)
+    assert "birds.cgmvae exists; name another file, or give --overwrite." in fit(refused)
+    assert contents(tmp_path) == before
+    fit(succeeds, "--overwrite")
+    assert library.load("birds.cgmvae").label_names_ == LABELS
+
+
+BAD = {
+    "no method 'magic'; choose one of cgmvae, binary-relevance": ("--method", "magic"),
+    "no preset 'best'; choose one of": ("--preset", "best"),
+    "no device 'abacus'; use auto, cpu or cuda": ("--device", "abacus"),
+    "no device 'meta'": ("--device", "meta"),
+    "no split 'odd'": ("--split", "odd"),
+    "has no groups to split by": ("--split", "group"),
+    "has no official split": ("--split", "official"),
+    "'beauty'": ("--threshold-metric", "beauty"),
+    "'guess'": ("--threshold-rule", "guess"),
+    "--members": ("--members", "0"),
+    "--epochs": ("--epochs", "0"),
+    "--seed": ("--seed", "-1"),
+    "leave out --split": ("--all-rows", "--split", "random"),
+    "The setting 'latent_dim' has no value": ("--setting", "latent_dim"),
+    "no setting 'size'; there are activation,": ("--setting", "size=3"),
+    "latent_dim is 0; it must be a whole number": ("--setting", "latent_dim=0"),
+    "latent_dim is null": ("--setting", "latent_dim=null"),
+    "feature_hidden is [8, true]": ("--setting", "feature_hidden=[8, true]"),
+    "dropout is 1; it must be at least 0 and below 1": ("--setting", "dropout=1"),
+    "layer_norm is 1; it must be true or false": ("--setting", "layer_norm=1"),
+    "label_scale is NaN": ("--setting", "label_scale=NaN"),
+    "prior is 'flat'; choose one of mixture": ("--setting", "prior=flat"),
+    "selection is 3; it must be a name": ("--setting", "selection=3"),
+    "no metric 'luck'": ("--setting", "selection=luck"),
+    "folder no does not exist": ("--out", "no/birds.cgmvae"),
+    "there is a folder": ("--out", "there"),
+    "birds.npz is the data itself": ("--out", "birds.npz", "--overwrite"),
+    "File name too long": ("--out", "a" * 300),
+    "--label-count does not apply to npz files": ("--label-count", "2"),
+    "folder gone does not exist": ("--save-split", "gone/split.json"),
+    "birds.csv exists": ("--save-split", "birds.csv"),
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_options_change_nothing(refused, survey, tmp_path, words):
+    (tmp_path / "there").mkdir()
+    before = contents(tmp_path)
+    assert words in fit(refused, *BAD[words])
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("option", ["preset", "members", "epochs", "device", "setting"])
+def test_what_binary_relevance_does_not_have_is_refused(refused, survey, option):
+    values = {"preset": "tuned", "device": "cpu", "setting": "latent_dim=4"}
+    arguments = ("--method", "binary-relevance", f"--{option}", values.get(option, "2"))
+    assert f"--{option} does not apply to binary relevance" in fit(refused, *arguments, small=())
+
+
+def test_an_unwritable_folder_is_refused_before_anything_is_read(refused, survey, monkeypatch):
+    def deny(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", deny)
+    sentence = fit(refused, source="missing.npz")
+    assert sentence == (
+        "Cannot write birds.cgmvae (Permission denied); choose another name or folder."
+    )
+
+
+@pytest.mark.parametrize("small", [SMALL, ("--method", "binary-relevance")])
+def test_a_full_disk_leaves_everything_as_it_was(refused, survey, tmp_path, monkeypatch, small):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "birds.cgmvae").write_bytes(b"as it was")
+    before = contents(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    assert "No space left on device" in fit(refused, "--overwrite", small=small)
+    assert contents(tmp_path) == before
+
+
+def test_data_without_features_or_with_too_few_rows(refused, survey):
+    np.savez("narrow.npz", X=np.zeros((40, 0), np.float32), Y=survey.Y[:40])
+    np.savez("short.npz", X=survey.X[:3], Y=survey.Y[:3])
+    assert "no features" in fit(refused, source="narrow.npz")
+    assert "leaves no" in fit(refused, source="short.npz")
+
+
+# --- Settings, help, start ----------------------------------------------------------------------
+
+
+def test_settings_are_read_as_json_or_words():
+    given = ("latent_dim=8", "feature_hidden=[8, 4]", "label_hidden=3", "decoder_hidden=[]")
+    given += ("prior=standard", 'activation="relu"', "clip=null", "dropout=0", "layer_norm=false")
+    assert command.parse_settings(given) == {
+        "latent_dim": 8,
+        "feature_hidden": (8, 4),
+        "label_hidden": (3,),
+        "decoder_hidden": (),
+        "prior": "standard",
+        "activation": "relu",
+        "clip": None,
+        "dropout": 0,
+        "layer_norm": False,
+    }
+    with pytest.raises(InputError, match="network"):
+        command.parse_settings(["network=1"])
+
+
+def test_help_is_whole_and_for_users(succeeds):
+    overview = succeeds("--help").replace("[ARGS]...", "")
+    assert "..." not in overview
+    for name in ("fit", "predict", "evaluate", "demo"):
+        assert f"  {name} " in overview
+        text = succeeds(name, "--help")
+        assert not re.search(r"<\w+>|\b(str|int|None|numpy|torch|Python|InputError)\b|``", text)
+    assert "--label-count" in succeeds("fit", "--help")
+    assert "MODEL" in succeeds("predict", "--help")
+
+
+def test_the_command_starts_without_the_heavy_packages(shell):
+    code = "import sys, cgmvae.cli.main as m; print({'torch', 'sklearn'} & set(sys.modules))"
+    assert shell("-c", code).out == "set()\n"

@@ -1,0 +1,257 @@
+"""``cgmvae predict``: what is written is what the model says, whatever form the rows come in."""
+
+import csv
+import errno
+import gzip
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cgmvae as library
+from cgmvae.data import formats, make_survey
+
+LABELS = ("owl, grey", "café [x]", " a;b ", 'say "hi"', "日本")
+FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "line\nbreak")
+
+
+@pytest.fixture
+def survey(tmp_path, monkeypatch):
+    """Fit birds.cgmvae in an empty folder; give the rows."""
+    monkeypatch.chdir(tmp_path)
+    survey, _ = make_survey(150, len(FEATURES), len(LABELS), seed=0)
+    survey = replace(survey, label_names=LABELS, feature_names=FEATURES)
+    model = library.BinaryRelevance(random_state=0).fit(survey.X, survey)
+    model.feature_names_in_ = np.array(FEATURES, dtype=object)
+    model.save("birds.cgmvae")
+    return survey
+
+
+@pytest.fixture
+def model(survey):
+    """The model, as one that knows no names of features: it takes arrays without a warning."""
+    model = library.load("birds.cgmvae")
+    del model.feature_names_in_
+    return model
+
+
+def write_table(path, header, rows):
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read_table(path):
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, rows
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def predict(call, source, *options, out="out.csv", model="birds.cgmvae"):
+    return call("predict", model, source, "--out", out, *options)
+
+
+# --- What is written ----------------------------------------------------------------------------
+
+
+def test_labels(succeeds, survey, model):
+    text = predict(succeeds, write_table("new.csv", FEATURES, survey.X.tolist()))
+    header, rows = read_table("out.csv")
+    assert header == list(LABELS)
+    assert np.array_equal(np.array(rows, int), model.predict(survey.X))
+    assert text == "Wrote predictions for 150 rows and 5 labels to out.csv.\n"
+
+
+def test_probabilities_are_exact(succeeds, survey, model):
+    predict(succeeds, write_table("new.csv", FEATURES, survey.X.tolist()), "--probabilities")
+    header, rows = read_table("out.csv")
+    expected = model.predict_proba(survey.X)
+    assert header == list(LABELS)
+    assert np.array_equal(np.array(rows).astype(expected.dtype), expected)
+
+
+def test_label_sets(succeeds, survey, model):
+    source = write_table("new.csv", FEATURES, survey.X.tolist())
+    predict(succeeds, source, "--label-sets", "--separator", "|")
+    header, rows = read_table("out.csv")
+    assert header == ["labels"]
+    expected = [
+        {name for name, cell in zip(LABELS, row, strict=True) if cell}
+        for row in model.predict(survey.X)
+    ]
+    assert [set(row[0].split("|")) - {""} for row in rows] == expected
+    assert any(len(labels) > 1 for labels in expected)
+
+
+def test_a_set_that_could_not_be_taken_apart_is_refused(refused, survey):
+    source = write_table("new.csv", FEATURES, survey.X.tolist())
+    assert "' a;b ' hold ';'" in predict(refused, source, "--label-sets")
+    assert "separator" in predict(refused, source, "--label-sets", "--separator", "")
+
+
+def test_a_packed_file(succeeds, survey, tmp_path):
+    source = write_table("new.csv", FEATURES, survey.X.tolist())
+    predict(succeeds, source)
+    predict(succeeds, source, out="out.csv.gz")
+    files = contents(tmp_path)
+    assert gzip.decompress(files["out.csv.gz"]) == files["out.csv"]
+
+
+# --- Where rows come from -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_labelled_files_give_the_same(succeeds, survey, model, suffix):
+    formats.write(survey, f"new{suffix}")
+    predict(succeeds, f"new{suffix}", "--probabilities")
+    rows = read_table("out.csv")[1]
+    np.testing.assert_allclose(np.array(rows, float), model.predict_proba(survey.X), rtol=1e-6)
+
+
+def test_groups_in_a_parquet_file_are_no_surprise(succeeds, survey):
+    formats.write(replace(survey, groups=np.arange(150)), "new.parquet")
+    predict(succeeds, "new.parquet")
+    assert len(read_table("out.csv")[1]) == 150
+
+
+@pytest.mark.parametrize("suffix", [".arff", ".svm"])
+def test_formats_with_names_of_their_own(succeeds, tmp_path, monkeypatch, suffix):
+    """The last feature and labels are 0 in all new rows, so that a sparse file shows fewer."""
+    monkeypatch.chdir(tmp_path)
+    survey, _ = make_survey(100, 4, 5, seed=0)
+    model = library.BinaryRelevance(random_state=0).fit(survey.X, survey)
+    new = survey.rows(np.arange(9))
+    new.X[:, -1] = new.Y[:, -1] = 0
+    expected = model.predict(new.X)
+    model.feature_names_in_ = np.array(survey.feature_names, dtype=object)
+    model.save("birds.cgmvae")
+    formats.write(new, f"new{suffix}")
+    predict(succeeds, f"new{suffix}")
+    assert np.array_equal(np.array(read_table("out.csv")[1], int), expected)
+
+
+def test_columns_are_matched_by_name(succeeds, survey, tmp_path):
+    predict(succeeds, write_table("new.csv", FEATURES, survey.X.tolist()), out="expected.csv")
+    order = [4, 2, 0, 5, 1, 3]
+    header = [LABELS[1], *(FEATURES[i] for i in order), LABELS[0]]
+    rows = [["never", *x[order].tolist(), "read"] for x in survey.X]
+    predict(succeeds, write_table("mixed.csv", header, rows))
+    files = contents(tmp_path)
+    assert files["out.csv"] == files["expected.csv"]
+
+
+def test_missing_columns_are_named(refused, survey, tmp_path):
+    source = write_table("new.csv", FEATURES[2:], survey.X[:, 2:].tolist())
+    sentence = predict(refused, source)
+    assert "lacks 2 of the model's 6 feature columns: 'tree height (m)', '%sand'; add" in sentence
+    formats.write(replace(survey, feature_names=["x", *FEATURES[1:]]), "new.npz")
+    assert "'tree height (m)'" in predict(refused, "new.npz")
+    assert "out.csv" not in contents(tmp_path)
+
+
+def test_extra_columns_are_ignored_with_a_warning(cgmvae, succeeds, survey, tmp_path):
+    predict(succeeds, write_table("new.csv", FEATURES, survey.X.tolist()), out="expected.csv")
+    extra = [f"note [{i}]" for i in range(7)]
+    rows = [[*["some text"] * 7, *x] for x in survey.X.tolist()]
+    outcome = predict(cgmvae, write_table("wide.csv", [*extra, *FEATURES], rows))
+    assert outcome.code == 0
+    shown = ", ".join(map(repr, extra[:5]))
+    assert outcome.err == (
+        f"Warning: Columns that the model does not know are ignored: {shown} and 2 more.\n"
+    )
+    files = contents(tmp_path)
+    assert files["out.csv"] == files["expected.csv"]
+    dropped = [argument for name in extra for argument in ("--drop", name)]
+    predict(succeeds, "wide.csv", *dropped)
+    predict(succeeds, "wide.csv", "--label-prefix", "note ")
+    predict(succeeds, "wide.csv", "--label-count", "7")
+    assert contents(tmp_path)["out.csv"] == files["expected.csv"]
+
+
+def test_a_model_that_knows_no_names_takes_columns_as_they_come(succeeds, refused, survey, model):
+    model.save("nameless.cgmvae")
+    rows = [["1", *x] for x in survey.X.tolist()]
+    write_table("new.csv", [LABELS[2], *"abcdef"], rows)
+    predict(succeeds, "new.csv", model="nameless.cgmvae")
+    assert np.array_equal(np.array(read_table("out.csv")[1], int), model.predict(survey.X))
+    write_table("wide.csv", ["id", *"abcdef"], rows)
+    sentence = predict(refused, "wide.csv", model="nameless.cgmvae")
+    assert "takes 6 feature columns, whose names it does not know, but the data has 7" in sentence
+
+
+def test_missing_values_and_other_delimiters(succeeds, survey, model):
+    X = survey.X.astype(object)
+    X[0, 0], X[1, 1] = "", "NA"
+    lines = [";".join(map(str, row)) for row in X.tolist()]
+    names = ";".join('"line\nbreak"' if "\n" in name else name for name in FEATURES)
+    Path("new.csv").write_text("\n".join([names, *lines]), encoding="utf-8")
+    predict(succeeds, "new.csv", "--delimiter", ";")
+    missing = np.array(survey.X)
+    missing[0, 0] = missing[1, 1] = np.nan
+    assert np.array_equal(np.array(read_table("out.csv")[1], int), model.predict(missing))
+
+
+# --- Refusals -----------------------------------------------------------------------------------
+
+
+def test_bad_input_writes_nothing(refused, survey, tmp_path):
+    source = write_table("new.csv", FEATURES, survey.X.tolist())
+    write_table("text.csv", FEATURES, [["tall", 1, 2, 3, 4, 5]])
+    write_table("ragged.csv", FEATURES, [[1, 2, 3]])
+    write_table("twice.csv", [*FEATURES, FEATURES[0]], [range(7)])
+    write_table("short.csv", FEATURES, [])
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    (tmp_path / "there.csv").mkdir()
+    (tmp_path / "out.csv").write_bytes(b"as it was")
+    before = contents(tmp_path)
+    bad = {
+        "Not numeric: 'tree height (m)'": ("text.csv",),
+        "Row 2": ("ragged.csv",),
+        "'tree height (m)' names more than one column": ("twice.csv",),
+        "no rows": ("short.csv",),
+        "not a readable Parquet file": ("broken.parquet",),
+        "missing.csv does not exist": ("missing.csv",),
+        "The data lacks 6 of the model's 6": ("yeast",),
+        "--n-labels does not apply to csv": (source, "--n-labels", "3"),
+        "exclude each other": (source, "--probabilities", "--label-sets"),
+        "new.csv is what is read": (source, "--out", "new.csv"),
+        "name a .csv file": (source, "--out", "out.parquet"),
+        "The folder no does not exist": (source, "--out", "no/out.csv"),
+        "there.csv is a folder": (source, "--out", "there.csv"),
+        "too long": (source, "--out", f"{'a' * 300}.csv"),
+    }
+    for words, arguments in bad.items():
+        assert words in predict(refused, *arguments), words
+        assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["missing.cgmvae", "there", "text.cgmvae", "new.npz", "cut.cgmvae"]
+)
+def test_what_is_no_model_is_refused(refused, survey, tmp_path, name):
+    formats.write(survey, "new.npz")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "text.cgmvae").write_text("no model, but some text that is long enough")
+    (tmp_path / "cut.cgmvae").write_bytes((tmp_path / "birds.cgmvae").read_bytes()[:-9])
+    before = contents(tmp_path)
+    assert name in predict(refused, "new.npz", model=name)
+    assert name in refused("evaluate", name, "new.npz")
+    assert contents(tmp_path) == before
+
+
+def test_a_full_disk_leaves_everything_as_it_was(refused, survey, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    source = write_table("new.csv", FEATURES, survey.X.tolist())
+    (tmp_path / "out.csv").write_bytes(b"as it was")
+    before = contents(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    assert "No space left on device" in predict(refused, source)
+    assert contents(tmp_path) == before
