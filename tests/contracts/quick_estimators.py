@@ -34,9 +34,6 @@ OWN: dict[str, dict[str, Any]] = {
 
 NAMES = list(METHODS)
 
-#: Methods whose result does not depend on the seed where validation rows are given.
-DETERMINISTIC = {"BinaryRelevance", "MLkNN"}
-
 
 def quick(name: str, **changes: Any) -> MultiLabelClassifier:
     """Return a small, fast, unfitted instance of a method."""

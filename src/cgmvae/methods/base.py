@@ -38,6 +38,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     ----------
     label_names_ : tuple of str
         Names of the label columns.
+    classes_ : array, (n_labels, 2)
+        0 and 1 for each label, as scikit-learn asks for them.
     scaler_ : FeatureScaler
         What is done to features.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
@@ -92,6 +94,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         self, X: Any, Y: Any, validation_data: Any, sample_weight: Any, groups: Any
     ) -> tuple[Rows, Rows, int]:
         """Check what ``fit`` was given; return scaled training and validation rows, and a seed."""
+        # An unknown rule or metric is refused now, not after the training.
         learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
         train = self._check_rows(X, Y, reset=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -134,8 +137,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def label_sets(self, X: Any) -> list[list[str]]:
         """Return the names of the predicted labels of each row."""
+        predicted = self.predict(X).astype(bool)
         names = np.asarray(self.label_names_, dtype=object)
-        return [names[row.astype(bool)].tolist() for row in self.predict(X)]
+        return [names[row].tolist() for row in predicted]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file that :func:`cgmvae.load` reads; no pickle."""
@@ -182,7 +186,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         if reset:
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)
-            self.classes_ = [np.array([0, 1])] * self.n_labels_
+            self.classes_ = np.tile([0, 1], (self.n_labels_, 1))
         return Rows(features, targets.labels, targets.unknown)
 
     def _hold_out(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:

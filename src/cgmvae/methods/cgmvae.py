@@ -19,13 +19,13 @@ from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.methods.diagnostics import diagnose
+from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, as_targets
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.scaling import ScalingName
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
-from cgmvae.nn.gaussian import Gaussian, log_density
+from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.noise import Noise
 from cgmvae.training.loop import Progress, TrainingConfig
 from cgmvae.training.members import Member, column
@@ -240,6 +240,13 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
             terms=list(used),
         )
 
+    def _prepare_network(self, network: Any, fits: list[tuple[Rows, int]]) -> None:
+        if network.graph is not None:
+            counts = [
+                cooccurrence(rows.labels) for rows, n_members in fits for _ in range(n_members)
+            ]
+            network.graph.connect(torch.as_tensor(np.stack(counts)))
+
     def predict_proba(self, X: Any, known: Any = None) -> NDArray[np.floating]:
         """Return the probability of every label, (n_samples, n_labels).
 
@@ -277,7 +284,7 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
             chosen = torch.as_tensor(positive[start : start + x.shape[1]], device=x.device)
             z = mean_given_labels(self.network_.encode(x), components, chosen)
             logits = self.network_.logits(self.network_.decode(x, z))
-            parts.append(torch.sigmoid(logits).mean(0).cpu())
+            parts.append(self.network_.probabilities(logits).mean(0).cpu())
             start += x.shape[1]
         return torch.cat(parts).numpy()
 
@@ -325,14 +332,18 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
                 for _ in range(n_draws):
                     epsilon = torch.randn(spread.shape, generator=generator).to(x)
                     z = posterior.mean + spread * epsilon
-                    draws.append(torch.sigmoid(self.network_.logits(self.network_.decode(x, z))))
+                    draws.append(
+                        self.network_.probabilities(
+                            self.network_.logits(self.network_.decode(x, z))
+                        )
+                    )
                 parts.append(torch.cat(draws).std(0, correction=0).cpu())
         return torch.cat(parts).numpy()
 
     @property
     def label_embeddings_(self) -> NDArray[np.floating]:
         """Label embeddings of all members, (n_labels, n_members · E)."""
-        embeddings = self.network_.label_encoder.embeddings.detach() * self._n_fitted**-0.5
+        embeddings = self.network_.label_embeddings().detach() * self._n_fitted**-0.5
         return _side_by_side(embeddings)
 
     @property
@@ -348,7 +359,7 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
         Mean over members of their cosines, or of their inner products with ``normalise=False``.
         """
         check_is_fitted(self)
-        embeddings = self.network_.label_encoder.embeddings.detach()
+        embeddings = self.network_.label_embeddings().detach()
         if normalise:
             embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
         return torch.bmm(embeddings, embeddings.transpose(1, 2)).mean(0).cpu().numpy()
@@ -408,39 +419,6 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
     ) -> NDArray[np.floating]:
         features = self._scaled_features(X)
         return np.concatenate([_side_by_side(function(x)) for x in self._blocks(features)])
-
-
-def mean_given_labels(posterior: Gaussian, components: Gaussian, positive: Tensor) -> Tensor:
-    """Return the mean of q(z|x) · p(z | the known positives), normalised, (M, B, d).
-
-    A product of a Gaussian and a mixture is a mixture of Gaussians: component i has the
-    precision-weighted mean and the weight N(μ_q | μ_i, σ_q² + σ_i²). Without known positives it is
-    the posterior's own mean.
-
-    Parameters
-    ----------
-    posterior : Gaussian, (n_members, n_rows, d)
-    components : Gaussian, (n_members, n_labels + 1, d)
-        The last one, the background, is not used.
-    positive : Tensor of bool, (n_rows, n_labels)
-    """
-    rows, labels = positive.nonzero(as_tuple=True)
-    if len(rows) == 0:
-        return posterior.mean
-    q_mean, q_variance = posterior.mean[:, rows], torch.exp(posterior.log_variance[:, rows])
-    mean, variance = components.mean[:, labels], torch.exp(components.log_variance[:, labels])
-    joint = Gaussian(mean, torch.log(q_variance + variance))
-    log_weight = log_density(q_mean, joint)  # (M, n_pairs)
-    combined = (q_mean * variance + mean * q_variance) / (q_variance + variance)
-    n_members, n_rows = posterior.mean.shape[:2]
-    where = rows.expand(n_members, -1)
-    highest = log_weight.new_full((n_members, n_rows), -torch.inf)
-    highest = highest.scatter_reduce(1, where, log_weight, "amax")
-    weight = torch.exp(log_weight - highest.gather(1, where)).to(combined.dtype)
-    total = weight.new_zeros(n_members, n_rows).index_add(1, rows, weight)
-    summed = torch.zeros_like(posterior.mean).index_add(1, rows, combined * weight[..., None])
-    found = (total > 0)[..., None]
-    return torch.where(found, summed / total.clamp(min=1e-12)[..., None], posterior.mean)
 
 
 def _side_by_side(members: Tensor) -> NDArray[np.floating]:

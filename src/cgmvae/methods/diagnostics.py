@@ -72,10 +72,9 @@ def similarity_cooccurrence(similarity: NDArray[np.floating], labels: Matrix) ->
 
     NaN with fewer than three pairs, or where all pairs are the same in one of the two.
     """
-    n = labels.shape[0]
-    counts = sp.csr_array(labels, dtype=np.float64)
-    share = np.asarray(counts.sum(axis=0)).ravel() / n
-    covariance = (counts.T @ counts).toarray() / n - np.outer(share, share)
+    together = cooccurrence(labels) / labels.shape[0]
+    share = np.diag(together)
+    covariance = together - np.outer(share, share)
     spread = np.sqrt(np.maximum(share * (1 - share), 1e-12))
     pairs = np.triu_indices(len(share), 1)
     if len(pairs[0]) < 3:
@@ -86,6 +85,12 @@ def similarity_cooccurrence(similarity: NDArray[np.floating], labels: Matrix) ->
     return float(spearmanr(similarity[pairs], correlation).statistic)
 
 
+def cooccurrence(labels: Matrix) -> NDArray[np.float64]:
+    """Return how many rows have both labels, (n_labels, n_labels)."""
+    counts = sp.csr_array(labels, dtype=np.float64)
+    return (counts.T @ counts).toarray()
+
+
 def _all_posteriors(model: Any, features: Matrix) -> Gaussian:
     parts = [model.network_.encode(x) for x in model._blocks(features)]
     return Gaussian(*(torch.cat(pieces, dim=1) for pieces in zip(*parts, strict=True)))
@@ -93,7 +98,7 @@ def _all_posteriors(model: Any, features: Matrix) -> Gaussian:
 
 def _probabilities(model: Any, x: torch.Tensor, z: torch.Tensor) -> NDArray[np.floating]:
     logits = model.network_.logits(model.network_.decode(x, z))
-    return torch.sigmoid(logits).mean(0).cpu().numpy()
+    return model.network_.probabilities(logits).mean(0).cpu().numpy()
 
 
 def _chosen(targets: Targets, rows: NDArray[np.int64], like: torch.Tensor) -> torch.Tensor:

@@ -134,6 +134,8 @@ def _as_numbers(Y: Any) -> NDArray[Any]:
             return values
         if hasattr(Y, "columns") and values.dtype == object:
             return Y.to_numpy(dtype=np.float64, na_value=np.nan)
+        if values.dtype.kind == "c":
+            raise TypeError("complex numbers")
         return values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(

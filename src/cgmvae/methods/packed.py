@@ -24,7 +24,7 @@ from cgmvae.methods.inputs import Rows
 from cgmvae.nn.noise import Noise, make_noise
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
-from cgmvae.training.loop import Progress, TrainingConfig, TrainingRows, train
+from cgmvae.training.loop import Progress, TrainingConfig, TrainingResult, TrainingRows, train
 from cgmvae.training.members import Member
 from cgmvae.training.rows import RowStore
 
@@ -75,6 +75,9 @@ class PackedClassifier(MultiLabelClassifier):
         """Return the network that :meth:`_fitted_state` described, with fresh weights."""
         return self._build_network(members, label_log_odds, noise)
 
+    def _prepare_network(self, network: nn.Module, fits: list[tuple[Rows, int]]) -> None:
+        """Tell a fresh network about its training rows; given with each model's members."""
+
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         train_together([self], [Fit(train, validation, seed)])
 
@@ -103,7 +106,7 @@ class PackedClassifier(MultiLabelClassifier):
         return torch.cat(parts).numpy()
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays = {name: p.detach().cpu().numpy() for name, p in self.network_.named_parameters()}
+        arrays = {name: v.detach().cpu().numpy() for name, v in self.network_.state_dict().items()}
         arrays |= {f"history.{name}": series for name, series in self.history_.items()}
         arrays |= {"best_epoch": self.best_epoch_, "best_value": self.best_value_}
         return arrays, {"member_settings": self.member_settings_}
@@ -112,17 +115,18 @@ class PackedClassifier(MultiLabelClassifier):
         settings = description["member_settings"]
         self.member_settings_ = settings
         nothing = np.zeros(0, np.int64)
-        seeds = range(len(arrays["best_epoch"]))
+        (n_members,) = arrays["best_epoch"].shape
+        seeds = range(n_members)
         members = [
             Member(seed=seed, train_rows=nothing, validation_rows=nothing, **settings)
             for seed in seeds
         ]
         device = find_device(self.device)
-        log_odds = np.zeros((len(members), self.n_labels_))
+        log_odds = np.zeros((n_members, self.n_labels_))
         noise = make_noise(list(seeds), device)
         self.network_ = self._build_stored_network(description, members, log_odds, noise)
         with torch.no_grad():
-            for name, parameter in self.network_.named_parameters():
+            for name, parameter in self.network_.state_dict().items():
                 stored = torch.as_tensor(arrays[name])
                 if stored.shape != parameter.shape:
                     raise ValueError(f"the weights {name!r} have another shape")
@@ -178,6 +182,9 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
         start += fit.train.features.shape[0] + fit.validation.features.shape[0]
     noise = make_noise([member.seed for member in members], device)
     network = first._build_network(members, np.stack(log_odds), noise)
+    first._prepare_network(
+        network, [(f.train, m.n_members) for m, f in zip(models, fits, strict=True)]
+    )
     result = train(
         network,
         members,
@@ -188,19 +195,33 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
         progress=first.progress,
     )
     _own_memory(network)
-    end = 0
+    first_member = 0
     for model in models:
-        part = slice(end, end + model.n_members)
-        end += model.n_members
-        model.network_ = network
-        if len(models) > 1:
-            model.network_ = model._build_network(
-                members[part], np.stack(log_odds[part]), make_noise(noise.seeds[part], device)
-            )
-            _copy_members(network, model.network_, part)
-        history = result.history.arrays()
-        model.history_ = {name: series[:, part] for name, series in history.items()}
-        model.best_epoch_, model.best_value_ = result.best_epoch[part], result.best_value[part]
+        places = np.arange(first_member, first_member + model.n_members)
+        first_member += model.n_members
+        _hand_over(model, places, network, members, result)
+
+
+def _hand_over(
+    model: PackedClassifier,
+    places: NDArray[np.int64],
+    network: nn.Module,
+    members: list[Member],
+    result: TrainingResult,
+) -> None:
+    """Give a model its members of the pack, but those that never finished an epoch."""
+    kept = places[result.best_epoch[places] > 0]
+    if len(kept) == 0:
+        raise InputError("No member of a model finished an epoch; lower the learning rate.")
+    model.network_ = network
+    if len(kept) < len(members):
+        own = [members[i] for i in kept]
+        noise = make_noise([member.seed for member in own], find_device(model.device))
+        model.network_ = model._build_network(own, np.zeros((len(own), model.n_labels_)), noise)
+        _copy_members(network, model.network_, kept)
+    history = result.history.arrays()
+    model.history_ = {name: series[:, kept] for name, series in history.items()}
+    model.best_epoch_, model.best_value_ = result.best_epoch[kept], result.best_value[kept]
 
 
 def fit_together(
@@ -246,10 +267,11 @@ def _own_memory(network: nn.Module) -> None:
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
 
 
-def _copy_members(source: nn.Module, target: nn.Module, part: slice) -> None:
+def _copy_members(source: nn.Module, target: nn.Module, members: NDArray[np.int64]) -> None:
+    """Give ``target`` the weights of these members of ``source``."""
     with torch.no_grad():
-        for theirs, ours in zip(source.parameters(), target.parameters(), strict=True):
-            ours.copy_(theirs[part])
+        for name, values in source.state_dict().items():
+            target.state_dict()[name].copy_(values[torch.from_numpy(members).to(values.device)])
 
 
 def label_log_odds(rows: Rows) -> NDArray[np.float64]:

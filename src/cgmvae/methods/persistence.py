@@ -129,7 +129,7 @@ def _describe_rule(rule: ThresholdRule) -> dict[str, Any]:
 def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: Any) -> None:
     model.label_names_ = tuple(str(name) for name in description["label_names"])
     model.n_labels_ = len(model.label_names_)
-    model.classes_ = [np.array([0, 1])] * model.n_labels_
+    model.classes_ = np.tile([0, 1], (model.n_labels_, 1))
     model.n_features_in_ = int(description["n_features"])
     if description["feature_names"] is not None:
         model.feature_names_in_ = np.array(description["feature_names"], dtype=object)

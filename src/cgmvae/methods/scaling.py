@@ -20,8 +20,9 @@ class FeatureScaler:
     Parameters
     ----------
     kind : {"auto", "standardise", "max-abs", "none"}
-        ``auto`` standardises dense features and divides sparse ones by their largest absolute
-        value, which keeps zeros zero.
+        ``auto`` standardises dense features. Sparse ones that lie within ±1 already (presence,
+        tf-idf) are left as they are; others are divided by their largest absolute value, which
+        keeps zeros zero.
 
     Attributes
     ----------
@@ -46,8 +47,7 @@ class FeatureScaler:
                 f"There is no scaling {self.kind!r}; choose one of "
                 f"{', '.join(get_args(ScalingName))}."
             )
-        auto = "max-abs" if sp.issparse(X) else "standardise"
-        self.kind_ = auto if self.kind == "auto" else self.kind
+        self.kind_ = _choose(X) if self.kind == "auto" else self.kind
         n_features = X.shape[1]
         self.shift_, self.scale_ = np.zeros(n_features), np.ones(n_features)
         self.fill_ = np.zeros(n_features)
@@ -77,6 +77,13 @@ class FeatureScaler:
     def fit_transform(self, X: Matrix) -> Matrix:
         """Learn from rows and return them scaled."""
         return self.fit(X).transform(X)
+
+
+def _choose(X: Matrix) -> str:
+    if not sp.issparse(X):
+        return "standardise"
+    within = np.nan_to_num(np.abs(X.data)).max(initial=0.0) <= 1
+    return "none" if within else "max-abs"
 
 
 def _moments(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

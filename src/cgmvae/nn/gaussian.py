@@ -89,3 +89,36 @@ def mixture_log_density(z: Tensor, components: Gaussian, chosen: Tensor) -> Tens
     chosen = chosen | ~any_chosen[..., None]
     total = torch.logsumexp(log_densities.masked_fill(~chosen, -torch.inf), dim=-1)
     return torch.where(any_chosen, total - torch.log(n_chosen.clamp(min=1).double()), 0.0)
+
+
+def mean_given_labels(posterior: Gaussian, components: Gaussian, positive: Tensor) -> Tensor:
+    """Return the mean of q(z|x) · p(z | the known positives), normalised, (M, B, d).
+
+    A product of a Gaussian and a mixture is a mixture of Gaussians: component i has the
+    precision-weighted mean and the weight N(μ_q | μ_i, σ_q² + σ_i²). Without known positives it is
+    the posterior's own mean.
+
+    Parameters
+    ----------
+    posterior : Gaussian, (n_members, n_rows, d)
+    components : Gaussian, (n_members, n_labels + 1, d)
+        The last one, the background, is not used.
+    positive : Tensor of bool, (n_rows, n_labels)
+    """
+    rows, labels = positive.nonzero(as_tuple=True)
+    if len(rows) == 0:
+        return posterior.mean
+    q_mean, q_variance = posterior.mean[:, rows], torch.exp(posterior.log_variance[:, rows])
+    mean, variance = components.mean[:, labels], torch.exp(components.log_variance[:, labels])
+    joint = Gaussian(mean, torch.log(q_variance + variance))
+    log_weight = log_density(q_mean, joint)  # (M, n_pairs)
+    combined = (q_mean * variance + mean * q_variance) / (q_variance + variance)
+    n_members, n_rows = posterior.mean.shape[:2]
+    where = rows.expand(n_members, -1)
+    highest = log_weight.new_full((n_members, n_rows), -torch.inf)
+    highest = highest.scatter_reduce(1, where, log_weight, "amax")
+    weight = torch.exp(log_weight - highest.gather(1, where)).to(combined.dtype)
+    total = weight.new_zeros(n_members, n_rows).index_add(1, rows, weight)
+    summed = torch.zeros_like(posterior.mean).index_add(1, rows, combined * weight[..., None])
+    found = (total > 0)[..., None]
+    return torch.where(found, summed / total.clamp(min=1e-12)[..., None], posterior.mean)

@@ -1,0 +1,287 @@
+"""What every method takes and gives: forms of X and Y, shapes, thresholds, odd labels."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from quick_estimators import quick
+from scipy.special import expit
+from sklearn.exceptions import NotFittedError
+
+from cgmvae.data import MultiLabelDataset
+from cgmvae.data.splits import holdout
+from cgmvae.errors import InputError
+from cgmvae.evaluation import learn_rule
+
+#: How far float32 networks may be from one another where only the order of sums differs.
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+def frame(values, names=None):
+    names = [f"column {i}" for i in range(values.shape[1])] if names is None else names
+    return pd.DataFrame(values, columns=list(names))
+
+
+def test_fit_returns_the_estimator_itself(name, survey):
+    model = quick(name)
+    assert model.fit(survey.X, survey.Y) is model
+
+
+def test_probabilities_and_labels_are_tables(fitted, survey):
+    p, predicted = fitted.predict_proba(survey.X), fitted.predict(survey.X)
+    assert isinstance(p, np.ndarray)
+    assert p.dtype.kind == "f"
+    assert p.shape == predicted.shape == survey.Y.shape
+    assert p.min() >= 0
+    assert p.max() <= 1
+    assert predicted.dtype.kind == "i"
+    np.testing.assert_array_equal(predicted, fitted.threshold_rule_.apply(p))
+    np.testing.assert_allclose(expit(fitted.decision_function(survey.X)), p, atol=1e-6)
+    assert np.unique(predicted).tolist() == [0, 1]
+    assert fitted.classes_.tolist() == [[0, 1]] * 5
+
+
+@pytest.mark.parametrize("rule", ["global", "per-label", "top-k"])
+def test_the_threshold_rule_is_learnt_on_the_known_labels_of_validation_rows(name, survey, rule):
+    train, held = survey.rows(slice(80)), survey.rows(slice(80, None))
+    mask = held.Y == 0  # with what is unknown taken as absent, another rule would be best
+    mask[:5] = False
+    model = quick(name, threshold_rule=rule, threshold_metric="hamming_accuracy")
+    model.fit(train.X, train.Y, validation_data=(held.X, np.where(mask, np.nan, held.Y)))
+    p = model.predict_proba(held.X)
+    learnt = learn_rule(held.Y, p, rule=rule, metric="hamming_accuracy", unknown=mask)
+    blind = learn_rule(held.Y, p, rule=rule, metric="hamming_accuracy")
+    predicted = model.predict(held.X)
+    np.testing.assert_array_equal(predicted, learnt.apply(p))
+    assert (predicted != blind.apply(p)).any()
+
+
+def test_the_score_counts_what_is_known(name, survey, rng):
+    model = quick(name, threshold_metric="hamming_accuracy").fit(survey.X, survey.Y)
+    predicted = model.predict(survey.X)
+    assert model.score(survey.X, survey.Y) == (predicted == survey.Y).mean()
+    mask = rng.random(survey.Y.shape) < 0.4
+    given = np.where(mask, np.nan, survey.Y)
+    assert model.score(survey.X, given) == pytest.approx((predicted == survey.Y)[~mask].mean())
+    assert model.score(survey.X, sp.csr_array(given)) == model.score(survey.X, given)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"threshold_rule": "best"},
+        {"threshold_metric": "f2"},
+        {"scaling": "standardize"},
+        {"validation_fraction": 1.0},
+    ],
+)
+def test_an_unknown_choice_is_refused_before_training(name, survey, parameters, monkeypatch):
+    model = quick(name, **parameters)
+    monkeypatch.setattr(type(model), "_fit_rows", lambda *_: pytest.fail("it was trained"))
+    with pytest.raises(InputError):
+        model.fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize(
+    "form", [frame, sp.csr_array, sp.csr_matrix, sp.csc_array, np.asfortranarray, list]
+)
+def test_features_in_any_form_give_the_same(name, survey, form):
+    X = np.where(np.abs(survey.X) < 0.5, 0, survey.X)
+    expected = quick(name, scaling="max-abs").fit(X, survey.Y).predict_proba(X)
+    model = quick(name, scaling="max-abs").fit(form(X), survey.Y)
+    np.testing.assert_allclose(model.predict_proba(form(X)), expected, **CLOSE)
+    assert model.n_features_in_ == 6
+
+
+def test_a_cell_that_is_stored_in_parts_is_their_sum(name, survey):
+    X = survey.X.astype(np.float64)
+    whole = sp.coo_array(X)
+    (rows, columns), values = whole.coords, whole.data
+    doubled = sp.csr_array(X.shape)
+    order = np.argsort(np.concatenate([rows, rows]), kind="stable")
+    doubled.indices = np.concatenate([columns, columns])[order]
+    doubled.data = np.concatenate([3 * values, -2 * values])[order]
+    doubled.indptr = np.concatenate([[0], np.bincount(rows, minlength=len(X)).cumsum() * 2])
+    assert not doubled.has_canonical_format
+    n_stored = doubled.nnz
+    expected = quick(name).fit(sp.csr_array(X), survey.Y).predict_proba(sp.csr_array(X))
+    found = quick(name).fit(doubled, survey.Y).predict_proba(doubled)
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    assert doubled.nnz == n_stored
+
+
+def label_sets(Y, names):
+    return [{names[i] for i in np.flatnonzero(row)} for row in Y]
+
+
+LABEL_FORMS = {
+    "bool": lambda Y, _: Y.astype(bool),
+    "float": lambda Y, _: Y.astype(np.float64),
+    "lists": lambda Y, _: Y.tolist(),
+    "frame": frame,
+    "nullable frame": lambda Y, names: frame(Y, names).astype("Int64"),
+    "csr_array": lambda Y, _: sp.csr_array(Y),
+    "csr_matrix": lambda Y, _: sp.csr_matrix(Y),
+    "label sets": label_sets,
+    "lists of names": lambda Y, names: [sorted(each) for each in label_sets(Y, names)],
+    "series of label sets": lambda Y, names: pd.Series(label_sets(Y, names)),
+    "data set": lambda Y, names: MultiLabelDataset(Y, Y, label_names=names),
+}
+
+
+@pytest.mark.parametrize("form", LABEL_FORMS)
+def test_labels_in_any_form_give_the_same(name, fitted, survey, form):
+    Y = LABEL_FORMS[form](survey.Y, survey.label_names)
+    model = quick(name).fit(survey.X, Y)
+    np.testing.assert_allclose(
+        model.predict_proba(survey.X), fitted.predict_proba(survey.X), **CLOSE
+    )
+    named = form not in ("bool", "float", "lists", "csr_array", "csr_matrix")
+    names = survey.label_names if named else tuple(f"label_{i}" for i in range(5))
+    assert tuple(model.label_names_) == tuple(names)
+    assert model.score(survey.X, Y) == pytest.approx(fitted.score(survey.X, survey.Y), abs=0.02)
+    rows = [np.flatnonzero(row) for row in model.predict(survey.X)]
+    assert model.label_sets(survey.X) == [[names[i] for i in row] for row in rows]
+
+
+def test_labels_of_other_names_or_order_are_refused(name, survey):
+    Y = frame(survey.Y, survey.label_names)
+    model = quick(name).fit(survey.X, Y)
+    other = Y.rename(columns={"species_2": "owl"})
+    for wrong in (Y[Y.columns[::-1]], other, Y.iloc[:, :3]):
+        with pytest.raises(InputError, match="label"):
+            model.score(survey.X, wrong)
+        with pytest.raises(InputError, match="label"):
+            quick(name).fit(survey.X, Y, validation_data=(survey.X, wrong))
+    with pytest.raises(InputError, match="owl"):
+        model.score(survey.X, other)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_is_under_an_unknown_label_changes_nothing(name, survey, rng, sparse):
+    mask = rng.random(survey.Y.shape) < 0.3
+    mask[0] = True
+    Y = np.where(mask, np.nan, survey.Y)
+    given = sp.csr_array(Y) if sparse else Y
+    model = quick(name).fit(survey.X, given)
+    expected = model.predict_proba(survey.X)
+    assert np.isfinite(expected).all()
+    flipped = np.where(mask, 1 - survey.Y, survey.Y)
+    for below in (survey.Y, flipped):
+        table = sp.csr_array(below) if sparse else below
+        data = MultiLabelDataset(survey.X, table, unknown=mask)
+        again = quick(name).fit(data.X, data)
+        np.testing.assert_array_equal(again.predict_proba(survey.X), expected)
+        assert again.threshold_rule_ == model.threshold_rule_
+        assert again.score(survey.X, data) == model.score(survey.X, given)
+    known = quick(name).fit(survey.X, flipped)
+    assert np.abs(known.predict_proba(survey.X) - expected).max() > 1e-3
+
+
+def test_rows_without_labels_and_labels_that_say_nothing(name, survey):
+    Y = survey.Y.astype(np.float64)
+    Y[:20] = 0
+    Y[:, 1], Y[:, 2], Y[:, 4] = 0, 1, np.nan
+    p = quick(name).fit(survey.X, Y).predict_proba(survey.X)
+    assert np.isfinite(p).all()
+    assert p[:, 1].max() < p[:, 2].min()
+    assert p[:, 1].mean() < 0.2
+    assert p[:, 2].mean() > 0.8
+
+
+def test_a_single_label(name, survey):
+    model = quick(name).fit(survey.X, survey.Y[:, :1])
+    assert model.predict_proba(survey.X).shape == (120, 1)
+    assert model.predict(survey.X).shape == (120, 1)
+    with pytest.raises(InputError, match="reshape"):
+        quick(name).fit(survey.X, survey.Y[:, 0])
+
+
+def test_missing_and_constant_features(name, survey, rng):
+    X = survey.X.copy()
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[:, 3], X[:, 4] = 0.1, np.nan
+    model = quick(name).fit(X, survey.Y)
+    assert np.isfinite(model.predict_proba(X)).all()
+    assert np.isfinite(model.predict_proba(np.full((2, 6), np.nan))).all()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_infinite_features_are_refused(name, fitted, survey, sparse):
+    X = survey.X.copy()
+    X[3, 2] = np.inf
+    X = sp.csr_array(X) if sparse else X
+    with pytest.raises(ValueError, match="infinity"):
+        quick(name).fit(X, survey.Y)
+    with pytest.raises(ValueError, match="infinity"):
+        fitted.predict_proba(X)
+
+
+def test_rows_are_predicted_independently(fitted, survey):
+    p = fitted.predict_proba(survey.X)
+    one_by_one = np.vstack([fitted.predict_proba(row[None]) for row in survey.X[:20]])
+    np.testing.assert_allclose(one_by_one, p[:20], **CLOSE)
+    np.testing.assert_allclose(fitted.predict_proba(survey.X[::-1]), p[::-1], **CLOSE)
+
+
+def test_columns_in_another_order_are_refused(name, survey):
+    X = frame(survey.X)
+    model = quick(name).fit(X, survey.Y)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict_proba(X[X.columns[::-1]])
+    with pytest.raises(ValueError, match="feature names"):
+        quick(name).fit(X, survey.Y, validation_data=(X[X.columns[::-1]], survey.Y))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict_proba(X.iloc[:, :4])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"Y": None}, "y"),
+        ({"Y": np.ones((119, 5))}, "119"),
+        ({"Y": np.full((120, 5), 2)}, "2"),
+        ({"Y": np.full((120, 5), "owl")}, "0, 1 or NaN"),
+        ({"Y": [[0, 1], [1]] * 60}, "0, 1 or NaN"),
+        ({"Y": [[]] * 120}, "No row has a label"),
+        ({"Y": frame(np.ones((120, 2)), ["owl", "owl"])}, "name"),
+        ({"sample_weight": -np.ones(120)}, "[Nn]egative"),
+        ({"sample_weight": np.zeros(120)}, "zero"),
+        ({"sample_weight": np.ones(119)}, "sample_weight"),
+        ({"groups": np.ones(119)}, "120"),
+        ({"groups": np.ones(120)}, "at least two groups"),
+    ],
+)
+def test_bad_input_is_named(name, survey, changes, message):
+    given = {"Y": survey.Y} | changes
+    with pytest.raises(ValueError, match=message):
+        quick(name).fit(survey.X, **given)
+
+
+def test_weights_must_leave_a_row_to_learn_from(name, survey):
+    groups = np.arange(120) >= 60
+    _, held = holdout(survey.Y, 0.5, seed=0, groups=groups)
+    weights = np.isin(np.arange(120), held).astype(float)
+
+    class HeldOutWithSeedZero(type(quick(name))):
+        def _hold_out(self, rows, seed):
+            return super()._hold_out(rows, 0)
+
+    model = HeldOutWithSeedZero(validation_fraction=0.5)
+    with pytest.raises(InputError, match="weight 0"):
+        model.fit(survey.X, survey.Y, groups=groups, sample_weight=weights)
+
+
+def test_an_unfitted_model_says_so(name, survey, tmp_path):
+    model = quick(name)
+    calls = (
+        model.predict,
+        model.predict_proba,
+        model.decision_function,
+        model.label_sets,
+        lambda X: model.score(X, survey.Y),
+        lambda X: model.save(tmp_path / "model"),
+    )
+    for call in calls:
+        with pytest.raises(NotFittedError):
+            call(survey.X)

@@ -1,0 +1,160 @@
+"""Every method as an object: copied, pickled, saved, searched over, put into a pipeline."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from quick_estimators import NAMES, quick
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import cgmvae
+
+
+def assert_same(model, other, X):
+    np.testing.assert_array_equal(model.predict_proba(X), other.predict_proba(X))
+    np.testing.assert_array_equal(model.predict(X), other.predict(X))
+    assert tuple(model.label_names_) == tuple(other.label_names_)
+    assert model.n_features_in_ == other.n_features_in_
+
+
+def same_parameters(first, second):
+    skipped = {"device", "random_state"}
+    return all(first[key] == second[key] for key in first.keys() - skipped)
+
+
+def test_parameters_are_set_and_read(name):
+    model = quick(name)
+    assert model.set_params(validation_fraction=0.3) is model
+    assert model.get_params()["validation_fraction"] == 0.3
+    with pytest.raises(ValueError, match="no_such"):
+        model.set_params(no_such=1)
+
+
+def test_a_clone_is_unfitted_and_learns_the_same(fitted, survey):
+    twin = clone(fitted)
+    assert twin.get_params() == fitted.get_params()
+    assert not hasattr(twin, "threshold_rule_")
+    assert_same(twin.fit(survey.X, survey.Y), fitted, survey.X)
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+)
+def test_copies_predict_exactly_the_same(fitted, survey, duplicate):
+    other = duplicate(fitted)
+    assert_same(fitted, other, survey.X)
+    other.fit(survey.X[:60], survey.Y[:60])
+    assert np.abs(other.predict_proba(survey.X) - fitted.predict_proba(survey.X)).max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rule", ["global", "per-label", "top-k"])
+def test_a_saved_model_is_the_same_model(name, survey, tmp_path, dtype, rule):
+    X = pd.DataFrame(survey.X.astype(dtype), columns=list("abcdef"))
+    Y = pd.DataFrame(survey.Y, columns=["owl", "hawk", "wren", "crow", "λ"])
+    Y.iloc[:, 3] = 0
+    model = quick(name, threshold_rule=rule).fit(X, Y)
+    model.save(tmp_path / "model")
+    loaded = cgmvae.load(tmp_path / "model")
+    assert type(loaded) is type(model)
+    assert_same(model, loaded, X)
+    assert loaded.feature_names_in_.tolist() == list("abcdef")
+    np.testing.assert_array_equal(loaded.classes_, model.classes_)
+    assert same_parameters(model.get_params(), loaded.get_params())
+    assert loaded.score(X, Y) == model.score(X, Y)
+    again = clone(loaded).set_params(random_state=0).fit(X, Y)
+    assert_same(model, again, X)
+
+
+def test_what_is_saved_is_what_was_fitted(name, survey, tmp_path):
+    """Parameters that are set after the fit, or come from a search, are no part of the weights."""
+    model = quick(name, validation_fraction=np.float64(0.2), random_state=np.random.RandomState(1))
+    if "n_members" in model.get_params():
+        model.set_params(n_members=np.int64(2))
+    model.fit(survey.X, survey.Y)
+    if "n_members" in model.get_params():
+        model.set_params(n_members=np.int64(5))
+    if "embedding_dim" in model.get_params():
+        model.set_params(embedding_dim=7)
+    model.save(tmp_path / "model")
+    assert_same(model, cgmvae.load(tmp_path / "model"), survey.X)
+
+
+def test_saved_models_are_the_same_in_another_process(survey, tmp_path):
+    np.save(tmp_path / "X.npy", survey.X)
+    for name in NAMES:
+        quick(name).fit(survey.X, survey.Y).save(tmp_path / name)
+    code = (
+        "import sys, cgmvae, numpy as np, torch\n"
+        "torch.set_num_threads(1)\n"
+        "X = np.load('X.npy')\n"
+        "for name in sys.argv[1:]:\n"
+        "    model = cgmvae.load(name)\n"
+        "    np.savez(name + '.npz', p=model.predict_proba(X), labels=model.predict(X))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, *NAMES], check=True, cwd=tmp_path)
+    for name in NAMES:
+        model, found = cgmvae.load(tmp_path / name), np.load(tmp_path / f"{name}.npz")
+        np.testing.assert_array_equal(found["p"], model.predict_proba(survey.X))
+        np.testing.assert_array_equal(found["labels"], model.predict(survey.X))
+
+
+def test_a_pickle_is_not_many_times_the_model(fitted, survey, tmp_path):
+    fitted.save(tmp_path / "model")
+    assert len(pickle.dumps(fitted)) < 3 * (tmp_path / "model").stat().st_size + 20_000
+
+
+def test_the_seed_decides(name, fitted, survey):
+    same = quick(name, random_state=0).fit(survey.X, survey.Y)
+    assert_same(same, fitted, survey.X)
+    other = quick(name, random_state=1).fit(survey.X, survey.Y)
+    assert np.abs(other.predict_proba(survey.X) - fitted.predict_proba(survey.X)).max() > 1e-4
+    stream = np.random.RandomState(0)
+    first = quick(name, random_state=stream).fit(survey.X, survey.Y)
+    assert_same(first, fitted, survey.X)
+
+
+def test_a_fit_forgets_the_last_one(name, fitted, survey):
+    model = quick(name).fit(survey.X[:, :3], survey.Y[:, :2])
+    assert_same(model.fit(survey.X, survey.Y), fitted, survey.X)
+    assert model.n_labels_ == 5
+
+
+def test_in_a_pipeline(name, survey):
+    model = make_pipeline(StandardScaler(), quick(name, scaling="none"))
+    step = model.steps[-1][0]
+    groups = np.arange(120) // 6
+    model.fit(survey.X, survey.Y, **{f"{step}__groups": groups})
+    assert model.predict_proba(survey.X).shape == survey.Y.shape
+    assert 0 < model.score(survey.X, survey.Y) <= 1
+
+
+def test_in_a_grid_search(name, survey):
+    grid = {"threshold_rule": ["global", "top-k"]}
+    Y = pd.DataFrame(survey.Y, columns=survey.label_names)
+    search = GridSearchCV(quick(name), grid, cv=2, error_score="raise").fit(survey.X, Y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.predict(survey.X).shape == survey.Y.shape
+
+
+def test_in_cross_validation(name, survey):
+    scores = cross_val_score(quick(name), survey.X, survey.Y, cv=2, error_score="raise")
+    assert (scores > 0.5).all()
+    for n_labels in (2, 3):
+        Y = survey.Y[:, :n_labels]
+        for scoring in ("f1_micro", "roc_auc", "average_precision"):
+            scores = cross_val_score(
+                quick(name), survey.X, Y, scoring=scoring, cv=2, error_score="raise"
+            )
+            assert (scores > 0.3).all()
+    for method in ("predict", "predict_proba", "decision_function"):
+        found = cross_val_predict(quick(name), survey.X, survey.Y, cv=2, method=method)
+        assert found.shape == survey.Y.shape
+        assert np.isfinite(found).all()

@@ -1,0 +1,65 @@
+"""Binary relevance against a plain loop over labels."""
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from cgmvae.errors import InputError
+from cgmvae.methods import BinaryRelevance
+
+
+def test_it_is_a_loop_over_labels(survey, rng):
+    X, Y = survey.X.astype(np.float64), survey.Y.astype(np.float64)
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    weights = rng.random(90)
+    model = BinaryRelevance()
+    model.fit(X[:90], Y[:90], sample_weight=weights, validation_data=(X[90:], Y[90:]))
+    scaler = StandardScaler().fit(X[:90])
+    for i in (0, 1, 2, 4):
+        known = ~np.isnan(Y[:90, i])
+        one = LogisticRegression(max_iter=1000)
+        one.fit(scaler.transform(X[:90])[known], Y[:90, i][known], weights[known])
+        expected = one.predict_proba(scaler.transform(X))[:, 1]
+        np.testing.assert_allclose(model.predict_proba(X)[:, i], expected, atol=1e-6)
+
+
+def test_a_label_that_never_changes_has_a_constant_probability(survey):
+    Y = survey.Y.astype(np.float64)
+    Y[:, 0], Y[:, 1], Y[:, 2] = 1, 0, np.nan
+    Y[:50, 0] = np.nan
+    model = BinaryRelevance(random_state=0).fit(survey.X, Y)
+    assert model.estimators_[:3] == [1.0, 0.0, 0.0]
+    assert np.unique(model.predict_proba(survey.X)[:, :3], axis=0).tolist() == [[1, 0, 0]]
+
+
+def test_any_classifier_will_do(survey):
+    for base in (KNeighborsClassifier(3), LinearSVC(C=1e4, max_iter=100_000)):
+        model = BinaryRelevance(base, random_state=0).fit(survey.X, survey.Y)
+        assert not hasattr(base, "classes_")
+        assert model.score(survey.X, survey.Y) > 0.7
+    p = model.predict_proba(survey.X * 1e6)  # far beyond where exp overflows
+    assert set(np.round(p.ravel(), 6)) == {0, 1}
+
+
+def test_parameters_of_the_classifier_can_be_set(survey):
+    model = BinaryRelevance(LogisticRegression(), random_state=0).set_params(estimator__C=1e-9)
+    p = model.fit(survey.X, survey.Y).predict_proba(survey.X)
+    assert np.ptp(p, axis=0).max() < 1e-3
+
+
+def test_side_by_side_is_the_same(survey):
+    with parallel_config(backend="threading"):
+        two = BinaryRelevance(n_jobs=2, random_state=0).fit(survey.X, survey.Y)
+    one = BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
+    np.testing.assert_array_equal(two.predict_proba(survey.X), one.predict_proba(survey.X))
+
+
+def test_only_what_needs_no_pickle_is_saved(survey, tmp_path):
+    model = BinaryRelevance(KNeighborsClassifier(), random_state=0).fit(survey.X, survey.Y)
+    with pytest.raises(InputError, match="default estimator"):
+        model.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []

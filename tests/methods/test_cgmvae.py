@@ -1,0 +1,419 @@
+"""What C-GMVAE tells beside probabilities, and how presets and settings become a network."""
+
+import dataclasses
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.special import expit
+from scipy.stats import norm, spearmanr
+from sklearn.exceptions import NotFittedError
+
+from cgmvae.data import load_dataset
+from cgmvae.errors import InputError
+from cgmvae.methods import CGMVAEClassifier
+from cgmvae.model.network import NetworkConfig
+from cgmvae.model.presets import MANY_ROWS, PRESETS
+from cgmvae.nn.gaussian import Gaussian, mean_given_labels
+from cgmvae.training.loop import TrainingConfig
+
+
+def members(model, X):
+    """Return the logits of each member, (n_members, n_rows, n_labels)."""
+    network = model.network_
+    with torch.no_grad():
+        (x,) = model._blocks(model._scaled_features(X))
+        return network.logits(network.decode(x, network.encode(x).mean)).numpy()
+
+
+class TestEmbeddings:
+    def test_their_inner_products_are_the_mean_logit(self, fitted, survey):
+        embeddings = fitted.embed(survey.X)
+        assert embeddings.shape == (120, 3 * 16)
+        assert fitted.label_embeddings_.shape == (5, 3 * 16)
+        logits = embeddings @ fitted.label_embeddings_.T + fitted.label_bias_
+        np.testing.assert_allclose(logits, members(fitted, survey.X).mean(0), atol=1e-4)
+        np.testing.assert_allclose(
+            expit(members(fitted, survey.X)).mean(0), fitted.predict_proba(survey.X), atol=1e-6
+        )
+
+    @pytest.mark.parametrize("settings", [{}, {"label_bias": False}, {"unit_norm": True}])
+    def test_of_one_member_they_give_the_probability(self, tiny, survey, settings):
+        model = tiny(n_members=1, settings=settings).fit(survey.X, survey.Y)
+        logits = model.embed(survey.X) @ model.label_embeddings_.T + model.label_bias_
+        np.testing.assert_allclose(expit(logits), model.predict_proba(survey.X), atol=1e-4)
+        if settings.get("unit_norm"):
+            np.testing.assert_allclose(np.linalg.norm(model.embed(survey.X), axis=1), 1, rtol=1e-5)
+
+    def test_similarity_of_labels(self, fitted):
+        similarity = fitted.label_similarity()
+        np.testing.assert_allclose(similarity, similarity.T, atol=1e-6)
+        np.testing.assert_allclose(np.diag(similarity), 1, atol=1e-5)
+        assert np.abs(similarity).max() <= 1 + 1e-5
+        plain = fitted.label_similarity(normalise=False)
+        embeddings = fitted.label_embeddings_
+        np.testing.assert_allclose(plain, embeddings @ embeddings.T, atol=1e-5)
+        each = embeddings.reshape(5, 3, 16)
+        cosines = np.einsum("imd,jmd->mij", each, each)
+        norms = np.linalg.norm(each, axis=2)
+        expected = cosines / (norms.T[:, :, None] * norms.T[:, None, :])
+        np.testing.assert_allclose(similarity, expected.mean(0), atol=1e-5)
+
+    def test_nearest_labels(self, fitted):
+        similarity = fitted.label_similarity()[1]
+        found = fitted.nearest_labels("species_1", k=3)
+        others = [i for i in np.argsort(-similarity) if i != 1]
+        assert [name for name, _ in found] == [f"species_{i}" for i in others[:3]]
+        assert [value for _, value in found] == pytest.approx(similarity[others[:3]].tolist())
+        every = fitted.nearest_labels("species_1", k=99)
+        assert len(every) == 4
+        assert "species_1" not in dict(every)
+        assert fitted.nearest_labels("species_1", k=0) == []
+        assert fitted.nearest_labels("species_1", k=-1) == []
+
+    def test_an_unknown_label_brings_close_ones_to_mind(self, fitted):
+        for call in (fitted.nearest_labels, fitted.label_prior):
+            with pytest.raises(InputError, match=r"'specie_1'.*Did you mean .*species_1"):
+                call("specie_1")
+            with pytest.raises(InputError, match="no label 'owl'") as caught:
+                call("owl")
+            assert "mean" not in str(caught.value)
+            with pytest.raises(InputError, match="no label 1"):
+                call(1)
+
+    def test_alike_labels_are_found(self, tiny, rng):
+        """Two labels that always go together come to be each other's nearest."""
+        X = rng.normal(size=(300, 4)).astype(np.float32)
+        Y = (X > 0).astype(int)
+        names = ["owl", "crow", "hawk", "wren", "owlet"]
+        Y = pd.DataFrame(np.column_stack([Y, Y[:, 0]]), columns=names)
+        model = tiny(epochs=15).fit(X, Y)
+        assert model.nearest_labels("owl")[0][0] == "owlet"
+        assert model.nearest_labels("owlet")[0][0] == "owl"
+
+
+class TestLatentSpace:
+    def test_transform_gives_the_posterior_means(self, fitted, survey):
+        z = fitted.transform(survey.X)
+        assert z.shape == (120, 3 * 4)
+        assert z.dtype == np.float32
+        names = fitted.get_feature_names_out()
+        assert names.tolist() == [f"cgmvaeclassifier{i}" for i in range(12)]
+
+    def test_transform_to_pandas(self, tiny, survey):
+        model = tiny().set_output(transform="pandas")
+        z = model.fit_transform(survey.X, survey.Y)
+        assert isinstance(z, pd.DataFrame)
+        assert z.columns.tolist() == model.get_feature_names_out().tolist()
+        np.testing.assert_array_equal(z, model.set_output(transform="default").transform(survey.X))
+
+    def test_draws_have_the_moments_of_the_posterior(self, fitted, survey):
+        X = survey.X[:6]
+        draws = np.stack([fitted.sample_latent(X, random_state=seed) for seed in range(2000)])
+        assert draws.shape == (2000, 6, 12)
+        with torch.no_grad():
+            (x,) = fitted._blocks(fitted._scaled_features(X))
+            log_variance = fitted.network_.encode(x).log_variance
+        spread = np.exp(0.5 * log_variance.numpy()).transpose(1, 0, 2).reshape(6, 12)
+        error = (draws.mean(0) - fitted.transform(X)) / (spread / np.sqrt(2000))
+        assert np.abs(error).max() < 5
+        np.testing.assert_allclose(draws.std(0) / spread, 1, atol=0.1)
+        again = fitted.sample_latent(X, random_state=3)
+        np.testing.assert_array_equal(again, draws[3])
+
+    def test_a_label_has_a_gaussian(self, fitted):
+        mean, variance = fitted.label_prior("species_2")
+        assert mean.shape == variance.shape == (12,)
+        with torch.no_grad():
+            gaussians = fitted.network_.label_gaussians()
+        np.testing.assert_allclose(mean.reshape(3, 4), gaussians.mean[:, 2])
+        np.testing.assert_allclose(
+            variance.reshape(3, 4), torch.exp(gaussians.log_variance[:, 2]), rtol=1e-6
+        )
+        assert np.abs(mean - fitted.label_prior("species_3")[0]).max() > 1e-3
+
+    def test_uncertainty_is_the_spread_of_the_draws(self, fitted, survey):
+        spread = fitted.uncertainty(survey.X, random_state=0)
+        assert spread.shape == survey.Y.shape
+        assert spread.min() >= 0
+        assert 0 < spread.max() <= 0.5
+        np.testing.assert_array_equal(spread, fitted.uncertainty(survey.X, random_state=0))
+        # One draw: the spread over members alone is at least that of their means, about.
+        X = survey.X[:4]
+        network = fitted.network_
+        with torch.no_grad():
+            (x,) = fitted._blocks(fitted._scaled_features(X))
+            generator = np.random.default_rng(0)
+            posterior = network.encode(x)
+            p = []
+            for _ in range(400):
+                noise = torch.as_tensor(generator.standard_normal(posterior.mean.shape)).float()
+                z = posterior.mean + torch.exp(0.5 * posterior.log_variance) * noise
+                p.append(torch.sigmoid(network.logits(network.decode(x, z))).numpy())
+        expected = np.concatenate(p).std(0)
+        found = fitted.uncertainty(X, n_draws=400, random_state=1)
+        np.testing.assert_allclose(found, expected, rtol=0.1)
+        with pytest.raises(InputError, match="n_draws"):
+            fitted.uncertainty(X, n_draws=0)
+
+
+class TestKnownLabels:
+    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, pd.DataFrame])
+    def test_they_are_returned_as_they_are_known(self, fitted, survey, rng, form):
+        known = np.where(rng.random(survey.Y.shape) < 0.4, survey.Y, np.nan)
+        given = form(known)
+        if isinstance(given, pd.DataFrame):
+            given.columns = fitted.label_names_
+        p = fitted.predict_proba(survey.X, known=given)
+        certain = ~np.isnan(known)
+        np.testing.assert_array_equal(p[certain], known[certain])
+        assert ((p >= 0) & (p <= 1)).all()
+        plain = fitted.predict_proba(survey.X)
+        informed = (known == 1).any(1)
+        others = ~certain & ~informed[:, None]
+        np.testing.assert_allclose(p[others], plain[others], atol=1e-6)
+        changed = ~certain & informed[:, None]
+        assert np.abs(p - plain)[changed].max() > 1e-3
+
+    def test_nothing_known_is_the_plain_prediction(self, fitted, survey):
+        nothing = np.full(survey.Y.shape, np.nan)
+        plain = fitted.predict_proba(survey.X)
+        np.testing.assert_allclose(fitted.predict_proba(survey.X, nothing), plain, atol=1e-6)
+        absent = np.where(np.arange(5) == 2, 0.0, nothing)
+        p = fitted.predict_proba(survey.X, absent)
+        assert (p[:, 2] == 0).all()
+        np.testing.assert_allclose(np.delete(p, 2, 1), np.delete(plain, 2, 1), atol=1e-6)
+
+    def test_blocks_keep_rows_and_their_labels_together(self, fitted, survey, rng):
+        known = np.where(rng.random(survey.Y.shape) < 0.4, survey.Y, np.nan)
+        p = fitted.predict_proba(survey.X, known)
+        X, tiled = np.tile(survey.X, (20, 1)), np.tile(known, (20, 1))
+        np.testing.assert_allclose(fitted.predict_proba(X, tiled), np.tile(p, (20, 1)), atol=1e-5)
+
+    def test_one_known_label_tells_about_the_others(self, rng):
+        """Measured on yeast: cross-entropy of the other labels .417 instead of .421."""
+        data = load_dataset("yeast")
+        train, test = data.rows(data.official_split == 0), data.rows(data.official_split == 1)
+        model = CGMVAEClassifier(epochs=8, n_members=1, device="cpu", random_state=0)
+        model.fit(train.X, train.Y)
+        known = np.full(test.Y.shape, np.nan)
+        shown = (test.Y * rng.random(test.Y.shape)).argmax(1)
+        known[np.arange(test.n_samples), shown] = 1
+        others = np.isnan(known)
+
+        def cross_entropy(p):
+            return -np.log(np.where(test.Y == 1, p, 1 - p)[others]).mean()
+
+        plain, informed = model.predict_proba(test.X), model.predict_proba(test.X, known)
+        assert cross_entropy(informed) < cross_entropy(plain) - 0.001
+        lifts = []
+        for label in range(14):
+            one = np.where(np.arange(14) == label, 1.0, np.full(test.Y.shape, np.nan))
+            lifts.append((model.predict_proba(test.X, one) - plain).mean(0))
+        pairs = ~np.eye(14, dtype=bool)
+        together = np.corrcoef(train.Y.T)[pairs]
+        assert spearmanr(np.array(lifts)[pairs], together).statistic > 0.2
+
+    @pytest.mark.parametrize(
+        "known", [np.ones((120, 4)), np.ones((119, 5)), np.full((120, 5), 2), np.ones(5)]
+    )
+    def test_what_does_not_fit_is_refused(self, fitted, survey, known):
+        with pytest.raises(InputError):
+            fitted.predict_proba(survey.X, known)
+
+    def test_columns_must_be_the_labels(self, fitted, survey):
+        known = pd.DataFrame(survey.Y, columns=fitted.label_names_[::-1])
+        with pytest.raises(InputError, match="same order"):
+            fitted.predict_proba(survey.X, known)
+
+
+class TestMeanGivenLabels:
+    """The product of a Gaussian and a mixture, against sums over a fine grid."""
+
+    @pytest.mark.parametrize("dim", [1, 2])
+    def test_against_numerical_integration(self, rng, dim):
+        q_mean, q_spread = rng.normal(size=(3, 4, dim)), rng.uniform(0.4, 1.2, (3, 4, dim))
+        mean, spread = 2 * rng.normal(size=(3, 6, dim)), rng.uniform(0.4, 1.2, (3, 6, dim))
+        positive = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [1, 1, 1, 0, 1]])
+        found = mean_given_labels(
+            Gaussian(torch.tensor(q_mean), torch.tensor(2 * np.log(q_spread))),
+            Gaussian(torch.tensor(mean), torch.tensor(2 * np.log(spread))),
+            torch.tensor(positive, dtype=torch.bool),
+        ).numpy()
+        line = np.linspace(-10, 10, 4001 if dim == 1 else 401)
+        grid = np.stack(np.meshgrid(*[line] * dim), axis=-1).reshape(-1, dim)
+        for member in range(3):
+            for row in range(4):
+                density = norm.pdf(grid, q_mean[member, row], q_spread[member, row]).prod(-1)
+                mixture = [
+                    norm.pdf(grid, mean[member, i], spread[member, i]).prod(-1)
+                    for i in np.flatnonzero(positive[row])
+                ]
+                density *= np.sum(mixture, axis=0) if mixture else 1
+                expected = density @ grid / density.sum()
+                np.testing.assert_allclose(found[member, row], expected, atol=1e-6)
+
+    def test_far_components_do_not_vanish(self):
+        """Both weights underflow on their own; the nearer one must win all the same."""
+        posterior = Gaussian(torch.zeros(1, 1, 1), torch.full((1, 1, 1), -8.0))
+        components = Gaussian(torch.tensor([[[50.0], [60.0], [0.0]]]), torch.full((1, 3, 1), -8.0))
+        found = mean_given_labels(posterior, components, torch.tensor([[True, True]]))
+        assert found.item() == pytest.approx(25)
+
+
+class TestSettings:
+    def test_a_given_parameter_overrides_the_preset_and_nothing_else(self):
+        for name, preset in PRESETS.items():
+            assert CGMVAEClassifier(name).resolved_preset(100) == preset
+            changed = CGMVAEClassifier(name, kl_weight=7.0, epochs=3, embedding_dim=5)
+            found = changed.resolved_preset(100)
+            assert (found.kl_weight, found.training["epochs"]) == (7.0, 3)
+            assert found.network == dataclasses.replace(preset.network, embedding_dim=5)
+            rest = dataclasses.replace(
+                found, kl_weight=preset.kl_weight, network=preset.network, training=preset.training
+            )
+            assert rest == preset
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "learning_rate",
+            "weight_decay",
+            "dropout",
+            "input_dropout",
+            "kl_weight",
+            "contrastive_weight",
+            "cross_entropy_weight",
+            "reconstruction_weight",
+            "temperature",
+        ],
+    )
+    def test_every_number_reaches_the_members(self, name):
+        value = 0.123
+        assert getattr(CGMVAEClassifier(**{name: value}).resolved_preset(1), name) == value
+        zero = CGMVAEClassifier(**{name: 0.0}).resolved_preset(1)
+        assert getattr(zero, name) == 0
+        by_settings = CGMVAEClassifier(settings={name: value}).resolved_preset(1)
+        assert getattr(by_settings, name) == value
+
+    def test_the_members_have_the_numbers(self, tiny, survey):
+        numbers = {"learning_rate": 0.02, "weight_decay": 0.03, "dropout": 0.3}
+        numbers |= {"input_dropout": 0.25, "temperature": 0.7}
+        weights = {"kl": 0.1, "reconstruction": 0.2, "contrastive": 0.4, "cross_entropy": 0.8}
+        own = {f"{term}_weight": weight for term, weight in weights.items()}
+        head = {"reconstruction": "gaussian"}
+        model = tiny(**numbers, **own, settings=head).fit(survey.X, survey.Y)
+        found = dict(model.member_settings_)
+        assert found.pop("weights") == weights
+        assert found.pop("settings")["temperature"] == numbers.pop("temperature")
+        assert found == numbers
+        network = model.network_
+        assert network.temperature.tolist() == pytest.approx([0.7, 0.7])
+        assert network.dropout.tolist() == pytest.approx([0.3, 0.3])
+        assert network.input_dropout.tolist() == pytest.approx([0.25, 0.25])
+
+    @pytest.mark.parametrize("config", [NetworkConfig, TrainingConfig])
+    def test_every_field_can_be_set(self, config):
+        for name in (field.name for field in dataclasses.fields(config)):
+            value = get_args(get_type_hints(config)[name])
+            value = value[0] if value and isinstance(value[0], str) else 3
+            found = CGMVAEClassifier(settings={name: value}).resolved_preset(1)
+            if config is NetworkConfig:
+                assert getattr(found.network, name) == value
+            else:
+                assert getattr(TrainingConfig(**found.training), name) == value
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"activation": "leaky_relu", "layer_norm": False, "label_bias": False},
+            {"unit_norm": True, "decoder_input": "z", "label_scale": 2.0},
+            {"skip_dropout": 0.5, "decoder_dropout": False, "n_draws": 2},
+            {"prior": "standard", "alignment": "triplet"},
+            {"prior": "label-sum", "alignment": "ranking"},
+            {"normalise_labels": False, "label_branch": True},
+            {"reconstruction": "gaussian", "reconstruction_weight": 0.1},
+            {"label_hidden": (), "feature_hidden": (8, 8), "decoder_hidden": (8, 4)},
+            {"optimizer": "adam", "schedule": "warm-restarts", "clip": None, "patience": 1},
+            {"kl_warmup": 0.5, "first_stage": 0.5, "selection": "macro_f1"},
+        ],
+    )
+    def test_every_switch_changes_what_is_learnt(self, tiny, fitted, survey, settings):
+        plain = tiny().fit(survey.X, survey.Y).predict_proba(survey.X)
+        found = tiny(settings=settings).fit(survey.X, survey.Y).predict_proba(survey.X)
+        assert np.isfinite(found).all()
+        assert np.abs(found - plain).max() > 1e-4
+
+    def test_patience_shortens_the_history(self, tiny, survey):
+        model = tiny(epochs=30, learning_rate=1e-9, settings={"patience": 2})
+        model.fit(survey.X, survey.Y)
+        assert len(model.history_["validation"]) < 10
+
+    def test_presets_learn(self, survey):
+        for preset in PRESETS:
+            small = {"epochs": 1, "n_members": 1, "embedding_dim": 8, "device": "cpu"}
+            model = CGMVAEClassifier(preset, random_state=0, **small).fit(survey.X, survey.Y)
+            assert np.isfinite(model.predict_proba(survey.X)).all()
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"preset": "best"}, "no preset 'best'.*tuned"),
+            ({"settings": {"latent": 3}}, "no setting 'latent'"),
+            ({"settings": {"prior": "flat"}}, "prior is 'flat'.*mixture"),
+            ({"settings": {"decoder_input": "x"}}, "decoder_input is 'x'"),
+            ({"settings": {"alignment": "cosine"}}, "alignment"),
+            ({"settings": {"reconstruction": "poisson"}}, "reconstruction"),
+            ({"settings": {"activation": "gelu"}}, "activation"),
+            ({"settings": {"optimizer": "sgd"}}, "optimizer"),
+            ({"settings": {"schedule": "linear"}}, "schedule"),
+            ({"settings": {"selection": "accuracy"}}, "no metric 'accuracy'"),
+            ({"device": "abacus"}, "abacus"),
+        ],
+    )
+    def test_what_does_not_exist_is_named(self, survey, parameters, message):
+        model = CGMVAEClassifier(**({"epochs": 1, "n_members": 1} | parameters))
+        with pytest.raises(InputError, match=message):
+            model.fit(survey.X, survey.Y)
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_many_rows_drop_out_less(self, sparse):
+        few = CGMVAEClassifier().resolved_preset(MANY_ROWS - 1, sparse=sparse)
+        many = CGMVAEClassifier().resolved_preset(MANY_ROWS, sparse=sparse)
+        assert MANY_ROWS == 5000
+        assert (few.dropout, many.dropout) == (0.2, 0.1)
+        assert (few.training["epochs"], many.training["epochs"]) == (40, 25)
+        assert (few.input_dropout, many.input_dropout) == (0.1, 0.1 if sparse else 0.0)
+        own = CGMVAEClassifier(dropout=0.3, epochs=9).resolved_preset(MANY_ROWS)
+        assert (own.dropout, own.training["epochs"]) == (0.3, 9)
+
+    @pytest.mark.parametrize("n_rows", [MANY_ROWS - 1, MANY_ROWS])
+    def test_the_rule_counts_the_rows_that_are_learnt_from(self, tiny, rng, n_rows):
+        X = rng.normal(size=(n_rows, 2)).astype(np.float32)
+        Y = (X > 0).astype(int)
+        model = tiny(n_members=1, epochs=1, batch_size=2048)
+        model.fit(X, Y, validation_data=(X[:50], Y[:50]))
+        assert model.member_settings_["dropout"] == (0.2 if n_rows < MANY_ROWS else 0.1)
+
+
+def test_an_unfitted_model_says_so(tiny, survey):
+    model = tiny()
+    calls = (
+        lambda: model.transform(survey.X),
+        lambda: model.embed(survey.X),
+        lambda: model.sample_latent(survey.X),
+        lambda: model.uncertainty(survey.X),
+        lambda: model.predict_proba(survey.X, survey.Y),
+        lambda: model.nearest_labels("species_1"),
+        lambda: model.label_prior("species_1"),
+        model.label_similarity,
+        model.get_feature_names_out,
+    )
+    for call in calls:
+        with pytest.raises(NotFittedError):
+            call()
+    assert not hasattr(model, "label_embeddings_")
+    assert not hasattr(model, "label_bias_")

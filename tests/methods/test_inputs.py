@@ -1,0 +1,134 @@
+"""Labels in all the forms that people have them in."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from cgmvae.data import MultiLabelDataset
+from cgmvae.errors import InputError
+from cgmvae.methods.inputs import Rows, as_targets
+
+TABLE = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0]])
+NAMES = ("crow", "hawk", "owl")
+
+
+def dense(matrix):
+    return matrix.toarray() if sp.issparse(matrix) else matrix
+
+
+FORMS = {
+    "ints": TABLE,
+    "lists": TABLE.tolist(),
+    "bools": TABLE.astype(bool),
+    "floats": TABLE.astype(float),
+    "objects": TABLE.astype(object),
+    "text": TABLE.astype(str),
+    "csr_array": sp.csr_array(TABLE),
+    "csr_matrix": sp.csr_matrix(TABLE),
+    "coo_array": sp.coo_array(TABLE),
+    "frame": pd.DataFrame(TABLE, columns=NAMES),
+    "frame of bools": pd.DataFrame(TABLE.astype(bool), columns=NAMES),
+    "frame of nullable ints": pd.DataFrame(TABLE, columns=NAMES).astype("Int64"),
+    "frame of nullable bools": pd.DataFrame(TABLE, columns=NAMES).astype("boolean"),
+    "sets": [{"owl", "hawk"}, {"crow"}, set()],
+    "lists of names": [["owl", "hawk"], ["crow"], []],
+    "tuples of names": (("owl", "hawk"), ("crow",), ()),
+    "frozen sets": [frozenset({"owl", "hawk"}), frozenset({"crow"}), frozenset()],
+    "array of sets": np.array([{"owl", "hawk"}, {"crow"}, set()]),
+    "series of lists": pd.Series([["owl", "hawk"], ["crow"], []], index=[7, 8, 9]),
+    "data set": MultiLabelDataset(TABLE, TABLE, label_names=NAMES),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_mean_the_same(form):
+    targets = as_targets(FORMS[form])
+    np.testing.assert_array_equal(dense(targets.labels), TABLE)
+    assert targets.labels.dtype == np.uint8
+    assert targets.unknown is None
+    named = any(word in form for word in ("frame", "set", "names", "series"))
+    assert targets.names == (NAMES if named else ("label_0", "label_1", "label_2"))
+    assert as_targets(FORMS[form], NAMES).names == NAMES
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.asarray,
+        sp.csr_array,
+        pd.DataFrame,
+        lambda Y: pd.DataFrame(Y).astype("Int64"),
+        lambda Y: pd.DataFrame(Y).astype("boolean"),
+        lambda Y: np.where(np.isnan(Y), None, Y),
+        lambda Y: MultiLabelDataset(Y, np.nan_to_num(Y), unknown=np.isnan(Y)),
+    ],
+)
+def test_gaps_are_unknown_labels(form):
+    Y = np.array([[0, np.nan, 1], [1, 0, np.nan]])
+    targets = as_targets(form(Y))
+    np.testing.assert_array_equal(dense(targets.unknown), np.isnan(Y))
+    np.testing.assert_array_equal(dense(targets.labels), np.nan_to_num(Y))
+
+
+def test_columns_that_are_no_text_are_named_by_it():
+    assert as_targets(pd.DataFrame(TABLE, columns=[3, 1, 2])).names == ("3", "1", "2")
+    assert as_targets([{10, 2}, {2}]).names == ("10", "2")
+
+
+def test_sets_are_spread_over_known_names():
+    targets = as_targets([{"owl"}], NAMES)
+    assert targets.labels.toarray().tolist() == [[0, 0, 1]]
+    for nothing in ([set(), set()], [[], []], [(), ()]):
+        empty = as_targets(nothing, NAMES)
+        assert empty.labels.toarray().tolist() == [[0, 0, 0]] * 2
+    with pytest.raises(InputError, match="wren"):
+        as_targets([{"owl", "wren"}], NAMES)
+
+
+@pytest.mark.parametrize(
+    ("Y", "message"),
+    [
+        (TABLE[:, 0], "reshape"),
+        (pd.Series(TABLE[:, 0]), "reshape"),
+        ([0, 1, 1], "reshape"),
+        (np.full((2, 2), 2), "2"),
+        (np.full((2, 2), -1), "-1"),
+        (np.full((2, 2), np.inf), "inf"),
+        (sp.csr_array(np.full((2, 2), 3)), "3"),
+        (np.zeros((2, 2, 2)), "two dimensions"),
+        (np.array([["owl", "hawk"]]), "0, 1 or NaN"),
+        (pd.DataFrame({"bird": ["owl", "hawk"]}), "0, 1 or NaN"),
+        (["owl", "hawk"], "0, 1 or NaN"),
+        ([[1, 2], [3]], "0, 1 or NaN"),
+        ([set(), set()], "No row has a label"),
+        ([[], []], "No row has a label"),
+        (pd.DataFrame(np.ones((2, 2)), columns=["owl", "owl"]), "name of its own"),
+        (np.full((2, 2), 1j), "0, 1 or NaN"),
+    ],
+)
+def test_what_is_no_table_of_labels_is_refused(Y, message):
+    with pytest.raises(InputError, match=message):
+        as_targets(Y)
+
+
+@pytest.mark.parametrize(
+    "columns", [("hawk", "crow", "owl"), ("crow", "hawk", "wren"), ("crow", "hawk")]
+)
+def test_other_columns_than_the_known_ones_are_refused(columns):
+    Y = TABLE[:, : len(columns)]
+    for form in (pd.DataFrame(Y, columns=columns), MultiLabelDataset(Y, Y, label_names=columns)):
+        with pytest.raises(InputError, match="same order"):
+            as_targets(form, NAMES)
+    if len(columns) < 3:
+        with pytest.raises(InputError, match="3 different label names"):
+            as_targets(Y, NAMES)
+
+
+def test_rows_are_taken_in_order():
+    rows = Rows(TABLE.astype(float), sp.csr_array(TABLE), None, np.arange(3.0), np.arange(3))
+    taken = rows.take(np.array([2, 0]))
+    assert taken.features.tolist() == TABLE[[2, 0]].tolist()
+    assert taken.labels.toarray().tolist() == TABLE[[2, 0]].tolist()
+    assert taken.unknown is None
+    assert taken.weights.tolist() == taken.groups.tolist() == [2, 0]
