@@ -5,6 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("default", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 @pytest.fixture
