@@ -1,14 +1,10 @@
-"""What the contract tests share: modules of this folder, one core, a small survey."""
+"""What the contract tests share: modules of this folder, and one fitted model a method."""
 
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-
-from cgmvae.data import MultiLabelDataset, make_survey
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,38 +17,15 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("name", NAMES)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@cache
-def _survey() -> MultiLabelDataset:
-    data, _ = make_survey(120, 6, 5, seed=0)
-    return data
+_FITTED = {}
 
 
 @pytest.fixture
-def survey() -> MultiLabelDataset:
-    """Return 120 rows with 6 features and 5 labels, which a test may change as it likes."""
-    data = _survey()
-    return MultiLabelDataset(
-        data.X.copy(), data.Y.copy(), label_names=data.label_names, name="survey"
-    )
-
-
-@cache
-def _fitted(name: str):
-    return quick(name).fit(_survey().X, _survey().Y)
-
-
-@pytest.fixture
-def fitted(name):
+def fitted(name, survey):
     """Return a method fitted on the survey; tests must not change it."""
-    model = _fitted(name)
-    before = model.predict_proba(_survey().X)
+    if name not in _FITTED:
+        _FITTED[name] = quick(name).fit(survey.X, survey.Y)
+    model, rows = _FITTED[name], survey.X.copy()
+    before = model.predict_proba(rows)
     yield model
-    assert np.array_equal(model.predict_proba(_survey().X), before), "the test changed the model"
+    assert np.array_equal(model.predict_proba(rows), before), "the test changed the model"
