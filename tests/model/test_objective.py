@@ -263,17 +263,6 @@ class TestOracle:
         expected = torch.cosine_similarity(features[:, :, None], labels[:, None], dim=-1)
         torch.testing.assert_close(ours, expected)
 
-    def test_weighted_sum(self, rng):
-        terms = {"kl": _tensor(rng, 2, 3), "contrastive": _tensor(rng, 2, 3)}
-        weights = {
-            "contrastive": torch.tensor([1.0, 0.3], dtype=torch.float64),
-            "kl": torch.tensor([6.0, 0.0], dtype=torch.float64),
-        }
-        ours = objective.weighted_sum(terms, weights)
-        for m, i in np.ndindex(2, 3):
-            expected = sum(float(weights[name][m] * terms[name][m, i]) for name in terms)
-            assert ours[m, i].item() == pytest.approx(expected)
-
 
 class TestPrecision:
     def test_kl_to_mixture_of_float32_at_the_extremes(self, rng):

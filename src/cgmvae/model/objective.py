@@ -1,8 +1,9 @@
-"""The terms of the objective, Eq. 4 to 8: pure functions of tensors, one number a member and row.
+"""The terms of the objective, Eq. 4 to 7: pure functions of tensors, one number a member and row.
 
-Nothing here is weighted or averaged over rows: KL, reconstruction and cross-entropy are sums over
-latent dimensions, features and known labels. Labels come as two masks, ``positive`` and ``known``,
-(n_members, n_rows, n_labels); what lies under an unknown label changes nothing.
+Nothing here is weighted or averaged over rows (Eq. 8 is the training loop's): KL, reconstruction
+and cross-entropy are sums over latent dimensions, features and known labels. Labels come as two
+masks, ``positive`` and ``known``, (n_members, n_rows, n_labels); what lies under an unknown label
+changes nothing.
 
 With P the known positives and U the unknown labels of a row: cross-entropy skips U; the denominator
 of the contrastive term leaves U out; the mixture uses P, the background component where P and U are
@@ -103,11 +104,3 @@ def cross_entropy(logits: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     # −log σ(l) = softplus(−l) for positives, −log(1 − σ(l)) = softplus(l) for negatives.
     losses = F.softplus(torch.where(positive, -logits, logits))
     return losses.masked_fill(~known, 0.0).sum(-1)
-
-
-def weighted_sum(terms: dict[str, Tensor], weights: dict[str, Tensor]) -> Tensor:
-    """Eq. 8: the sum of the terms, each times its weight, (n_members, n_rows).
-
-    ``weights`` hold one number a member, (n_members,).
-    """
-    return torch.stack([weights[name][:, None] * term for name, term in terms.items()]).sum(0)

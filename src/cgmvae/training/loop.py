@@ -216,6 +216,7 @@ class _Run:
             self.noise.seek(self._step_numbers(step))
             batch = self.rows.batch(order[:, step], weight[:, step])
             means = self._mean_terms(batch)
+            # Eq. 8, the one place where terms are weighted.
             total = torch.stack([self._weight(n) * mean for n, mean in means.items()]).sum(0)
             gradient = self.flat.collect_gradients(total.sum())
             stepping = alive & (batch.weight.sum(1) > 0)
