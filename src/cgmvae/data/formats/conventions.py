@@ -20,7 +20,7 @@ DENSE_LABELS_LIMIT = 256
 COLUMNS_LIMIT = 2**24
 
 #: The text of a finite decimal number, for :func:`re.fullmatch` or inside a larger pattern.
-NUMBER = r"[-+]?+(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?+[0-9]++)?+"
+NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
 #: The least magnitude that becomes infinite as a float32.
 FLOAT32_LIMIT = float.fromhex("0x1.ffffffp127")

@@ -29,11 +29,11 @@ from cgmvae.errors import InputError
 #: Rows that are turned into text at once.
 _BATCH = 1024
 
-_LABELS = r"[-+]?+[0-9]{1,18}(?:\.0*+)?+(?:,[-+]?+[0-9]{1,18}(?:\.0*+)?+)*+"
+_LABELS = r"[-+]?[0-9]{1,18}(?:\.0*)?(?:,[-+]?[0-9]{1,18}(?:\.0*)?)*"
 _FEATURE = rf"[0-9]{{1,18}}:(?:[nN][aA][nN]|{NUMBER})"
 _LINE = re.compile(
-    rf"(?:(?P<labels>{_LABELS})(?=[ \t]|$))?+[ \t]*+"
-    rf"(?P<features>(?:{_FEATURE}(?:[ \t]++|$))*+)"
+    rf"(?:(?P<labels>{_LABELS})(?=[ \t]|$))?[ \t]*"
+    rf"(?P<features>(?:{_FEATURE}(?:[ \t]+|$))*)"
 )
 _HEADER = re.compile(r"([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})")
 

@@ -20,17 +20,17 @@ BLANKS = "".join(map(chr, range(33)))
 
 _TOKEN = re.compile(
     r"""
-      (?P<blank>   [\x00-\x20]++ )
-    | (?P<comment> % .*+ )
-    | (?P<quoted>  '(?:[^'\\]|\\.)*+' | "(?:[^"\\]|\\.)*+" )
+      (?P<blank>   [\x00-\x20]+ )
+    | (?P<comment> % .* )
+    | (?P<quoted>  '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" )
     | (?P<mark>    [{},] )
-    | (?P<word>    [^\x00-\x20,{}%'"][^\x00-\x20,{}%]*+ )
+    | (?P<word>    [^\x00-\x20,{}%'"][^\x00-\x20,{}%]* )
     """,
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
-_BARE = re.compile(r"[\w.]++[\w.-]*+")
+_BARE = re.compile(r"[\w.][\w.-]*")
 _OPTION = re.compile(r"(?<!\S)-(c|split-number)\s+([-+]?[0-9]{1,9})(?!\S)", re.IGNORECASE)
 
 _NUMERIC_TYPES = {"numeric", "real", "integer"}

@@ -34,9 +34,9 @@ from cgmvae.errors import InputError
 _BATCH = 1 << 22
 
 _PLAIN_BYTES = b"0123456789+-.eE?, \t\n"
-_EMPTY_VALUE = re.compile(r"(?:^|,)[ \t]*+,", re.MULTILINE)
+_EMPTY_VALUE = re.compile(r"(?:^|,)[ \t]*,", re.MULTILINE)
 _PLAIN_SPARSE = re.compile(
-    rf"\{{[ \t]*+(?:[0-9]{{1,18}}[ \t]++(?:\?|{NUMBER})[ \t]*+(?:,[ \t]*+|(?=\}})))*+\}}"
+    rf"\{{[ \t]*(?:[0-9]{{1,18}}[ \t]+(?:\?|{NUMBER})[ \t]*(?:,[ \t]*|(?=\}})))*\}}"
 )
 _INDEX = re.compile(r"[0-9]{1,18}")
 _OPEN, _CLOSE, _COMMA = Token("mark", "{"), Token("mark", "}"), Token("mark", ",")
