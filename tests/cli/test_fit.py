@@ -224,9 +224,14 @@ def test_bad_options_change_nothing(refused, survey, tmp_path, words):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("option", ["preset", "members", "epochs", "device", "setting"])
+def test_settings_are_those_of_the_method(refused, survey):
+    arguments = ("--method", "binary-relevance", "--setting", "latent_dim=4")
+    assert "no setting 'latent_dim'; there are n_jobs" in fit(refused, *arguments, small=())
+
+
+@pytest.mark.parametrize("option", ["preset", "members", "epochs", "device"])
 def test_what_binary_relevance_does_not_have_is_refused(refused, survey, option):
-    values = {"preset": "tuned", "device": "cpu", "setting": "latent_dim=4"}
+    values = {"preset": "tuned", "device": "cpu"}
     arguments = ("--method", "binary-relevance", f"--{option}", values.get(option, "2"))
     assert f"--{option} does not apply to binary relevance" in fit(refused, *arguments, small=())
 

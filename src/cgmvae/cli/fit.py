@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,9 +30,6 @@ from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 
-#: The methods that can be fitted, and what people call them.
-METHODS = {"cgmvae": "C-GMVAE", "binary-relevance": "binary relevance"}
-
 _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 
 
@@ -40,7 +38,7 @@ def fit(
     source: Source,
     out: Annotated[str, typer.Option(metavar="MODEL", help="File of the model, *.cgmvae.")],
     method: Annotated[
-        str, typer.Option(metavar="NAME", help=f"One of {', '.join(METHODS)}.")
+        str, typer.Option(metavar="NAME", help="Any of 'cgmvae methods'.")
     ] = "cgmvae",
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="tuned (default), released or paper.")
@@ -93,12 +91,11 @@ def fit(
         "n_members": members,
         "epochs": epochs,
         "device": device,
-        "settings": parse_settings(setting or ()),
         "threshold_metric": threshold_metric,
         "threshold_rule": threshold_rule,
         "random_state": seed,
     }
-    model = make_model(method, parameters)
+    model = make_model(method, parameters, setting or ())
     for target in filter(None, (out, save_split)):
         _check_target(Path(target), source, overwrite=overwrite)
     if all_rows and (split or save_split):
@@ -118,30 +115,30 @@ def fit(
         _print(report)
 
 
-def make_model(method: str, parameters: Mapping[str, Any]) -> Any:
+def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[str] = ()) -> Any:
     """Return an unfitted model; parameters that are None keep their defaults.
 
     Parameters
     ----------
     method : str
-        One of ``METHODS``.
+        A name of the registry.
     parameters : mapping
-        Those of the estimator; what binary relevance does not have is refused unless it is None.
+        Those of the estimator; what the method does not have is refused unless it is None.
+    settings : sequence of str
+        Further settings, ``NAME=VALUE``.
     """
-    from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
+    from cgmvae.methods import find_method
 
-    if method not in METHODS:
-        raise InputError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
-    given = {name: value for name, value in parameters.items() if value not in (None, {})}
-    if method == "cgmvae":
-        if not _DEVICE.fullmatch(device := given.get("device", "auto")):
-            raise InputError(f"There is no device {device!r}; use auto, cpu or cuda.")
-        return CGMVAEClassifier(**given)
-    flags = {"n_members": "members", "settings": "setting"}
-    if alien := [name for name in given if name not in BinaryRelevance().get_params()]:
-        flag = flags.get(alien[0], alien[0])
-        raise InputError(f"--{flag} does not apply to binary relevance; leave it out.")
-    return BinaryRelevance(**given)
+    found = find_method(method)
+    given = {name: value for name, value in parameters.items() if value is not None}
+    given |= parse_settings(settings, found.estimator)
+    if not _DEVICE.fullmatch(device := given.get("device", "auto")):
+        raise InputError(f"There is no device {device!r}; use auto, cpu or cuda.")
+    taken = {field.name for field in dataclasses.fields(found.estimator) if field.init}
+    if alien := [name for name in given if name not in taken]:
+        flag = {"n_members": "members"}.get(alien[0], alien[0])
+        raise InputError(f"--{flag} does not apply to {found.title}; leave it out.")
+    return found.estimator(**given)
 
 
 def _check_target(path: Path, source: Source, *, overwrite: bool) -> None:
@@ -231,11 +228,14 @@ def _report(model: Any, dataset: MultiLabelDataset, split: Split | None) -> dict
 
 
 def _print(report: Mapping[str, Any]) -> None:
+    from cgmvae.methods import find_method
+
     if report["continued"]:
         print_text("The training that was stopped was continued.")
     split, out = report["split"], report["model"]
     used = f"{split['rows']['train']:,}" if split else f"all {report['n_samples']:,}"
-    print_text(f"Wrote {out}: {METHODS[report['method']]} from {used} rows of {report['data']}.")
+    title = find_method(report["method"]).title
+    print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
     if split:
         print_table(
             f"{split['rows']['test']:,} test rows ({split['kind']} split, seed {split['seed']})",

@@ -5,31 +5,53 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from cgmvae.errors import InputError
 
 
-def parse_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE``, where VALUE is JSON or a bare word, and check the value."""
-    from cgmvae.model.network import NetworkConfig
-    from cgmvae.model.presets import Preset
-    from cgmvae.training.loop import TrainingConfig
+def parse_settings(given: Sequence[str], estimator: type) -> dict[str, Any]:
+    """Read ``NAME=VALUE``, where VALUE is JSON or a bare word, as parameters of an estimator.
 
+    C-GMVAE's settings are collected in its parameter ``settings``; the other methods have a
+    parameter for each.
+    """
     if not given:
         return {}
-    hints = get_type_hints(Preset) | get_type_hints(TrainingConfig) | get_type_hints(NetworkConfig)
-    hints = {name: hint for name, hint in hints.items() if name not in ("network", "training")}
-    settings = {}
+    hints = _hints(estimator)
+    read = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"The setting {text!r} has no value; write NAME=VALUE.")
         if name not in hints:
             raise InputError(f"There is no setting {name!r}; there are {', '.join(sorted(hints))}.")
-        settings[name] = _as_setting(name, value, hints[name])
-    return settings
+        read[name] = _as_setting(name, value, hints[name])
+    return {"settings": read} if _has_presets(estimator) else read
+
+
+def _has_presets(estimator: type) -> bool:
+    return any(field.name == "preset" for field in fields(estimator))
+
+
+def _hints(estimator: type) -> dict[str, Any]:
+    """Return the types of what can be set, by name."""
+    from cgmvae.methods.base import MultiLabelClassifier
+    from cgmvae.methods.packed import PackedClassifier
+    from cgmvae.model.network import NetworkConfig
+    from cgmvae.model.presets import Preset
+    from cgmvae.training.loop import TrainingConfig
+
+    if _has_presets(estimator):
+        hints: dict[str, Any] = {}
+        for config in (Preset, TrainingConfig, NetworkConfig):
+            hints |= get_type_hints(config)
+        return {name: hint for name, hint in hints.items() if name not in ("network", "training")}
+    shared = {f.name for base in (MultiLabelClassifier, PackedClassifier) for f in fields(base)}
+    own = {f.name for f in fields(estimator) if f.init} - shared - {"estimator", "training"}
+    return {name: hint for name, hint in get_type_hints(estimator).items() if name in own}
 
 
 def _as_setting(name: str, text: str, hint: Any) -> Any:

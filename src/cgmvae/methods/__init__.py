@@ -9,11 +9,18 @@ from cgmvae.methods.binary_relevance import BinaryRelevance
 from cgmvae.methods.cgmvae import CGMVAEClassifier
 from cgmvae.methods.packed import fit_together
 from cgmvae.methods.persistence import load_model
+from cgmvae.methods.registry import METHODS, REGISTRY, find_method
 
-__all__ = ["BinaryRelevance", "CGMVAEClassifier", "MultiLabelClassifier", "fit_together", "load"]
-
-#: All methods by the name of their class.
-METHODS = {method.__name__: method for method in (CGMVAEClassifier, BinaryRelevance)}
+__all__ = [
+    "METHODS",
+    "REGISTRY",
+    "BinaryRelevance",
+    "CGMVAEClassifier",
+    "MultiLabelClassifier",
+    "find_method",
+    "fit_together",
+    "load",
+]
 
 
 def load(path: str | os.PathLike[str]) -> MultiLabelClassifier:

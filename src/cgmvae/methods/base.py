@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,17 +23,30 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.splits import holdout
 from cgmvae.errors import InputError
 from cgmvae.evaluation import count, learn_rule
-from cgmvae.evaluation.thresholds import ThresholdRule
+from cgmvae.evaluation.thresholds import RuleName, ThresholdRule
 from cgmvae.methods.inputs import Rows, as_targets
 from cgmvae.methods.persistence import save_model
-from cgmvae.methods.scaling import FeatureScaler
+from cgmvae.methods.scaling import FeatureScaler, ScalingName
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     """Base of all methods.
 
-    A subclass has these parameters among its own: ``scaling``, ``threshold_rule``,
-    ``threshold_metric``, ``validation_fraction``, ``random_state``.
+    A method is a dataclass: its fields are its parameters, and these are among them.
+
+    Parameters
+    ----------
+    scaling : {"auto", "standardise", "max-abs", "none"}
+        What is done to features; see :class:`~cgmvae.methods.scaling.FeatureScaler`.
+    threshold_rule : {"global", "per-label", "top-k"}
+        The rule of ``predict``, learnt on validation rows.
+    threshold_metric : str
+        The metric that the rule is learnt for, and that ``score`` returns.
+    validation_fraction : float
+        Share of the rows held out where no validation rows are given.
+    random_state : int, RandomState or None
+        Seed of everything.
 
     Attributes
     ----------
@@ -46,11 +60,14 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         How ``predict`` turns probabilities into labels; learnt on validation rows.
     """
 
-    scaling: Any
-    threshold_rule: Any
-    threshold_metric: str
-    validation_fraction: float
-    random_state: Any
+    max_labels: ClassVar[int | None] = None
+    """How many labels the method takes at most."""
+
+    scaling: ScalingName = "auto"
+    threshold_rule: RuleName = "global"
+    threshold_metric: str = "micro_f1"
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     @abstractmethod
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
@@ -180,6 +197,11 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             raise InputError(
                 f"X has {features.shape[0]:,} rows and Y {targets.labels.shape[0]:,}; "
                 "they must describe the same rows."
+            )
+        if reset and self.max_labels is not None and len(targets.names) > self.max_labels:
+            raise InputError(
+                f"{type(self).__name__} takes at most {self.max_labels} labels, and here are "
+                f"{len(targets.names):,}; choose another method, or fewer labels."
             )
         if reset and features.shape[0] < 2:
             raise InputError("There is 1 sample; at least two are needed, one to hold out.")

@@ -5,6 +5,7 @@ Unknown labels: a row is left out of the training of the labels that it does not
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.scaling import ScalingName
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BinaryRelevance(MultiLabelClassifier):
     """One independent classifier for each label.
 
@@ -29,16 +30,10 @@ class BinaryRelevance(MultiLabelClassifier):
     ----------
     estimator : scikit-learn classifier, optional
         With ``predict_proba`` or ``decision_function``; logistic regression by default.
-    scaling : {"auto", "standardise", "max-abs", "none"}
-        See :class:`~cgmvae.methods.scaling.FeatureScaler`.
-    threshold_rule, threshold_metric : str
-        The rule of ``predict``, learnt on validation rows, and the metric it is learnt for.
-    validation_fraction : float
-        Share of the rows held out for that where no validation rows are given.
     n_jobs : int, optional
         Labels fitted side by side.
-    random_state : int, RandomState or None
-        Seed of the held-out rows.
+    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
+        See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
 
     Attributes
     ----------
@@ -54,24 +49,8 @@ class BinaryRelevance(MultiLabelClassifier):
     (300, 6)
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        scaling: ScalingName = "auto",
-        threshold_rule: str = "global",
-        threshold_metric: str = "micro_f1",
-        validation_fraction: float = 0.1,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.scaling = scaling
-        self.threshold_rule = threshold_rule
-        self.threshold_metric = threshold_metric
-        self.validation_fraction = validation_fraction
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    estimator: Any = field(default=None, kw_only=False)
+    n_jobs: int | None = None
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         base = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator

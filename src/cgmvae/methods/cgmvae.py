@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -22,12 +22,11 @@ from cgmvae.errors import InputError
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, as_targets
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.scaling import ScalingName
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.noise import Noise
-from cgmvae.training.loop import Progress, TrainingConfig
+from cgmvae.training.loop import TrainingConfig
 from cgmvae.training.members import Member, column
 
 _NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
@@ -43,6 +42,7 @@ _CHOICES = {
 }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PackedClassifier):
     """Contrastive Gaussian mixture variational autoencoder for multi-label classification.
 
@@ -55,8 +55,6 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
     ----------
     preset : {"tuned", "released", "paper"}
         Where all settings come from that are not given here.
-    n_members : int
-        Models that are trained together and averaged.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout : optional
         Training; None takes the preset's value.
     embedding_dim : int, optional
@@ -70,22 +68,10 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
     settings : mapping, optional
         Any further field of ``NetworkConfig`` or ``TrainingConfig`` by name, such as
         ``{"prior": "standard", "patience": 10}``.
-    scaling : {"auto", "standardise", "max-abs", "none"}
-        What is done to features; see :class:`~cgmvae.methods.scaling.FeatureScaler`.
-    threshold_rule : {"global", "per-label", "top-k"}
-        The rule of ``predict``, learnt on validation rows.
-    threshold_metric : str
-        The metric that the rule is learnt for, and that ``score`` returns.
-    validation_fraction : float
-        Share of the rows held out where no validation rows are given.
-    device : str
-        "auto" is the accelerator where there is one.
-    checkpoint : path, optional
-        A file to keep the state of training in; a fit that was stopped continues from it.
-    progress : callable, optional
-        Called after each epoch with its number, the number of epochs and the best metric so far.
-    random_state : int, RandomState or None
-        Seed of everything.
+    n_members, device, checkpoint, progress
+        See :class:`~cgmvae.methods.packed.PackedClassifier`.
+    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
+        See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
 
     Attributes
     ----------
@@ -105,58 +91,21 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
     2
     """
 
-    network_: CGMVAENetwork
-
-    def __init__(
-        self,
-        preset: str = "tuned",
-        *,
-        n_members: int = 4,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        dropout: float | None = None,
-        input_dropout: float | None = None,
-        embedding_dim: int | None = None,
-        kl_weight: float | None = None,
-        contrastive_weight: float | None = None,
-        cross_entropy_weight: float | None = None,
-        reconstruction_weight: float | None = None,
-        temperature: float | None = None,
-        settings: Mapping[str, Any] | None = None,
-        scaling: ScalingName = "auto",
-        threshold_rule: str = "global",
-        threshold_metric: str = "micro_f1",
-        validation_fraction: float = 0.1,
-        device: str = "auto",
-        checkpoint: str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.preset = preset
-        self.n_members = n_members
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.input_dropout = input_dropout
-        self.embedding_dim = embedding_dim
-        self.kl_weight = kl_weight
-        self.contrastive_weight = contrastive_weight
-        self.cross_entropy_weight = cross_entropy_weight
-        self.reconstruction_weight = reconstruction_weight
-        self.temperature = temperature
-        self.settings = settings
-        self.scaling = scaling
-        self.threshold_rule = threshold_rule
-        self.threshold_metric = threshold_metric
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.random_state = random_state
+    preset: str = field(default="tuned", kw_only=False)
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    dropout: float | None = None
+    input_dropout: float | None = None
+    embedding_dim: int | None = None
+    kl_weight: float | None = None
+    contrastive_weight: float | None = None
+    cross_entropy_weight: float | None = None
+    reconstruction_weight: float | None = None
+    temperature: float | None = None
+    settings: Mapping[str, Any] | None = None
+    network_: CGMVAENetwork = field(init=False)
 
     def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
         """Return the preset for so many rows, with everything that was given put in its place."""

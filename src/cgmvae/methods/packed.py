@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,11 +33,20 @@ from cgmvae.training.rows import RowStore
 _SCORED_ROWS = 4096
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PackedClassifier(MultiLabelClassifier):
     """Base of the methods that are networks.
 
-    A subclass has these parameters among its own: ``n_members``, ``device``, ``checkpoint``,
-    ``progress``.
+    Parameters
+    ----------
+    n_members : int
+        Models that are trained together and averaged.
+    device : str
+        "auto" is the accelerator where there is one.
+    checkpoint : path, optional
+        A file to keep the state of training in; a fit that was stopped continues from it.
+    progress : callable, optional
+        Called after each epoch with its number, the number of epochs and the best metric so far.
 
     Attributes
     ----------
@@ -50,10 +60,11 @@ class PackedClassifier(MultiLabelClassifier):
         Rates, dropouts and loss weights that the members were trained with.
     """
 
-    n_members: int
-    device: str
-    checkpoint: str | os.PathLike[str] | None
-    progress: Progress | None
+    n_members: int = 4
+    device: str = "auto"
+    checkpoint: str | os.PathLike[str] | None = None
+    progress: Progress | None = None
+    network_: Any = field(init=False)
 
     @abstractmethod
     def _training_config(self, train: Rows) -> TrainingConfig:

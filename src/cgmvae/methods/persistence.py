@@ -57,7 +57,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     write_tensors(path, tensors, description)
 
 
-def load_model(path: str | os.PathLike[str], classes: dict[str, Any]) -> Any:
+def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
     """Read a fitted estimator of one of these classes, by name."""
     tensors, description = read_tensors(path)
     _check_description(path, description, classes)
@@ -77,7 +77,7 @@ def load_model(path: str | os.PathLike[str], classes: dict[str, Any]) -> Any:
     return model
 
 
-def _check_description(path: Any, description: Any, classes: dict[str, Any]) -> None:
+def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) -> None:
     if not isinstance(description, dict) or description.get("kind") != "cgmvae model":
         raise InputError(f"{path} is not a model of this library.")
     version = description.get("format")

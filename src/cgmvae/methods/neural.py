@@ -1,0 +1,70 @@
+"""What the comparison methods that are networks have in common: settings as plain parameters.
+
+C-GMVAE takes its settings from presets; these methods have one parameter for each. A method adds
+its own parameters, the weights of its terms and its network.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cgmvae.errors import InputError
+from cgmvae.methods.inputs import Rows
+from cgmvae.methods.packed import PackedClassifier
+from cgmvae.training.loop import TrainingConfig
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuralClassifier(PackedClassifier):
+    """Base of the comparison methods that are networks.
+
+    Parameters
+    ----------
+    epochs : int
+        Passes over the training rows; the best one on validation rows is kept.
+    batch_size : int
+        Rows a step.
+    learning_rate, weight_decay : float
+        Of AdamW; the rate rises and falls as ``training`` says (cosine by default).
+    dropout, input_dropout : float
+        Probability of dropping a hidden unit, and a feature.
+    training : mapping, optional
+        Any further field of ``TrainingConfig`` by name, such as ``{"patience": 10}``.
+    """
+
+    epochs: int = 40
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    dropout: float = 0.2
+    input_dropout: float = 0.0
+    training: Mapping[str, Any] | None = None
+
+    @abstractmethod
+    def _weights(self) -> Mapping[str, float]:
+        """Return the weight of each term of the objective."""
+
+    def _network_settings(self) -> Mapping[str, Any]:
+        """Return further numbers that the network takes for each member."""
+        return {}
+
+    def _training_config(self, train: Rows) -> TrainingConfig:
+        try:
+            return TrainingConfig(
+                epochs=self.epochs, batch_size=self.batch_size, **(self.training or {})
+            )
+        except TypeError as error:
+            raise InputError(f"training does not fit TrainingConfig: {error}.") from error
+
+    def _member_settings(self, train: Rows) -> Mapping[str, Any]:
+        return {
+            "weights": dict(self._weights()),
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "dropout": self.dropout,
+            "input_dropout": self.input_dropout,
+            "settings": dict(self._network_settings()),
+        }
