@@ -26,7 +26,7 @@ RANKS = {name: place for place, name in enumerate(sum(LAYERS, ()))}
 STRANGERS = {frozenset(("training", "model"))}
 
 #: What may be imported while a module is loaded; everything else where it is used.
-THIRD_PARTY = {"torch", "numpy", "scipy", "sklearn", "joblib"}
+THIRD_PARTY = {"torch", "numpy", "scipy", "sklearn", "joblib", "triton"}
 FREE_OF_THAT = {"cli", "serving", "report"}
 
 NO_NAMES = {"utils", "common", "misc", "helpers"}

@@ -17,6 +17,7 @@ from cgmvae.data import formats, make_split, make_survey
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Scored, evaluate
+from cgmvae.methods import CGMVAEClassifier
 
 LABELS = ("owl, grey", "café [x]", " a;b ", 'say "hi"', "日本")
 FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "line\nbreak")
@@ -272,7 +273,8 @@ def test_data_without_features_or_with_too_few_rows(refused, survey):
 def test_settings_are_read_as_json_or_words():
     given = ("latent_dim=8", "feature_hidden=[8, 4]", "label_hidden=3", "decoder_hidden=[]")
     given += ("prior=standard", 'activation="relu"', "clip=null", "dropout=0", "layer_norm=false")
-    assert command.parse_settings(given) == {
+    read = command.parse_settings(given, CGMVAEClassifier)
+    assert read["settings"] == {
         "latent_dim": 8,
         "feature_hidden": (8, 4),
         "label_hidden": (3,),
@@ -284,7 +286,7 @@ def test_settings_are_read_as_json_or_words():
         "layer_norm": False,
     }
     with pytest.raises(InputError, match="network"):
-        command.parse_settings(["network=1"])
+        command.parse_settings(["network=1"], CGMVAEClassifier)
 
 
 def test_help_is_whole_and_for_users(succeeds):

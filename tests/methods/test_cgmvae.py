@@ -18,7 +18,7 @@ from cgmvae.methods import CGMVAEClassifier
 from cgmvae.model.network import NetworkConfig
 from cgmvae.model.presets import MANY_ROWS, PRESETS
 from cgmvae.nn.gaussian import Gaussian, mean_given_labels
-from cgmvae.training.loop import TrainingConfig
+from cgmvae.training.plan import TrainingConfig
 
 
 def members(model, X):

@@ -11,7 +11,7 @@ from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import MANY_ROWS, PRESETS, for_data
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import CounterNoise
-from cgmvae.training.loop import TrainingConfig
+from cgmvae.training.plan import TrainingConfig
 
 SEEDS = (3, 4)
 N_FEATURES, N_LABELS = 6, 4

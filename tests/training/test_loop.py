@@ -16,9 +16,10 @@ from cgmvae.nn.noise import make_noise
 from cgmvae.nn.packed import PackedLinear
 from cgmvae.training import schedules
 from cgmvae.training.checkpoint import Checkpoint
-from cgmvae.training.loop import TrainingConfig, TrainingResult, TrainingRows, _Run, train
+from cgmvae.training.loop import TrainingResult, TrainingRows, train
 from cgmvae.training.members import Member, column
-from cgmvae.training.optimizer import FlatParameters, PackedAdam
+from cgmvae.training.optimizer import PackedAdam
+from cgmvae.training.plan import Planner, TrainingConfig
 from cgmvae.training.rows import RowStore
 
 CPU = torch.device("cpu")
@@ -48,6 +49,12 @@ def survey_rows(
         None if data.unknown is None else RowStore(data.unknown, dtype=torch.bool, device=CPU),
         None,
     )
+
+
+def row_order(members: Sequence[Member], config: TrainingConfig) -> tuple[Tensor, Tensor]:
+    """Return row numbers and weights of the first epoch, (n_members, n_steps, batch_size)."""
+    epoch = Planner(members, config).epoch(0)
+    return torch.from_numpy(epoch.order), torch.from_numpy(epoch.weight).double()
 
 
 def plain_member(seed: int = 1, **changes) -> Member:
@@ -259,7 +266,7 @@ class TestHistory:
         network = build([member])
         noise = make_noise([member.seed], CPU)
         plan = replace(PLAN, batch_size=64, epochs=1)
-        order, weight = _Run(build([member]), [member], rows, plan, CPU)._row_order()
+        order, weight = row_order([member], plan)
         noise.seek([1])
         terms = network.terms(rows.batch(order[:, 0], weight[:, 0]), noise)
         result = train(network, [member], rows, plan, device=CPU)
@@ -317,17 +324,13 @@ class TestSchedulesInEffect:
     def record(monkeypatch, plan, members):
         """Return gradients and learning rates of all steps, (n_steps, n_members, ...)."""
         gradients, rates = [], []
-        collect, step = FlatParameters.collect_gradients, PackedAdam.step
+        step = PackedAdam.step
 
-        def spy_collect(self, loss):
-            gradients.append(collect(self, loss).clone())
-            return self.gradient
-
-        def spy_step(self, learning_rate, active):
+        def spy_step(self, given, norms, learning_rate, active):
+            gradients.append(torch.cat(given, dim=1))
             rates.append(learning_rate.clone())
-            step(self, learning_rate, active)
+            step(self, given, norms, learning_rate, active)
 
-        monkeypatch.setattr(FlatParameters, "collect_gradients", spy_collect)
         monkeypatch.setattr(PackedAdam, "step", spy_step)
         train(Separate(len(members)), members, survey_rows(), plan, device=CPU)
         return torch.stack(gradients).numpy(), torch.stack(rates).numpy()
@@ -563,8 +566,7 @@ class TestFailures:
                 return {"cross_entropy": terms["cross_entropy"].masked_fill(unlucky, torch.nan)}
 
         member = plain_member(1, weights={"cross_entropy": 1.0})
-        loop = _Run(Lottery([member]), [member], survey_rows(), self.plan, CPU)
-        order, weight = loop._row_order()
+        order, weight = row_order([member], self.plan)
         noise = make_noise([member.seed], CPU)
         for step in range(order.shape[1]):
             noise.seek([1 + step])
@@ -578,8 +580,7 @@ class TestFailures:
     def test_a_failed_member_takes_no_further_step(self):
         network = self.poisoned()
         before = weights_of(network)
-        loop = _Run(self.poisoned(), self.members, survey_rows(), self.plan, CPU)
-        first_row = loop._row_order()[0][1, 0, 0]
+        first_row = row_order(self.members, self.plan)[0][1, 0, 0]
         network.row_features = survey_rows().features.gather(first_row)
         with pytest.warns(UserWarning, match=f"Member 1 .* row {int(first_row)} "):
             _, seen = self.fit(network)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.noise import make_noise
-from cgmvae.training.optimizer import FlatParameters, PackedAdam
+from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 
 N_MEMBERS = 3
 RATES = torch.tensor([1e-2, 3e-3, 0.1], dtype=torch.float64)
@@ -42,9 +42,14 @@ def gradients(n_steps: int, width: int, dtype: torch.dtype = torch.float64) -> T
 
 def run(adam: PackedAdam, steps: Tensor, active: Tensor | None = None) -> None:
     for i, gradient in enumerate(steps):
-        adam.flat.gradient.copy_(gradient)
         on = torch.ones(N_MEMBERS, dtype=torch.bool) if active is None else active[i]
-        adam.step(RATES / (i + 1), on)
+        take(adam, gradient, RATES / (i + 1), on)
+
+
+def take(adam: PackedAdam, gradient: Tensor, rates: Tensor, active: Tensor) -> None:
+    """Take one step with a flat gradient."""
+    parts = adam.flat.parts(gradient.clone())
+    adam.step(parts, gradient_norms(parts), rates, active)
 
 
 class TestFlatParameters:
@@ -77,7 +82,7 @@ class TestFlatParameters:
         module = Layers()
         plain = copy.deepcopy(module)
         flat = FlatParameters(module)
-        found = flat.collect_gradients(module.loss())
+        found = torch.cat(flat.gradients(module.loss()), dim=1)
         plain.loss().backward()
         named = dict(plain.named_parameters())
         expected = [named[n].grad for n in flat.names]  # the gain has no part in the loss
@@ -85,7 +90,6 @@ class TestFlatParameters:
             torch.zeros(N_MEMBERS, 5) if g is None else g.reshape(N_MEMBERS, -1) for g in expected
         ]
         torch.testing.assert_close(found, torch.cat(parts, 1).double(), rtol=1e-13, atol=0)
-        assert found is flat.gradient
         assert named["gain"].grad is None
         assert bool((found[:, :18] != 0).all())
 
@@ -116,6 +120,14 @@ class TestFlatParameters:
         assert "label_encoder.embeddings" in decayed
 
 
+def test_gradient_norms_are_over_all_parameters():
+    flat = FlatParameters(Layers())
+    gradient = gradients(1, flat.values.shape[1])[0]
+    torch.testing.assert_close(gradient_norms(flat.parts(gradient)), gradient.norm(dim=1))
+    gradient[1, -1] = torch.nan
+    assert torch.isfinite(gradient_norms(flat.parts(gradient))).tolist() == [True, False, True]
+
+
 class TestPackedAdam:
     def torch_members(self, kind: str, decays=DECAYS):
         """One torch optimiser a member, with matrices and the rest in groups of their own."""
@@ -141,8 +153,7 @@ class TestPackedAdam:
         steps = gradients(25, flat.values.shape[1])
         for i, gradient in enumerate(steps):
             active = torch.rand(N_MEMBERS, generator=draw) < 0.7
-            flat.gradient.copy_(gradient)
-            adam.step(RATES / (i + 1), active)
+            take(adam, gradient, RATES / (i + 1), active)
             for k, (own, matrices, others) in enumerate(members):
                 if not active[k]:
                     continue
@@ -220,7 +231,7 @@ class TestPackedAdam:
         flat = FlatParameters(Layers())
         before = flat.values.clone()
         adam = PackedAdam(flat, DECAYS)
-        adam.step(RATES, torch.ones(N_MEMBERS, dtype=torch.bool))
+        take(adam, torch.zeros_like(before), RATES, torch.ones(N_MEMBERS, dtype=torch.bool))
         n = flat.n_decayed
         factor = 1 - RATES[:, None] * torch.tensor(DECAYS, dtype=torch.float64)[:, None]
         torch.testing.assert_close(flat.values[:, :n], before[:, :n] * factor, rtol=1e-14, atol=0)

@@ -42,7 +42,7 @@ def _hints(estimator: type) -> dict[str, Any]:
     from cgmvae.methods.packed import PackedClassifier
     from cgmvae.model.network import NetworkConfig
     from cgmvae.model.presets import Preset
-    from cgmvae.training.loop import TrainingConfig
+    from cgmvae.training.plan import TrainingConfig
 
     if _has_presets(estimator):
         hints: dict[str, Any] = {}

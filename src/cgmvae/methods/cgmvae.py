@@ -26,8 +26,8 @@ from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.noise import Noise
-from cgmvae.training.loop import TrainingConfig
 from cgmvae.training.members import Member, column
+from cgmvae.training.plan import TrainingConfig
 
 _NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
 _TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}

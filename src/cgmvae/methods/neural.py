@@ -14,7 +14,7 @@ from typing import Any
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.training.loop import TrainingConfig
+from cgmvae.training.plan import TrainingConfig
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -25,8 +25,9 @@ from cgmvae.methods.inputs import Rows
 from cgmvae.nn.noise import Noise, make_noise
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
-from cgmvae.training.loop import Progress, TrainingConfig, TrainingResult, TrainingRows, train
+from cgmvae.training.loop import Progress, TrainingResult, TrainingRows, train
 from cgmvae.training.members import Member
+from cgmvae.training.plan import TrainingConfig
 from cgmvae.training.rows import RowStore
 
 #: Rows of all members that are scored at a time.

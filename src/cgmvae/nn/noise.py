@@ -14,7 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from cgmvae.nn import fused
 
 #: Dropout compares 16 random bits with the rate, which is met to 1 / 65,536.
 _LEVELS = 1 << 16
@@ -49,7 +52,7 @@ class Noise(ABC):
         """Return standard normal numbers, (n_members, *shape)."""
 
     @abstractmethod
-    def seek(self, steps: Sequence[int]) -> None:
+    def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,).
 
         What is drawn after that depends on the member's seed, its step and the order of the draws
@@ -68,9 +71,7 @@ class Noise(ABC):
 
         ``rate`` is (n_members,); what is kept is divided by the probability of keeping it.
         """
-        limit = (rate.double() * _LEVELS).round() - _LEVELS // 2
-        limit = limit.clamp(max=_LEVELS // 2 - 1).to(torch.int16)[:, None, None]
-        kept = self.half_words(*x.shape[1:]) >= limit
+        kept = self.half_words(*x.shape[1:]) >= _limits(rate).to(torch.int16)[:, None, None]
         scale = (1 / (1 - rate)).to(x.dtype)[:, None, None]
         return x * (kept * scale)
 
@@ -84,7 +85,7 @@ class GeneratorNoise(Noise):
         self._generators = [torch.Generator(self.device) for _ in self.seeds]
         self.seek([0] * self.n_members)
 
-    def seek(self, steps: Sequence[int]) -> None:
+    def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,)."""
         self._step_keys = [
             key + int(step) * _STRIDE for key, step in zip(self._keys, steps, strict=True)
@@ -133,7 +134,7 @@ class CounterNoise(Noise):
         self._keys = torch.from_numpy(signed).to(self.device)[:, None]
         self.seek([0] * self.n_members)
 
-    def seek(self, steps: Sequence[int] | Tensor) -> None:
+    def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,)."""
         steps = torch.as_tensor(steps, dtype=torch.int32, device=self.device)
         self._step_keys = _mixed(self._keys ^ _mixed(steps[:, None] * _STRIDE_32))
@@ -143,11 +144,24 @@ class CounterNoise(Noise):
         """Go to a numbered part of the step."""
         self._draw = number * _DRAWS_A_SECTION
 
+    def _next_keys(self) -> Tensor:
+        """Return the keys of the next draw, int32 (n_members, 1)."""
+        self._draw += 1
+        return _mixed(self._step_keys + self._draw * _STRIDE_32)
+
     def _words(self, n: int) -> Tensor:
         """Return 32 random bits for each member and position, int32 (n_members, n)."""
-        self._draw += 1
-        keys = _mixed(self._step_keys + self._draw * _STRIDE_32)
+        keys = self._next_keys()
         return _mixed(_mixed(torch.arange(n, dtype=torch.int32, device=self.device) ^ keys) + keys)
+
+    def dropping(self, rate: Tensor) -> fused.Dropping:
+        """Return what a kernel needs to drop with the bits of the next draw."""
+        scales = (1 / (1 - rate)).to(torch.float32)
+        return fused.Dropping(self._next_keys()[:, 0], _limits(rate), scales)
+
+    def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
+        """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate."""
+        return fused.drop(x, self.dropping(rate)) if fused.usable(x) else super().dropout(x, rate)
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""
@@ -168,6 +182,12 @@ class CounterNoise(Noise):
         angle = 2 * math.pi * u[:, 1]
         both = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
         return both[:, :n].reshape(self.n_members, *shape)
+
+
+def _limits(rate: Tensor) -> Tensor:
+    """Return what 16 signed random bits must reach to be kept, int32 (n_members,)."""
+    limit = (rate.double() * _LEVELS).round() - _LEVELS // 2
+    return limit.clamp(max=_LEVELS // 2 - 1).to(torch.int32)
 
 
 def _mixed(x: Tensor) -> Tensor:

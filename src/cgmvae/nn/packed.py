@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cgmvae.nn.noise import Noise
+from cgmvae.nn import fused
+from cgmvae.nn.noise import CounterNoise, Noise
 
 
 class PackedLinear(nn.Module):
@@ -52,6 +54,9 @@ class PackedLayerNorm(nn.Module):
 
 ACTIVATIONS = {"relu": torch.relu, "leaky_relu": F.leaky_relu}
 
+#: Slopes of the activations below 0.
+_SLOPES = {"relu": 0.0, "leaky_relu": 0.01}
+
 
 class PackedMLP(nn.Module):
     """Hidden layers (affine, normalisation if wished, activation, dropout) and an affine output.
@@ -86,7 +91,7 @@ class PackedMLP(nn.Module):
             PackedLayerNorm(noise.n_members, width, dtype=dtype, device=noise.device)
             for width in (widths[1:-1] if layer_norm else ())
         )
-        self.activation = ACTIVATIONS[activation]
+        self.activation, self.slope = ACTIVATIONS[activation], _SLOPES[activation]
 
     def forward(self, x: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
         """Map (n_members, n_rows, widths[0]) to (n_members, n_rows, widths[-1]).
@@ -95,10 +100,13 @@ class PackedMLP(nn.Module):
         """
         *hidden, last = self.layers
         for i, layer in enumerate(hidden):
-            x = layer(x)
-            if self.norms:
-                x = self.norms[i](x)
-            x = self.activation(x)
-            if noise is not None:
-                x = noise.dropout(x, rate)
+            x = self._finish(i, layer(x), noise, rate)
         return last(x)
+
+    def _finish(self, i: int, x: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
+        """Normalise, activate and drop the output of a hidden layer."""
+        norm: Any = self.norms[i] if self.norms else None
+        if norm is not None and isinstance(noise, CounterNoise) and fused.usable(x):
+            return fused.hidden(x, norm.gain, norm.shift, noise.dropping(rate), self.slope)
+        x = self.activation(x if norm is None else norm(x))
+        return x if noise is None else noise.dropout(x, rate)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import asdict
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,46 +21,15 @@ from torch import Tensor
 
 from cgmvae.errors import InputError
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import Noise, make_noise, stream_seed
-from cgmvae.training import schedules
+from cgmvae.nn.noise import Noise
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import fast_products
 from cgmvae.training.history import History
-from cgmvae.training.members import Member, column, weight_tensors
-from cgmvae.training.optimizer import FlatParameters, PackedAdam
+from cgmvae.training.members import Member
+from cgmvae.training.plan import Epoch, Planner, TrainingConfig
 from cgmvae.training.rows import RowStore, digest
-from cgmvae.training.selection import MEAN_OF_FIVE, selection_value
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """The plan that all members of a pack share."""
-
-    epochs: int = 40
-    """Passes over each member's training rows."""
-    batch_size: int = 128
-    """Rows a step."""
-    optimizer: Literal["adamw", "adam"] = "adamw"
-    schedule: schedules.ScheduleName = "cosine"
-    """How the learning rate changes."""
-    warmup: float = 0.05
-    """Share of training in which the cosine schedule rises."""
-    restart_epochs: float = 50
-    """First period of the warm restarts."""
-    restart_factor: float = 2
-    """How much longer each period is than the last."""
-    floor_learning_rate: float = 0.0
-    """What the schedule falls to."""
-    clip: float | None = 5.0
-    """Bound of each member's gradient norm."""
-    kl_warmup: float = 0.0
-    """Share of training in which the weight of the KL rises from 0."""
-    first_stage: float = 0.0
-    """Share of training without cross-entropy; after it, cross-entropy alone (two-stage)."""
-    patience: int | None = None
-    """Epochs without a better validation metric after which a member stops."""
-    selection: str = MEAN_OF_FIVE
-    """The validation metric whose best epoch is kept."""
+from cgmvae.training.selection import selection_value
+from cgmvae.training.step import PackedStep, StepInput
 
 
 class PackedNetwork(Protocol):
@@ -174,25 +143,18 @@ class _Run:
     ) -> None:
         self.network, self.members, self.rows = network, members, rows
         self.config, self.device = config, device
-        self.flat = FlatParameters(network)
-        dtype, n_members = self.flat.values.dtype, len(members)
-        decay = column(members, "weight_decay")
-        self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
-        self.noise = make_noise(column(members, "seed"), device)
-        self.weights = weight_tensors(members, dtype=dtype, device=device)
-        if not self.weights:
-            raise InputError("Every term has weight 0; give at least one of them a weight.")
+        self.planner = Planner(members, config)
+        self.step = PackedStep(network, members, config, device)
+        self.flat = self.step.flat
         self.epoch = 0
         self.history = History()
         self.best = self.flat.values.clone()
+        n_members = len(members)
         self.best_value = torch.full((n_members,), -torch.inf, dtype=torch.float64, device=device)
         self.best_epoch = torch.zeros(n_members, dtype=torch.int64, device=device)
         self.running = torch.ones(n_members, dtype=torch.bool, device=device)
-        sizes = [len(member.train_rows) for member in members]
-        if min(sizes) == 0:
-            raise InputError("There are no rows to learn from; give more rows.")
-        self.steps_of = np.array([-(-n // config.batch_size) for n in sizes])
         self.validation = self._validation_rows()
+        self._planned: Epoch | None = None
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what must agree for a checkpoint to be continued."""
@@ -207,97 +169,33 @@ class _Run:
 
     def train_epoch(self) -> None:
         """Take every member's steps of one epoch."""
-        order, weight = self._row_order()
-        rates = self._learning_rates()
-        sums = {name: self.best_value.new_zeros(len(self.members)) for name in self.weights}
-        alive = self.running.clone()
-        failed_at = torch.full_like(self.best_epoch, -1)
-        for step in range(int(self.steps_of.max())):
-            self.noise.seek(self._step_numbers(step))
-            batch = self.rows.batch(order[:, step], weight[:, step])
-            means = self._mean_terms(batch)
-            # Eq. 8, the one place where terms are weighted.
-            total = torch.stack([self._weight(n) * mean for n, mean in means.items()]).sum(0)
-            gradient = self.flat.collect_gradients(total.sum())
-            stepping = alive & (batch.weight.sum(1) > 0)
-            finite = torch.isfinite(gradient.sum(1)) & torch.isfinite(total.detach())
-            failed_at = torch.where(stepping & ~finite, step, failed_at)
-            alive &= finite | ~stepping
-            self.adam.step(rates[step], stepping & finite)
-            for name, mean in means.items():
-                sums[name] += torch.where(stepping, mean.detach(), 0.0)
+        plan = self._planned or self.planner.epoch(self.epoch)
+        order, weight, rates, numbers = self._on_device(plan)
+        self.step.start_epoch(self.running, lambda term: self.planner.factor(term, self.epoch))
+        for i in range(self.planner.n_steps):
+            batch = self.rows.batch(order[:, i], weight[:, i])
+            self.step.take(StepInput(batch, rates[i], numbers[i], self._places[i]))
         self.epoch += 1
+        # Planned now, an accelerator being at work, and not when it waits.
+        if self.epoch < self.config.epochs:
+            self._planned = self.planner.epoch(self.epoch)
+        failed_at = self.step.failed_at
         self._report_failures(failed_at, order, weight)
         self.running &= failed_at < 0
-        steps = torch.as_tensor(self.steps_of, device=self.device)
-        means = {name: torch.where(self.running, s / steps, torch.nan) for name, s in sums.items()}
+        n_steps = torch.as_tensor(self.planner.steps_of, device=self.device)
+        sums = self.step.sums.items()
+        means = {name: torch.where(self.running, s / n_steps, torch.nan) for name, s in sums}
         self.history.add(**{name: _host(mean) for name, mean in means.items()})
 
-    def _mean_terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the weighted mean over rows of each term that somebody weighs, (n_members,)."""
-        terms = self.network.terms(batch, self.noise)
-        if missing := [name for name in self.weights if name not in terms]:
-            raise InputError(
-                f"The term {missing[0]!r} has a weight, but the network has no such term."
-            )
-        total = batch.weight.sum(1, keepdim=True)
-        share = batch.weight / total.masked_fill(total == 0, 1.0)
-        return {name: (terms[name] * share).sum(1) for name in self.weights}
-
-    def _weight(self, name: str) -> Tensor:
-        """Return the weight of a term in this epoch, (n_members,)."""
-        progress = self.epoch / self.config.epochs
-        factor = schedules.ramp(progress, self.config.kl_warmup) if name == "kl" else 1.0
-        if self.config.first_stage > 0:
-            first = progress < self.config.first_stage
-            factor *= first != (name == "cross_entropy")
-        return self.weights[name] * factor
-
-    def _row_order(self) -> tuple[Tensor, Tensor]:
-        """Return row numbers and weights of the epoch's steps, (n_members, n_steps, batch_size)."""
-        size, n_steps = self.config.batch_size, int(self.steps_of.max())
-        order = np.empty((len(self.members), n_steps * size), np.int64)
-        weight = np.zeros(order.shape, np.float32)
-        for i, member in enumerate(self.members):
-            generator = np.random.default_rng(stream_seed(member.seed, f"order {self.epoch}"))
-            n = len(member.train_rows)
-            own = member.train_rows[generator.permutation(n)]
-            # What fills up the shape is a row of the member's own: another's might not be finite.
-            order[i] = own[0]
-            order[i, :n] = own
-            weight[i, :n] = 1.0
-        shape = (len(self.members), n_steps, size)
+    def _on_device(self, plan: Epoch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dtype = self.flat.values.dtype
-        return (
-            torch.from_numpy(order.reshape(shape)).to(self.device),
-            torch.from_numpy(weight.reshape(shape)).to(self.device, dtype),
+        dtypes = (torch.int64, dtype, dtype, torch.int32)
+        self._places = torch.arange(self.planner.n_steps, device=self.device)
+        order, weight, rates, numbers = (
+            torch.from_numpy(part).to(self.device, kind)
+            for part, kind in zip(plan, dtypes, strict=True)
         )
-
-    def _step_numbers(self, step: int) -> list[int]:
-        """Return the number of each member's own step, counted from 1 over all epochs."""
-        return [1 + self.epoch * int(n) + step for n in self.steps_of]
-
-    def _learning_rates(self) -> Tensor:
-        """Return the learning rates of the epoch, (n_steps, n_members)."""
-        config, n_steps = self.config, int(self.steps_of.max())
-        highest = np.array(column(self.members, "learning_rate"))
-        floor = np.minimum(config.floor_learning_rate, highest)
-        rates = np.empty((n_steps, len(self.members)))
-        for i, own_steps in enumerate(self.steps_of):
-            for step in range(n_steps):
-                # The middle of the step: neither the first nor the last update is lost to a zero.
-                epoch = self.epoch + (min(step, own_steps - 1) + 0.5) / own_steps
-                rates[step, i] = self._rate_factor(epoch)
-        rates = floor + (highest - floor) * rates
-        return torch.from_numpy(rates).to(self.device, self.flat.values.dtype)
-
-    def _rate_factor(self, epoch: float) -> float:
-        config = self.config
-        if config.schedule == "constant":
-            return 1.0
-        if config.schedule == "cosine":
-            return schedules.cosine(epoch / config.epochs, config.warmup)
-        return schedules.warm_restarts(epoch, config.restart_epochs, config.restart_factor)
+        return order, weight, rates, numbers
 
     def _validation_rows(self) -> Tensor:
         """Return row numbers, (n_members or 1, n_rows), −1 where they only fill up the shape."""
@@ -368,11 +266,11 @@ class _Run:
     @torch.no_grad()
     def _failure(self, member: int, order: Tensor, weight: Tensor, step: int) -> str:
         """Name term and row of a failure; the weights still are those of the failed step."""
-        self.noise.seek([1 + (self.epoch - 1) * int(n) + step for n in self.steps_of])
+        self.step.noise.seek(1 + (self.epoch - 1) * self.planner.steps_of + step)
         batch = self.rows.batch(order, weight)
-        for name, term in self.network.terms(batch, self.noise).items():
+        for name, term in self.network.terms(batch, self.step.noise).items():
             bad = (~torch.isfinite(term[member]) & (batch.weight[member] > 0)).nonzero()
-            if name in self.weights and bool(self.weights[name][member]) and len(bad):
+            if name in self.step.weights and bool(self.step.weights[name][member]) and len(bad):
                 return f"the term {name!r} of row {int(order[member, bad[0, 0]])}"
         return "its gradient"
 
@@ -380,9 +278,9 @@ class _Run:
         """Return everything that a continued run needs, as arrays by name."""
         tensors = {
             "values": self.flat.values,
-            "mean": self.adam.mean,
-            "square": self.adam.square,
-            "n_steps": self.adam.n_steps,
+            "mean": self.step.adam.mean,
+            "square": self.step.adam.square,
+            "n_steps": self.step.adam.n_steps,
             "best": self.best,
             "best_value": self.best_value,
             "best_epoch": self.best_epoch,
@@ -401,7 +299,14 @@ class _Run:
             if found is None or (found.dtype, found.shape) != (array.dtype, array.shape):
                 raise InputError(f"{path} has no right {name!r}; remove it or name another file.")
         self.epoch = int(state["epoch"][0])
-        targets = (self.flat.values, self.adam.mean, self.adam.square, self.adam.n_steps, self.best)
+        self._planned = None
+        targets = (
+            self.flat.values,
+            self.step.adam.mean,
+            self.step.adam.square,
+            self.step.adam.n_steps,
+            self.best,
+        )
         names = ("values", "mean", "square", "n_steps", "best")
         for target, name in zip(targets, names, strict=True):
             target.copy_(torch.from_numpy(state[name]))

@@ -1,0 +1,182 @@
+"""How fast packed training is on an accelerator, beside what the card could do.
+
+    python benchmarks/gpu.py [--members 1 8 64 200] [--grid]
+
+Yeast, E = 1024, batch 128. For each number of members: milliseconds a step, and a member-epoch with
+everything (validation, host work). The floor of a step is the larger of two times: its counted
+floating-point operations at the card's measured TF32 matrix rate, and the bytes of Adam's update
+(gradient, weights and two moments read, the last three written) at its measured copy bandwidth.
+
+``--grid`` adds the long measurements: 600 trainings of 80 epochs, three of whose members are
+trained again alone; one member for 100 epochs; 64 members packed against one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from cgmvae.data import load_dataset, make_split
+from cgmvae.methods import CGMVAEClassifier
+from cgmvae.methods.packed import Fit, _training_rows, label_log_odds
+from cgmvae.nn.noise import make_noise
+from cgmvae.training.loop import train
+from cgmvae.training.plan import Planner
+from cgmvae.training.step import PackedStep, StepInput
+
+DEVICE = torch.device("cuda")
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Return the seconds that the work takes, the card's included."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def ceilings() -> tuple[float, float]:
+    """Return the card's TF32 operations and copied bytes a second."""
+    torch.set_float32_matmul_precision("high")
+    a, b = torch.randn(2, 8192, 8192, device=DEVICE)
+    source, target = torch.randn(2, 1 << 30, device=DEVICE)
+    times = []
+    for work in (lambda: a @ b, lambda: target.copy_(source)):
+        seconds(work)
+        times.append(min(seconds(lambda work=work: [work() for _ in range(5)]) for _ in range(5)))
+    torch.set_float32_matmul_precision("highest")
+    return 5 * 2 * 8192**3 / times[0], 5 * 2 * source.nbytes / times[1]
+
+
+class Pack:
+    """A pack of yeast's training rows, ready to train."""
+
+    def __init__(self, n_members: int, epochs: int, seed: int = 0) -> None:
+        data = load_dataset("yeast")
+        split = make_split(data, seed=0)
+        rows, held = data.rows(split.train), data.rows(split.validation)
+        self.model = CGMVAEClassifier(
+            n_members=n_members, epochs=epochs, embedding_dim=1024, random_state=seed
+        )
+        self.fit = Fit(*self.model._prepare(rows.X, rows.Y, (held.X, held.Y), None, None))
+        self.members = self.model._make_members(self.fit.train, self.fit.validation, seed, 0)
+        self.config = self.model._training_config(self.fit.train)
+        self.rows = _training_rows([self.fit], DEVICE)
+
+    def network(self, members: list[Any]) -> Any:
+        """Return a fresh network of these members."""
+        log_odds = label_log_odds(self.fit.train)[None].repeat(len(members), axis=0)
+        noise = make_noise([member.seed for member in members], DEVICE)
+        return self.model._build_network(members, log_odds, noise)
+
+    def train(self, members: list[Any]) -> Any:
+        """Train these members and return their network."""
+        network = self.network(members)
+        train(network, members, self.rows, self.config, device=DEVICE)
+        return network
+
+    def step_seconds(self, n_steps: int = 200) -> float:
+        """Return the seconds of one recorded step."""
+        torch.set_float32_matmul_precision("high")
+        step = PackedStep(self.network(self.members), self.members, self.config, DEVICE)
+        order, weight, rates, numbers = Planner(self.members, self.config).epoch(1)
+        batch = self.rows.batch(
+            torch.from_numpy(order[:, 0]).to(DEVICE), torch.from_numpy(weight[:, 0]).to(DEVICE)
+        )
+        given = StepInput(
+            batch,
+            torch.from_numpy(rates[0]).float().to(DEVICE),
+            torch.from_numpy(numbers[0]).int().to(DEVICE),
+            torch.tensor(0, device=DEVICE),
+        )
+        for _ in range(10):
+            step.take(given)
+        taken = seconds(lambda: [step.take(given) for _ in range(n_steps)]) / n_steps
+        torch.set_float32_matmul_precision("highest")
+        return taken
+
+
+def operations_and_parameters() -> tuple[int, int]:
+    """Return a member's floating-point operations a step, and its number of weights."""
+    pack = Pack(1, 1)
+    step = PackedStep(pack.network(pack.members), pack.members, pack.config, DEVICE)
+    order, weight, *_ = Planner(pack.members, pack.config).epoch(0)
+    batch = pack.rows.batch(
+        torch.from_numpy(order[:, 0]).to(DEVICE), torch.from_numpy(weight[:, 0]).to(DEVICE)
+    )
+    with FlopCounterMode(display=False) as counter:
+        means = step._mean_terms(batch)
+        torch.stack(list(means.values())).sum().backward()
+    return counter.get_total_flops(), step.flat.values.shape[1]
+
+
+def table(counts: list[int]) -> None:
+    """Print the times by number of members."""
+    rate, bandwidth = ceilings()
+    operations, parameters = operations_and_parameters()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"measured: TF32 {rate / 1e12:.0f} TFLOP/s, copy {bandwidth / 1e12:.2f} TB/s")
+    print(f"a member: {operations / 1e6:.0f} MFLOP a step, {parameters / 1e6:.2f} M weights\n")
+    print("| members | ms a step | floor, ms | share of the floor | ms a member-epoch |")
+    print("|---|---|---|---|---|")
+    for n in counts:
+        floor = n * max(operations / rate, 28 * parameters / bandwidth)
+        step = Pack(n, 4).step_seconds()
+        short, long = Pack(n, 4), Pack(n, 14)
+        short.train(short.members)
+        epoch = (
+            seconds(lambda p=long: p.train(p.members)) - seconds(lambda p=short: p.train(p.members))
+        ) / 10
+        print(
+            f"| {n} | {step * 1e3:.3f} | {floor * 1e3:.3f} | {floor / step:.0%} "
+            f"| {epoch / n * 1e3:.3f} |",
+            flush=True,
+        )
+
+
+def grid() -> None:
+    """Print the long measurements."""
+    pack = Pack(600, 80)
+    networks = []
+    taken = seconds(lambda: networks.append(pack.train(pack.members)))
+    print(f"\n600 trainings of 80 epochs: {taken:.1f} s")
+    for k in (0, 299, 599):
+        alone = pack.train([pack.members[k]])
+        own, other = (
+            torch.cat([p[i].flatten() for p in network.parameters()])
+            for network, i in ((alone, 0), (networks[0], k))
+        )
+        gap = float((own - other).norm() / own.norm())
+        print(f"member {k}: weights alone and in the pack differ by {gap:.1e} of their norm")
+    one = Pack(1, 100)
+    data = load_dataset("yeast")
+    split = make_split(data, seed=0)
+    rows, held = data.rows(split.train), data.rows(split.validation)
+    model = one.model
+    whole = seconds(lambda: model.fit(rows.X, rows.Y, validation_data=(held.X, held.Y)))
+    print(f"one member, 100 epochs, the whole fit: {whole:.2f} s")
+    packed = Pack(64, 20)
+    together = seconds(lambda: packed.train(packed.members))
+    single = seconds(lambda: [packed.train([member]) for member in packed.members[:8]]) * 8
+    print(f"64 packed / 64 one by one (8 measured): {together / single:.3f}")
+
+
+def main() -> None:
+    """Print the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--members", nargs="*", type=int, default=[1, 8, 64, 200])
+    parser.add_argument("--grid", action="store_true")
+    arguments = parser.parse_args()
+    table(arguments.members)
+    if arguments.grid:
+        grid()
+
+
+if __name__ == "__main__":
+    main()

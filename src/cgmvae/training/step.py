@@ -1,0 +1,171 @@
+"""One step of all members: terms, gradients, update; on an accelerator recorded and replayed.
+
+Launching a few hundred kernels takes an accelerator's host longer than the kernels themselves, so
+there the step is recorded once as a CUDA graph over fixed tensors, and then replayed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cgmvae.errors import InputError
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.noise import make_noise
+from cgmvae.training.members import Member, column, weight_tensors
+from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
+from cgmvae.training.plan import TrainingConfig
+
+#: Steps that are taken before one is recorded: libraries and memory pools settle.
+_WARM_UP = 3
+
+
+class StepInput(NamedTuple):
+    """What changes from step to step."""
+
+    batch: Batch
+    rates: Tensor
+    """Learning rates, (n_members,)"""
+    numbers: Tensor
+    """Each member's own step, the key of its noise, int32 (n_members,)"""
+    place: Tensor
+    """The step's place in the epoch, int64 ()"""
+
+
+class PackedStep:
+    """The weights, moments and noise of a pack, and the step that changes them.
+
+    Attributes
+    ----------
+    sums : dict of str to Tensor, (n_members,)
+        Of each term over the steps of the epoch.
+    failed_at : Tensor of int, (n_members,)
+        The step of the epoch at which a member's loss or gradient was not finite, or −1.
+    """
+
+    def __init__(
+        self, network: Any, members: Sequence[Member], config: TrainingConfig, device: torch.device
+    ) -> None:
+        self.network = network
+        self.flat = FlatParameters(network)
+        decay = column(members, "weight_decay")
+        self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
+        self.noise = make_noise(column(members, "seed"), device)
+        self.weights = weight_tensors(members, dtype=self.flat.values.dtype, device=device)
+        if not self.weights:
+            raise InputError("Every term has weight 0; give at least one of them a weight.")
+        self._weights_now = {name: weight.clone() for name, weight in self.weights.items()}
+        zeros = torch.zeros(len(members), dtype=torch.float64, device=device)
+        self.sums = {name: zeros.clone() for name in self.weights}
+        self.failed_at = torch.full((len(members),), -1, dtype=torch.int64, device=device)
+        self._alive = torch.ones(len(members), dtype=torch.bool, device=device)
+        self._recorded = _Recorded(self._update) if device.type == "cuda" else None
+
+    def start_epoch(self, running: Tensor, factor: Callable[[str], float]) -> None:
+        """Begin an epoch with the members that are running and each term's factor."""
+        for name, weight in self.weights.items():
+            self._weights_now[name].copy_(weight * factor(name))
+            self.sums[name].zero_()
+        self.failed_at.fill_(-1)
+        self._alive.copy_(running)
+
+    def take(self, given: StepInput) -> None:
+        """Take one step."""
+        if self._recorded is None:
+            self._update(given)
+        else:
+            self._recorded(given)
+
+    def _update(self, given: StepInput) -> None:
+        batch = given.batch
+        self.noise.seek(given.numbers)
+        means = self._mean_terms(batch)
+        # Eq. 8, the one place where terms are weighted.
+        total = torch.stack([self._weights_now[n] * mean for n, mean in means.items()]).sum(0)
+        gradients = self.flat.gradients(total.sum())
+        norms = gradient_norms(gradients)
+        stepping = self._alive & (batch.weight.sum(1) > 0)
+        finite = torch.isfinite(norms) & torch.isfinite(total.detach())
+        failed = stepping & ~finite
+        self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
+        self._alive &= ~failed
+        self.adam.step(gradients, norms, given.rates, stepping & finite)
+        for name, mean in means.items():
+            self.sums[name] += torch.where(stepping, mean.detach(), 0.0)
+
+    def _mean_terms(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the weighted mean over rows of each term that somebody weighs, (n_members,)."""
+        terms = self.network.terms(batch, self.noise)
+        if missing := [name for name in self.weights if name not in terms]:
+            raise InputError(
+                f"The term {missing[0]!r} has a weight, but the network has no such term."
+            )
+        total = batch.weight.sum(1, keepdim=True)
+        share = batch.weight / total.masked_fill(total == 0, 1.0)
+        return {name: (terms[name] * share).sum(1) for name in self.weights}
+
+
+class _Recorded:
+    """A function of tensors that is called a few times, recorded, and then replayed.
+
+    A network that cannot be recorded (one that waits for a result on the host) is called each time.
+    """
+
+    def __init__(self, work: Callable[[StepInput], None]) -> None:
+        self._work, self._calls = work, 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._input: StepInput | None = None
+        self._can_record = True
+
+    def __call__(self, given: StepInput) -> None:
+        if self._input is None:
+            self._input = _like(given)
+        _copy(given, self._input)
+        self._calls += 1
+        if self._graph is None and self._can_record and self._calls > _WARM_UP:
+            self._record()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Call the function on a stream of its own, as recording asks for."""
+        assert self._input is not None
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._work(self._input)
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def _record(self) -> None:
+        assert self._input is not None
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._work(self._input)
+        except RuntimeError as error:
+            self._can_record = False
+            torch.cuda.synchronize()
+            reason = str(error).partition("\n")[0]
+            warnings.warn(f"The step runs unrecorded, and slower ({reason}).", stacklevel=5)
+        else:
+            self._graph = graph
+
+
+def _like(given: StepInput) -> StepInput:
+    """Return tensors of the same form, at places of their own."""
+    batch = Batch(*(torch.empty_like(part, memory_format=_DENSE) for part in given.batch))
+    return StepInput(batch, *(torch.empty_like(part) for part in given[1:]))
+
+
+_DENSE = torch.contiguous_format
+
+
+def _copy(source: StepInput, target: StepInput) -> None:
+    for a, b in zip((*source.batch, *source[1:]), (*target.batch, *target[1:]), strict=True):
+        b.copy_(a, non_blocking=True)

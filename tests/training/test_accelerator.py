@@ -1,0 +1,60 @@
+"""Training on an accelerator follows training on a processor."""
+
+import numpy as np
+import pytest
+import torch
+
+from cgmvae.data import make_survey
+from cgmvae.methods import CGMVAEClassifier
+from cgmvae.nn import noise as noise_module
+from cgmvae.nn.noise import CounterNoise
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator"),
+]
+
+SIZES = {
+    "feature_hidden": (32, 16),
+    "label_hidden": (16,),
+    "decoder_hidden": (32,),
+    "latent_dim": 4,
+}
+
+
+def fit(device: str, **changes):
+    data, _ = make_survey(400, 8, 6, unknown_share=0.1, seed=0)
+    model = CGMVAEClassifier(
+        n_members=3,
+        epochs=6,
+        embedding_dim=16,
+        settings=SIZES | changes,
+        device=device,
+        random_state=0,
+    )
+    return model.fit(data.X, data)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Let the processor draw what an accelerator draws."""
+    monkeypatch.setattr(noise_module, "GeneratorNoise", CounterNoise)
+
+
+@pytest.mark.parametrize("changes", [{}, {"layer_norm": False}, {"optimizer": "adam"}])
+def test_loss_curves_agree(counted, changes):
+    curves = [fit(device, **changes).history_ for device in ("cpu", "cuda")]
+    for name, series in curves[0].items():
+        np.testing.assert_allclose(series, curves[1][name], rtol=2e-2, atol=5e-3, err_msg=name)
+
+
+def test_a_member_alone_is_the_member_in_a_pack():
+    data, _ = make_survey(400, 8, 6, seed=0)
+    weights = []
+    for n_members in (1, 5):
+        model = CGMVAEClassifier(
+            n_members=n_members, epochs=4, embedding_dim=16, settings=SIZES, random_state=0
+        )
+        model.fit(data.X, data.Y)
+        weights.append(torch.cat([p[0].detach().flatten() for p in model.network_.parameters()]))
+    assert float((weights[0] - weights[1]).norm() / weights[0].norm()) < 1e-3
