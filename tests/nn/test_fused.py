@@ -29,11 +29,12 @@ def noise_on(device):
 def test_a_hidden_layer_is_its_operations(width, slope):
     draw = torch.Generator().manual_seed(width)
     x, dy = torch.randn(2, 3, 13, width, generator=draw)
-    gain, shift = torch.randn(2, 3, width, generator=draw)
-    plain = [part.double().requires_grad_() for part in (x, gain, shift)]
-    normal = F.layer_norm(plain[0], (width,)) * plain[1][:, None] + plain[2][:, None]
+    vectors = torch.randn(3, 3, width, generator=draw)  # bias, gain, shift
+    plain = [part.double().requires_grad_() for part in (x, *vectors)]
+    bias, gain, shift = (part[:, None] for part in plain[1:])
+    normal = F.layer_norm(plain[0] + bias, (width,)) * gain + shift
     expected = noise_on("cpu").dropout(F.leaky_relu(normal, slope), RATE)
-    on_card = [part.to(CUDA).requires_grad_() for part in (x, gain, shift)]
+    on_card = [part.to(CUDA).requires_grad_() for part in (x, *vectors)]
     found = fused.hidden(*on_card, noise_on(CUDA).dropping(RATE.to(CUDA)), slope)
     assert torch.equal(found.cpu() == 0, expected == 0) or slope == 0
     torch.testing.assert_close(found.cpu().double(), expected, rtol=2e-4, atol=1e-4)

@@ -17,37 +17,61 @@ from cgmvae.nn.packed import PackedLinear
 
 
 class LabelCovariance(nn.Module):
-    """Multivariate probit with covariance I + V Vᵀ, V of low rank.
+    """Multivariate probit with covariance I + V Vᵀ, V of low rank; rank 0 is the identity.
 
     Given shared noise ε, labels are independent with probability Φ(logit + V ε); without it each
     label has probability Φ(logit / √(1 + ‖V_i‖²)).
     """
 
+    factors: Tensor
+
     def __init__(self, n_labels: int, rank: int, noise: Noise, *, dtype: torch.dtype) -> None:
         super().__init__()
-        scale = 0.1 * rank**-0.5
-        self.factors = nn.Parameter(noise.normal(n_labels, rank, dtype=dtype) * scale)
+        first = noise.normal(n_labels, rank, dtype=dtype) * (0.1 * max(rank, 1) ** -0.5)
+        if rank > 0:
+            self.factors = nn.Parameter(first)
+        else:  # nothing to learn or to keep: a parameter must have elements
+            self.register_buffer("factors", first, persistent=False)
+
+    def matrix(self) -> Tensor:
+        """Return the covariance I + V Vᵀ, (M, L, L)."""
+        identity = torch.eye(self.factors.shape[1]).to(self.factors)
+        return identity + torch.bmm(self.factors, self.factors.transpose(1, 2))
 
     def marginal(self, logits: Tensor) -> Tensor:
         """Return the probability of each label, (M, B, L)."""
         spread = torch.sqrt(1 + (self.factors**2).sum(-1))[:, None, :]
         return torch.special.ndtr(logits / spread)
 
+    def shared_noise(self, n_rows: int, noise: Noise | None, n_draws: int) -> Tensor:
+        """Return draws of V ε for each row, (M, n_draws, n_rows, L); one of zeros without noise."""
+        n_members, n_labels, rank = self.factors.shape
+        if noise is None or rank == 0:
+            return self.factors.new_zeros(n_members, 1, n_rows, n_labels)
+        epsilon = noise.normal(n_draws * n_rows, rank, dtype=self.factors.dtype)
+        drawn = torch.bmm(epsilon, self.factors.transpose(1, 2))
+        return drawn.view(n_members, n_draws, n_rows, n_labels)
+
     def negative_log_likelihood(
         self, logits: Tensor, positive: Tensor, known: Tensor, noise: Noise | None, n_draws: int
     ) -> Tensor:
         """Return −log P(known labels | x), estimated from draws of the shared noise, (M, B)."""
-        likelihoods = []
-        for _ in range(n_draws if noise is not None else 1):
-            shifted = logits
-            if noise is not None:
-                rank = self.factors.shape[-1]
-                shared = noise.normal(logits.shape[1], rank, dtype=logits.dtype)
-                shifted = torch.baddbmm(logits, shared, self.factors.transpose(1, 2))
-            signed = torch.where(positive, shifted, -shifted)
-            log_p = torch.special.log_ndtr(signed).masked_fill(~known, 0.0)
-            likelihoods.append(log_p.sum(-1))
-        return math.log(len(likelihoods)) - torch.logsumexp(torch.stack(likelihoods), dim=0)
+        shifted = logits[:, None] + self.shared_noise(logits.shape[1], noise, n_draws)
+        return probit_negative_log_likelihood(shifted, positive, known)
+
+
+def probit_negative_log_likelihood(shifted: Tensor, positive: Tensor, known: Tensor) -> Tensor:
+    """Return −log of the mean over draws of ∏ Φ(± logit), over the known labels, (M, B).
+
+    Parameters
+    ----------
+    shifted : Tensor, (n_members, n_draws, n_rows, n_labels)
+        Logits with the draws of the shared noise added.
+    positive, known : Tensor of bool, (n_members, n_rows, n_labels)
+    """
+    signed = torch.where(positive[:, None], shifted, -shifted)
+    log_p = torch.special.log_ndtr(signed).masked_fill(~known[:, None], 0.0).sum(-1)
+    return math.log(shifted.shape[1]) - torch.logsumexp(log_p, dim=1)
 
 
 class LabelGraph(nn.Module):

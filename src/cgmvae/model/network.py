@@ -203,11 +203,11 @@ class CGMVAENetwork(nn.Module):
         return embeddings if self.graph is None else self.graph(embeddings)
 
     def logits(self, embedding: Tensor) -> Tensor:
-        """Return the inner products with the label embeddings, (M, B, L)."""
-        labels = self.label_embeddings().transpose(1, 2)
-        if self.label_bias is None:
-            return torch.bmm(embedding, labels)
-        return torch.baddbmm(self.label_bias[:, None, :], embedding, labels)
+        """Return the inner products with the label embeddings, biases added, (M, B, L)."""
+        return self._with_bias(torch.bmm(embedding, self.label_embeddings().transpose(1, 2)))
+
+    def _with_bias(self, inner: Tensor) -> Tensor:
+        return inner if self.label_bias is None else inner + self.label_bias[:, None, :]
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
@@ -239,10 +239,14 @@ class CGMVAENetwork(nn.Module):
             draws.append(_mean_of_positives(components, batch.positive))
         _go_to(noise, _DECODER)
         embeddings = [self.decode(features, z, noise) for z in draws]
-        logits = [self.logits(embedding) for embedding in embeddings]
+        labels = self.label_embeddings()
+        inner = [torch.bmm(embedding, labels.transpose(1, 2)) for embedding in embeddings]
+        logits = [self._with_bias(each) for each in inner]
         if "contrastive" in self.term_names:
             branches = (0, -1) if self.config.label_branch else (0,)
-            aligned = [self._alignment(embeddings[i], logits[i], batch, noise) for i in branches]
+            aligned = [
+                self._alignment(inner[i], embeddings[i], labels, batch, noise) for i in branches
+            ]
             terms["contrastive"] = torch.stack(aligned).sum(0)
         terms["cross_entropy"] = torch.stack(
             [self._cross_entropy(each, batch, noise) for each in logits]
@@ -286,14 +290,16 @@ class CGMVAENetwork(nn.Module):
         return objective.bernoulli_reconstruction(features, predicted)
 
     def _alignment(
-        self, embedding: Tensor, logits: Tensor, batch: Batch, noise: Noise | None
+        self, inner: Tensor, embedding: Tensor, labels: Tensor, batch: Batch, noise: Noise | None
     ) -> Tensor:
         positive, known = batch.positive, batch.known
         if self.config.alignment == "ranking":
-            return objective.ranking(self.probabilities(logits), positive, known)
-        labels = self.label_embeddings()
+            probabilities = self.probabilities(self._with_bias(inner))
+            return objective.ranking(probabilities, positive, known)
+        similarity = inner
+        if self.config.normalise_labels or self.config.alignment == "triplet":
+            similarity = objective.cosine_similarity(embedding, labels, inner)
         if self.config.alignment == "triplet":
-            similarity = objective.cosine_similarity(embedding, labels)
             # Without noise, which is evaluation, the first label of each kind.
             draws = (
                 torch.zeros_like(similarity)
@@ -301,10 +307,6 @@ class CGMVAENetwork(nn.Module):
                 else noise.uniform(*similarity.shape[1:], dtype=similarity.dtype)
             )
             return objective.triplet(similarity, positive, known, draws)
-        if self.config.normalise_labels:
-            similarity = objective.cosine_similarity(embedding, labels)
-        else:
-            similarity = torch.bmm(embedding, labels.transpose(1, 2))
         return objective.contrastive(similarity / self.temperature[:, None, None], positive, known)
 
 

@@ -18,6 +18,9 @@ from torch import Tensor
 
 from cgmvae.nn.gaussian import Gaussian, log_density, mixture_log_density
 
+#: Norms are at least this, as in torch's own normalisation.
+_TINY = 1e-12
+
 
 def kl_to_mixture(z: Tensor, posterior: Gaussian, components: Gaussian, chosen: Tensor) -> Tensor:
     """One-sample estimate of KL(q(z|x) ‖ p(z|y)), Eq. 4; it may be negative.
@@ -53,9 +56,18 @@ def bernoulli_reconstruction(features: Tensor, logits: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, features, reduction="none").sum(-1)
 
 
-def cosine_similarity(features: Tensor, labels: Tensor) -> Tensor:
-    """Return cosines between rows' and labels' embeddings, (n_members, n_rows, n_labels)."""
-    return torch.bmm(F.normalize(features, dim=-1), F.normalize(labels, dim=-1).transpose(1, 2))
+def cosine_similarity(features: Tensor, labels: Tensor, inner: Tensor | None = None) -> Tensor:
+    """Return cosines between rows' and labels' embeddings, (n_members, n_rows, n_labels).
+
+    0 where a norm is 0. ``inner`` are the inner products of the two where they are there already;
+    then only norms are computed.
+    """
+    if inner is None:
+        inner = torch.bmm(features, labels.transpose(1, 2))
+    rows, columns = (
+        torch.linalg.vector_norm(each, dim=-1).clamp(min=_TINY) for each in (features, labels)
+    )
+    return inner / rows[:, :, None] / columns[:, None, :]
 
 
 def contrastive(similarity: Tensor, positive: Tensor, known: Tensor) -> Tensor:

@@ -55,6 +55,7 @@ if triton is not None:
     @triton.jit
     def _hidden_forward(  # type: ignore[no-untyped-def]
         x_at,
+        bias_at,
         y_at,
         center_at,
         spread_at,
@@ -74,6 +75,7 @@ if triton is not None:
         inside = columns < width
         place = (member.to(tl.int64) * n_rows + row) * width + columns
         x = tl.load(x_at + place, mask=inside, other=0.0)
+        x += tl.load(bias_at + member * width + columns, mask=inside, other=0.0)
         center = tl.sum(x, axis=0) / width
         distance = tl.where(inside, x - center, 0.0)
         spread = 1.0 / tl.sqrt(tl.sum(distance * distance, axis=0) / width + epsilon)
@@ -92,13 +94,13 @@ if triton is not None:
     def _hidden_backward(  # type: ignore[no-untyped-def]
         dy_at,
         x_at,
+        bias_at,
         dx_at,
         center_at,
         spread_at,
         gain_at,
         shift_at,
-        dgain_at,
-        dshift_at,
+        sums_at,
         keys_at,
         limits_at,
         scales_at,
@@ -111,10 +113,12 @@ if triton is not None:
         part, member = tl.program_id(0), tl.program_id(1)
         columns = tl.arange(0, BLOCK)
         inside = columns < width
+        bias = tl.load(bias_at + member * width + columns, mask=inside, other=0.0)
         gain = tl.load(gain_at + member * width + columns, mask=inside, other=0.0)
         shift = tl.load(shift_at + member * width + columns, mask=inside, other=0.0)
         key, limit = tl.load(keys_at + member), tl.load(limits_at + member)
         scale = tl.load(scales_at + member)
+        dbias = tl.zeros([BLOCK], dtype=tl.float32)
         dgain = tl.zeros([BLOCK], dtype=tl.float32)
         dshift = tl.zeros([BLOCK], dtype=tl.float32)
         for row in range(part * ROWS, tl.minimum(part * ROWS + ROWS, n_rows)):
@@ -122,7 +126,7 @@ if triton is not None:
             center = tl.load(center_at + member * n_rows + row)
             spread = tl.load(spread_at + member * n_rows + row)
             x = tl.load(x_at + place, mask=inside, other=0.0)
-            normal = tl.where(inside, (x - center) * spread, 0.0)
+            normal = tl.where(inside, (x + bias - center) * spread, 0.0)
             dy = tl.load(dy_at + place, mask=inside, other=0.0)
             dy = tl.where(_kept(row * width + columns, key, limit), dy * scale, 0.0)
             dy = tl.where(normal * gain + shift > 0, dy, dy * slope)
@@ -131,10 +135,14 @@ if triton is not None:
             dnormal = dy * gain
             drift = tl.sum(dnormal, axis=0) / width
             stretch = tl.sum(dnormal * normal, axis=0) / width
-            tl.store(dx_at + place, spread * (dnormal - drift - normal * stretch), mask=inside)
-        sums = (member * tl.num_programs(0) + part) * width + columns
-        tl.store(dgain_at + sums, dgain, mask=inside)
-        tl.store(dshift_at + sums, dshift, mask=inside)
+            dx = spread * (dnormal - drift - normal * stretch)
+            dbias += dx
+            tl.store(dx_at + place, dx, mask=inside)
+        n_parts, n_members = tl.num_programs(0), tl.num_programs(1)
+        sums_at += (member * n_parts + part) * width + columns
+        tl.store(sums_at, dbias, mask=inside)
+        tl.store(sums_at + n_members * n_parts * width, dgain, mask=inside)
+        tl.store(sums_at + 2 * n_members * n_parts * width, dshift, mask=inside)
 
     @triton.jit
     def _drop(  # type: ignore[no-untyped-def]
@@ -224,7 +232,13 @@ def drop(x: Tensor, dropping: Dropping) -> Tensor:
 class _Hidden(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, dropping: Dropping, slope: float
+        ctx: Any,
+        x: Tensor,
+        bias: Tensor,
+        gain: Tensor,
+        shift: Tensor,
+        dropping: Dropping,
+        slope: float,
     ) -> Tensor:
         x = x.contiguous()
         n_members, n_rows, width = x.shape
@@ -233,6 +247,7 @@ class _Hidden(torch.autograd.Function):
         block = triton.next_power_of_2(width)
         _hidden_forward[(n_rows, n_members)](
             x,
+            bias,
             y,
             center,
             spread,
@@ -246,28 +261,28 @@ class _Hidden(torch.autograd.Function):
             BLOCK=block,
             num_warps=_warps(block),
         )
-        ctx.save_for_backward(x, center, spread, gain, shift)
+        ctx.save_for_backward(x, bias, center, spread, gain, shift)
         ctx.dropping, ctx.slope = dropping, slope
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Any:
-        x, center, spread, gain, shift = ctx.saved_tensors
+        x, bias, center, spread, gain, shift = ctx.saved_tensors
         n_members, n_rows, width = x.shape
         n_parts = -(-n_rows // _ROWS)
         dx = torch.empty_like(x)
-        dgain, dshift = x.new_empty(2, n_members, n_parts, width)
+        sums = x.new_empty(3, n_members, n_parts, width)
         block = triton.next_power_of_2(width)
         _hidden_backward[(n_parts, n_members)](
             dy.contiguous(),
             x,
+            bias,
             dx,
             center,
             spread,
             gain,
             shift,
-            dgain,
-            dshift,
+            sums,
             *ctx.dropping,
             n_rows,
             width,
@@ -276,25 +291,29 @@ class _Hidden(torch.autograd.Function):
             BLOCK=block,
             num_warps=_warps(block),
         )
-        return dx, dgain.sum(1), dshift.sum(1), None, None
+        return dx, *sums.sum(2), None, None
 
 
 def _warps(block: int) -> int:
     return min(8, max(1, block // 256))
 
 
-def hidden(x: Tensor, gain: Tensor, shift: Tensor, dropping: Dropping, slope: float) -> Tensor:
-    """Normalise, activate and drop: the hidden layer of ``PackedMLP`` in one pass.
+def hidden(
+    x: Tensor, bias: Tensor, gain: Tensor, shift: Tensor, dropping: Dropping, slope: float
+) -> Tensor:
+    """Add a bias, normalise, activate and drop: a hidden layer of ``PackedMLP`` in one pass.
 
     Parameters
     ----------
     x : Tensor, (n_members, n_rows, width)
-    gain, shift : Tensor, (n_members, width)
+        The matrix product of the layer.
+    bias, gain, shift : Tensor, (n_members, width)
     dropping : Dropping
     slope : float
         Of the activation below 0: 0 for ReLU.
     """
-    return _Hidden.apply(x, gain.contiguous(), shift.contiguous(), dropping, slope)
+    vectors = (part.contiguous() for part in (bias, gain, shift))
+    return _Hidden.apply(x, *vectors, dropping, slope)
 
 
 def update(

@@ -100,13 +100,15 @@ class PackedMLP(nn.Module):
         """
         *hidden, last = self.layers
         for i, layer in enumerate(hidden):
-            x = self._finish(i, layer(x), noise, rate)
+            x = self._hidden(layer, self.norms[i] if self.norms else None, x, noise, rate)
         return last(x)
 
-    def _finish(self, i: int, x: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
-        """Normalise, activate and drop the output of a hidden layer."""
-        norm: Any = self.norms[i] if self.norms else None
+    def _hidden(
+        self, layer: Any, norm: Any, x: Tensor, noise: Noise | None, rate: Tensor
+    ) -> Tensor:
         if norm is not None and isinstance(noise, CounterNoise) and fused.usable(x):
-            return fused.hidden(x, norm.gain, norm.shift, noise.dropping(rate), self.slope)
+            product, dropping = torch.bmm(x, layer.weight), noise.dropping(rate)
+            return fused.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)
+        x = layer(x)
         x = self.activation(x if norm is None else norm(x))
         return x if noise is None else noise.dropout(x, rate)
