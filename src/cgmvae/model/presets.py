@@ -128,14 +128,14 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             temperature=0.2,
             dropout=0.2,
             input_dropout=0.1,
-            learning_rate=1e-3,
+            learning_rate=2e-3,
             weight_decay=0.01,
             training={"epochs": 40, "optimizer": "adamw", "schedule": "cosine", "warmup": 0.05},
         ),
     }
 )
 
-#: Training rows from which on the preset ``tuned`` drops out less and trains for fewer epochs.
+#: Training rows from which on the preset ``tuned`` drops out less.
 MANY_ROWS = 5000
 
 
@@ -143,8 +143,8 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
     """Return a preset for data of this size.
 
     ``tuned`` follows a rule: from ``MANY_ROWS`` rows on, hidden units are dropped with probability
-    .1 instead of .2, dense features not at all, and there are 25 epochs instead of 40. The other
-    presets are what they are for all data.
+    .1 instead of .2, and dense features not at all. The other presets are what they are for all
+    data.
 
     Parameters
     ----------
@@ -160,9 +160,4 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
     preset = PRESETS[name]
     if name != "tuned" or n_rows < MANY_ROWS:
         return preset
-    return replace(
-        preset,
-        dropout=0.1,
-        input_dropout=preset.input_dropout if sparse else 0.0,
-        training={**preset.training, "epochs": 25},
-    )
+    return replace(preset, dropout=0.1, input_dropout=preset.input_dropout if sparse else 0.0)
