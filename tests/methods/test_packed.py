@@ -7,7 +7,7 @@ import torch
 from sklearn.base import clone
 
 from cgmvae.errors import InputError
-from cgmvae.methods import BinaryRelevance, fit_together
+from cgmvae.methods import BinaryRelevance, fit_together, load
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import Fit, _training_rows, label_log_odds
 from cgmvae.training.selection import selection_value
@@ -188,3 +188,39 @@ def test_a_stopped_fit_continues_to_the_same_end(tiny, survey, tmp_path):
     model.fit(survey.X, survey.Y)
     assert epochs == [3, 4]
     np.testing.assert_array_equal(model.predict_proba(survey.X), expected.predict_proba(survey.X))
+
+
+class TestMembersThatDiffer:
+    members = ({"learning_rate": 1e-2, "dropout": 0.0}, {"learning_rate": 3e-3, "kl_weight": 0.5})
+
+    def test_each_is_trained_as_it_would_be_alone(self, tiny, survey):
+        held = (survey.X[80:], survey.Y[80:])
+        pack = tiny(members=self.members).fit(survey.X[:80], survey.Y[:80], validation_data=held)
+        assert pack.network_.dropout.tolist() == pytest.approx([0.0, 0.2])
+        assert [own["learning_rate"] for own in pack.member_settings_] == [1e-2, 3e-3]
+        alike = tiny(n_members=2, **self.members[1])
+        alike.fit(survey.X[:80], survey.Y[:80], validation_data=held)
+        for mixed, plain in zip(
+            pack.network_.parameters(), alike.network_.parameters(), strict=True
+        ):
+            torch.testing.assert_close(mixed[1], plain[1])
+            assert not torch.equal(mixed[0], plain[0]) or mixed.dim() < 3
+
+    def test_they_are_cloned_and_kept_in_a_file(self, tiny, survey, tmp_path):
+        model = clone(tiny(members=self.members)).fit(survey.X, survey.Y)
+        model.save(tmp_path / "model.cgmvae")
+        loaded = load(tmp_path / "model.cgmvae")
+        assert [dict(own) for own in loaded.members] == [dict(own) for own in self.members]
+        np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
+
+    @pytest.mark.parametrize(
+        ("own", "words"),
+        [
+            ({"embedding_dim": 7}, "another network or training plan"),
+            ({"epochs": 7}, "another network or training plan"),
+            ({"learning_rat": 1.0}, "learning_rat"),
+        ],
+    )
+    def test_what_a_pack_cannot_hold_is_refused(self, tiny, survey, own, words):
+        with pytest.raises(InputError, match=words):
+            tiny(members=[{}, own]).fit(survey.X, survey.Y)

@@ -120,8 +120,8 @@ def test_a_description_that_lies(saved):
     places = [(key,) for key in description]
     for key in ("threshold", "fitted", "parameters"):
         places += [(key, inner) for inner in description[key]]
-    for inner in description["fitted"].get("member_settings", {}):
-        places.append(("fitted", "member_settings", inner))
+    for inner in description["fitted"].get("member_settings", [{}])[0]:
+        places.append(("fitted", "member_settings", 0, inner))
     refused = []
     for place in places:
         for odd in ODD_VALUES:

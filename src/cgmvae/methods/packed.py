@@ -6,11 +6,12 @@ ensembles, early stopping, checkpoints and the accelerator for it.
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,6 +43,10 @@ class PackedClassifier(MultiLabelClassifier):
     ----------
     n_members : int
         Models that are trained together and averaged.
+    members : sequence of mapping, optional
+        For members that differ, the parameters of each: learning rate, weight decay, dropout and
+        weights of terms, whatever leaves the network's sizes and the training plan as they are.
+        Their number then takes the place of ``n_members``.
     device : str
         "auto" is the accelerator where there is one.
     checkpoint : path, optional
@@ -57,11 +62,12 @@ class PackedClassifier(MultiLabelClassifier):
         Training terms and the validation metric of each epoch.
     best_epoch_ : array, (n_members,)
         The epoch whose weights each member keeps.
-    member_settings_ : mapping
-        Rates, dropouts and loss weights that the members were trained with.
+    member_settings_ : list of mapping
+        Rates, dropouts and loss weights that each member was trained with.
     """
 
     n_members: int = 4
+    members: Sequence[Mapping[str, Any]] | None = None
     device: str = "auto"
     checkpoint: str | os.PathLike[str] | None = None
     progress: Progress | None = None
@@ -93,20 +99,47 @@ class PackedClassifier(MultiLabelClassifier):
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         train_together([self], [Fit(train, validation, seed)])
 
+    @property
+    def pack_size(self) -> int:
+        """Number of members that a fit trains."""
+        return self.n_members if self.members is None else len(self.members)
+
     def _make_members(
         self, train: Rows, validation: Rows, seed: int, first_row: int
     ) -> list[Member]:
         n_train, n_held = train.features.shape[0], validation.features.shape[0]
-        settings = self.member_settings_ = self._member_settings(train)
+        self.member_settings_ = self._settings_of_members(train)
+        seeds = np.random.SeedSequence(seed).generate_state(self.pack_size)
+        rows = np.arange(first_row, first_row + n_train)
+        held = np.arange(first_row + n_train, first_row + n_train + n_held)
         return [
-            Member(
-                seed=int(member_seed),
-                train_rows=np.arange(first_row, first_row + n_train),
-                validation_rows=np.arange(first_row + n_train, first_row + n_train + n_held),
-                **settings,
-            )
-            for member_seed in np.random.SeedSequence(seed).generate_state(self.n_members)
+            Member(seed=int(member_seed), train_rows=rows, validation_rows=held, **settings)
+            for member_seed, settings in zip(seeds, self.member_settings_, strict=True)
         ]
+
+    def _settings_of_members(self, train: Rows) -> list[Mapping[str, Any]]:
+        """Return what each member is trained with."""
+        if self.members is None:
+            return [self._member_settings(train)] * self.n_members
+        plan = self._training_config(train)
+        settings = []
+        for given in self.members:
+            own = self._with(given)
+            if own._shape() != self._shape() or own._training_config(train) != plan:
+                raise InputError(
+                    f"The member {dict(given)} has another network or training plan than the "
+                    "others; only rates, dropouts and weights may differ in a pack."
+                )
+            settings.append(own._member_settings(train))
+        return settings
+
+    def _with(self, parameters: Mapping[str, Any]) -> Self:
+        """Return this estimator with other parameters, and what it knows of the data."""
+        changed = copy.copy(self)
+        try:
+            return changed.set_params(members=None, **parameters)
+        except ValueError as error:
+            raise InputError(f"A member cannot be made: {error}") from error
 
     def _shape(self) -> Any:
         """Return what estimators that are fitted together must agree in."""
@@ -124,14 +157,13 @@ class PackedClassifier(MultiLabelClassifier):
         return arrays, {"member_settings": self.member_settings_}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
-        settings = description["member_settings"]
-        self.member_settings_ = settings
+        self.member_settings_ = description["member_settings"]
         nothing = np.zeros(0, np.int64)
         (n_members,) = arrays["best_epoch"].shape
         seeds = range(n_members)
         members = [
             Member(seed=seed, train_rows=nothing, validation_rows=nothing, **settings)
-            for seed in seeds
+            for seed, settings in zip(seeds, self.member_settings_, strict=True)
         ]
         device = find_device(self.device)
         log_odds = np.zeros((n_members, self.n_labels_))
@@ -185,7 +217,7 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
     first, device = models[0], find_device(models[0].device)
     _check_alike(models)
     config = first._training_config(fits[0].train)
-    _check_counts(min(model.n_members for model in models), config)
+    _check_counts(min(model.pack_size for model in models), config)
     members, log_odds, start = [], [], 0
     for model, fit in zip(models, fits, strict=True):
         own = model._make_members(*fit, first_row=start)
@@ -195,7 +227,7 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
     noise = make_noise([member.seed for member in members], device)
     network = first._build_network(members, np.stack(log_odds), noise)
     first._prepare_network(
-        network, [(f.train, m.n_members) for m, f in zip(models, fits, strict=True)]
+        network, [(f.train, m.pack_size) for m, f in zip(models, fits, strict=True)]
     )
     result = train(
         network,
@@ -209,8 +241,8 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
     _own_memory(network)
     first_member = 0
     for model in models:
-        places = np.arange(first_member, first_member + model.n_members)
-        first_member += model.n_members
+        places = np.arange(first_member, first_member + model.pack_size)
+        first_member += model.pack_size
         _hand_over(model, places, network, members, result)
 
 
@@ -226,6 +258,7 @@ def _hand_over(
     if len(kept) == 0:
         raise InputError("No member of a model finished an epoch; lower the learning rate.")
     model.network_ = network
+    model.member_settings_ = [model.member_settings_[i - places[0]] for i in kept]
     if len(kept) < len(members):
         own = [members[i] for i in kept]
         noise = make_noise([member.seed for member in own], find_device(model.device))
