@@ -10,7 +10,7 @@ import copy
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from cgmvae.methods.inputs import Rows
 from cgmvae.nn.noise import Noise, make_noise
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
-from cgmvae.training.loop import Progress, TrainingResult, TrainingRows, train
+from cgmvae.training.loop import Keep, Progress, TrainingResult, TrainingRows, train
 from cgmvae.training.members import Member
 from cgmvae.training.plan import TrainingConfig
 from cgmvae.training.rows import RowStore
@@ -201,7 +201,13 @@ class Fit(NamedTuple):
     seed: int
 
 
-def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> None:
+def train_together(
+    models: Sequence[PackedClassifier],
+    fits: Sequence[Fit],
+    *,
+    keep: Keep | None = None,
+    selection: str | None = None,
+) -> TrainingResult:
     """Train several estimators of one class and shape as one pack.
 
     Splits, seeds and settings of a study become members of one training. The estimators' device,
@@ -213,10 +219,17 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
         Their networks must have the same sizes.
     fits : sequence of (train, validation, seed)
         What each one learns from.
+    keep : callable, optional
+        See :func:`~cgmvae.training.loop.train`; a model whose members were all left out stays
+        unfitted.
+    selection : str, optional
+        The metric whose best epoch is kept, in place of the estimators' own.
     """
     first, device = models[0], find_device(models[0].device)
     _check_alike(models)
     config = first._training_config(fits[0].train)
+    if selection is not None:
+        config = replace(config, selection=selection)
     _check_counts(min(model.pack_size for model in models), config)
     members, log_odds, start = [], [], 0
     for model, fit in zip(models, fits, strict=True):
@@ -237,6 +250,7 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
         device=device,
         checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
         progress=first.progress,
+        keep=keep,
     )
     _own_memory(network)
     first_member = 0
@@ -244,6 +258,7 @@ def train_together(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> N
         places = np.arange(first_member, first_member + model.pack_size)
         first_member += model.pack_size
         _hand_over(model, places, network, members, result)
+    return result
 
 
 def _hand_over(
@@ -253,8 +268,10 @@ def _hand_over(
     members: list[Member],
     result: TrainingResult,
 ) -> None:
-    """Give a model its members of the pack, but those that never finished an epoch."""
-    kept = places[result.best_epoch[places] > 0]
+    """Give a model its members of the pack, but those left out or without a finished epoch."""
+    if not np.isin(places, result.places).any():
+        return
+    kept = places[(result.best_epoch[places] > 0) & np.isin(places, result.places)]
     if len(kept) == 0:
         raise InputError("No member of a model finished an epoch; lower the learning rate.")
     model.network_ = network
@@ -263,7 +280,7 @@ def _hand_over(
         own = [members[i] for i in kept]
         noise = make_noise([member.seed for member in own], find_device(model.device))
         model.network_ = model._build_network(own, np.zeros((len(own), model.n_labels_)), noise)
-        _copy_members(network, model.network_, kept)
+        _copy_members(network, model.network_, np.searchsorted(result.places, kept))
     history = result.history.arrays()
     model.history_ = {name: series[:, kept] for name, series in history.items()}
     model.best_epoch_, model.best_value_ = result.best_epoch[kept], result.best_value[kept]

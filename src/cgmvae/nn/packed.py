@@ -112,3 +112,12 @@ class PackedMLP(nn.Module):
         x = layer(x)
         x = self.activation(x if norm is None else norm(x))
         return x if noise is None else noise.dropout(x, rate)
+
+
+def keep_members(module: nn.Module, places: Tensor) -> None:
+    """Leave all members but these out of a packed module, whose tensors have them as first axis."""
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            parameter.data = parameter.data[places]
+        for name, buffer in part.named_buffers(recurse=False):
+            setattr(part, name, buffer[places])

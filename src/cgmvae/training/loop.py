@@ -22,6 +22,7 @@ from torch import Tensor
 from cgmvae.errors import InputError
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise
+from cgmvae.nn.packed import keep_members
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import fast_products
 from cgmvae.training.history import History
@@ -76,6 +77,8 @@ class TrainingResult(NamedTuple):
     """Epoch whose weights were kept, from 1, (n_members,)"""
     best_value: NDArray[np.float64]
     """Its validation metric, (n_members,)"""
+    places: NDArray[np.int64]
+    """The members that were trained to the end; the network holds these and no other."""
 
 
 #: How much better a validation metric must be to count as better.
@@ -83,6 +86,10 @@ _ROUNDING = 1e-12
 
 #: Called after each epoch with the epoch's number, the number of epochs and the best metric so far.
 Progress = Callable[[int, int, float], None]
+
+#: Called after each epoch with the epoch's number, the members that are in training and their best
+#: metrics; returns those that go on, all of them or some.
+Keep = Callable[[int, NDArray[np.int64], NDArray[np.float64]], NDArray[np.int64]]
 
 
 def train(
@@ -94,6 +101,7 @@ def train(
     device: torch.device,
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
+    keep: Keep | None = None,
 ) -> TrainingResult:
     """Train all members and leave each with the weights of its best epoch.
 
@@ -113,6 +121,8 @@ def train(
         Where the state is kept after each epoch, and continued from where there is one.
     progress : callable, optional
         Told after each epoch.
+    keep : callable, optional
+        Asked after each epoch which members go on; the others are left out of the pack.
     """
     run = _Run(network, members, rows, config, device)
     fingerprint: dict[str, Any] = {}
@@ -123,6 +133,8 @@ def train(
         with fast_products(device):
             run.train_epoch()
         run.validate()
+        if keep is not None and run.epoch < config.epochs:
+            run.go_on_with(keep(run.epoch, run.places, _host(run.best_value)))
         if checkpoint is not None:
             checkpoint.save(run.state(), fingerprint)
         if progress is not None:
@@ -141,26 +153,60 @@ class _Run:
         config: TrainingConfig,
         device: torch.device,
     ) -> None:
-        self.network, self.members, self.rows = network, members, rows
-        self.config, self.device = config, device
-        self.planner = Planner(members, config)
-        self.step = PackedStep(network, members, config, device)
-        self.flat = self.step.flat
+        self.network, self.rows, self.config, self.device = network, rows, config, device
+        n_members = len(members)
+        self.all_members = members
+        self.places = np.arange(n_members)
+        self.final_epoch, self.final_value = np.zeros(n_members, np.int64), np.zeros(n_members)
+        self._prepare()
+        self.terms = tuple(self.step.sums)
         self.epoch = 0
         self.history = History()
         self.best = self.flat.values.clone()
-        n_members = len(members)
         self.best_value = torch.full((n_members,), -torch.inf, dtype=torch.float64, device=device)
         self.best_epoch = torch.zeros(n_members, dtype=torch.int64, device=device)
         self.running = torch.ones(n_members, dtype=torch.bool, device=device)
+
+    def _prepare(self) -> None:
+        """Make what belongs to the members that are in training."""
+        self.members = [self.all_members[int(i)] for i in self.places]
+        self.planner = Planner(self.members, self.config)
+        self.step = PackedStep(self.network, self.members, self.config, self.device)
+        self.flat = self.step.flat
         self.validation = self._validation_rows()
         self._planned: Epoch | None = None
+
+    def go_on_with(self, places: NDArray[np.int64]) -> None:
+        """Leave all members but these out of the pack."""
+        if len(places) == len(self.places):
+            return
+        self._settle()
+        kept = torch.from_numpy(np.flatnonzero(np.isin(self.places, places))).to(self.device)
+        old = self.step.adam
+        keep_members(self.network, kept)
+        self.places = self.places[kept.cpu().numpy()]
+        self._prepare()
+        for new, values in zip(self.step.adam.state(), old.state(), strict=True):
+            new.copy_(values[kept])
+        for name in ("best", "best_value", "best_epoch", "running"):
+            setattr(self, name, getattr(self, name)[kept])
+
+    def _settle(self) -> None:
+        """Note what the members in training have reached."""
+        self.final_epoch[self.places] = _host(self.best_epoch)
+        self.final_value[self.places] = _host(self.best_value)
+
+    def _of_all(self, values: Tensor) -> NDArray[np.float64]:
+        """Spread numbers of the members in training over all, NaN for the others."""
+        spread = np.full(len(self.all_members), np.nan)
+        spread[self.places] = _host(values)
+        return spread
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what must agree for a checkpoint to be continued."""
         settings = {
             "config": asdict(self.config),
-            "members": [member.fingerprint() for member in self.members],
+            "members": [member.fingerprint() for member in self.all_members],
             "data": self.rows.digests(),
             "parameters": dict(zip(self.flat.names, map(list, self.flat.shapes), strict=True)),
             "dtype": str(self.flat.values.dtype),
@@ -183,9 +229,15 @@ class _Run:
         self._report_failures(failed_at, order, weight)
         self.running &= failed_at < 0
         n_steps = torch.as_tensor(self.planner.steps_of, device=self.device)
-        sums = self.step.sums.items()
-        means = {name: torch.where(self.running, s / n_steps, torch.nan) for name, s in sums}
-        self.history.add(**{name: _host(mean) for name, mean in means.items()})
+        sums, nothing = self.step.sums, torch.full_like(self.best_value, torch.nan)
+        means = {
+            # Members that were left out may have been the last to weigh a term.
+            name: torch.where(self.running, sums[name] / n_steps, torch.nan)
+            if name in sums
+            else nothing
+            for name in self.terms
+        }
+        self.history.add(**{name: self._of_all(mean) for name, mean in means.items()})
 
     def _on_device(self, plan: Epoch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dtype = self.flat.values.dtype
@@ -218,7 +270,7 @@ class _Run:
         self.best_epoch = torch.where(better, self.epoch, self.best_epoch)
         chosen = better.nonzero().squeeze(1)
         self.best[chosen] = self.flat.values[chosen]
-        self.history.add(validation=_host(torch.where(self.running, value, torch.nan)))
+        self.history.add(validation=self._of_all(torch.where(self.running, value, torch.nan)))
         if self.config.patience is not None:
             self.running &= self.epoch - self.best_epoch < self.config.patience
 
@@ -256,7 +308,7 @@ class _Run:
             step = int(failed_at[i])
             where = self._failure(i, order[:, step], weight[:, step], step)
             message = (
-                f"Member {i} stopped in epoch {self.epoch}: {where} is not finite; "
+                f"Member {self.places[i]} stopped in epoch {self.epoch}: {where} is not finite; "
                 "lower its learning rate or check that row."
             )
             if not bool(usable.any()):
@@ -287,6 +339,8 @@ class _Run:
             "running": self.running,
         }
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        arrays |= {"places": self.places, "final_epoch": self.final_epoch}
+        arrays["final_value"] = self.final_value
         history = {f"history.{name}": array for name, array in self.history.arrays().items()}
         return {"epoch": np.array([self.epoch]), **arrays, **history}
 
@@ -294,6 +348,7 @@ class _Run:
         """Continue from what :meth:`state` returned, read from ``path``; nothing without it."""
         if state is None:
             return
+        self.go_on_with(state.get("places", self.places))
         for name, array in self.state().items():
             found = state.get(name)
             if found is None or (found.dtype, found.shape) != (array.dtype, array.shape):
@@ -312,6 +367,7 @@ class _Run:
             target.copy_(torch.from_numpy(state[name]))
         for name in ("best_value", "best_epoch", "running"):
             setattr(self, name, torch.from_numpy(state[name]).to(self.device))
+        self.final_epoch, self.final_value = state["final_epoch"], state["final_value"]
         prefix = "history."
         self.history = History.from_arrays(
             {key[len(prefix) :]: array for key, array in state.items() if key.startswith(prefix)}
@@ -322,7 +378,8 @@ class _Run:
         if not bool((self.best_epoch > 0).any()):
             raise InputError("No epoch gave finite scores; lower the learning rate.")
         self.flat.values.copy_(self.best)
-        return TrainingResult(self.history, _host(self.best_epoch), _host(self.best_value))
+        self._settle()
+        return TrainingResult(self.history, self.final_epoch, self.final_value, self.places)
 
 
 def _host(tensor: Tensor) -> NDArray[Any]:

@@ -89,6 +89,10 @@ class PackedAdam:
         self.weight_decay = flat.values.new_tensor(list(weight_decay))[:, None]
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
 
+    def state(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return moments and numbers of steps, which change in place."""
+        return self.mean, self.square, self.n_steps
+
     def step(
         self, gradients: list[Tensor], norms: Tensor, learning_rate: Tensor, active: Tensor
     ) -> None:

@@ -1,0 +1,92 @@
+"""What a search tries: values by parameter, as a whole grid or a sample of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cgmvae.errors import InputError
+from cgmvae.methods.registry import find_method
+
+Space = Mapping[str, Sequence[Any]]
+
+#: The grid of the paper's appendix B.1: 20 learning rates, 3 dropouts, 3 weight decays.
+PAPER_SPACE: Space = MappingProxyType(
+    {
+        "learning_rate": tuple(round(0.0001 + 0.0002 * i, 4) for i in range(20)),
+        "dropout": (0.3, 0.5, 0.7),
+        "weight_decay": (0.0, 0.01, 0.0001),
+    }
+)
+
+
+def read_space(name: str | os.PathLike[str], method: str = "cgmvae") -> Space:
+    """Return the space ``paper``, a method's own ``default``, or one from a JSON file.
+
+    The file holds one object: a list of values for each parameter.
+    """
+    if name == "paper":
+        return PAPER_SPACE
+    if name == "default":
+        return find_method(method).space
+    path = Path(name)
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"There is no space {str(name)!r}; use paper, default or a JSON file."
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON ({error}).") from error
+    values = read.values() if isinstance(read, dict) else ()
+    if not values or not all(isinstance(each, list) and each for each in values):
+        raise InputError(
+            f"{path} must hold one object with a list of values for each parameter, such as "
+            '{"learning_rate": [0.001, 0.002]}.'
+        )
+    return read
+
+
+def grid(space: Space) -> list[dict[str, Any]]:
+    """Return all settings of a space.
+
+    Examples
+    --------
+    >>> grid({"dropout": (0.1, 0.2), "weight_decay": (0.0,)})
+    [{'dropout': 0.1, 'weight_decay': 0.0}, {'dropout': 0.2, 'weight_decay': 0.0}]
+    """
+    return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+
+
+def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, Any]]:
+    """Return so many different settings of a space, drawn at random; all of them without a number.
+
+    The grid is never listed: it may be larger than memory.
+    """
+    sizes = [len(values) for values in space.values()]
+    total = math.prod(sizes)
+    if n_settings is None or n_settings >= total:
+        return grid(space)
+    if n_settings < 1:
+        raise InputError(f"A search of {n_settings} settings finds nothing; try at least 1.")
+    generator = random.Random(seed)  # of integers of any size
+    numbers: dict[int, None] = {}
+    while len(numbers) < n_settings:
+        numbers.setdefault(generator.randrange(total))
+    return [_setting(space, sizes, number) for number in numbers]
+
+
+def _setting(space: Space, sizes: Sequence[int], number: int) -> dict[str, Any]:
+    """Return one setting of the grid by its number."""
+    setting = {}
+    for (name, values), size in zip(space.items(), sizes, strict=True):
+        number, place = divmod(number, size)
+        setting[name] = values[place]
+    return setting

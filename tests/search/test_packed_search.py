@@ -1,0 +1,156 @@
+"""A search is the trainings that it stands for, and survives being stopped."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from cgmvae.data import make_survey
+from cgmvae.errors import InputError
+from cgmvae.methods import CGMVAEClassifier
+from cgmvae.search import PackedSearch, packed_search
+from cgmvae.search.packed_search import Halving
+from cgmvae.training.plan import TrainingConfig
+
+SIZES = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,), "latent_dim": 4}
+SPACE = {"learning_rate": (1e-4, 1e-2, 3e-2), "dropout": (0.0, 0.4)}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_survey(160, 6, 5, seed=0)[0]
+
+
+def base(**changes):
+    plan = {"epochs": 8, "batch_size": 32, "embedding_dim": 16, "device": "cpu"}
+    return CGMVAEClassifier(**(plan | changes), settings=SIZES)
+
+
+def search(**changes):
+    plan = {"n_best": 2, "random_state": 0, "rungs": (), "metric": "micro_f1"}
+    return PackedSearch(changes.pop("estimator", base()), SPACE, **(plan | changes))
+
+
+def test_values_are_those_of_training_each_setting(data):
+    held = (data.X[120:], data.Y[120:])
+    found = search().fit(data.X[:120], data.Y[:120], validation_data=held)
+    assert len(found.results_) == 6
+    assert all(result.epochs == 8 for result in found.results_)
+    values = [result.value for result in found.results_]
+    assert values == sorted(values, reverse=True)
+    # A member's seed is that of its place; the first setting can be trained alone.
+    first = next(r for r in found.results_ if r.setting == {"learning_rate": 1e-4, "dropout": 0.0})
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    alone = clone(base(n_members=1, random_state=seed)).set_params(**first.setting)
+    alone.settings = SIZES | {"selection": "micro_f1"}
+    alone.fit(data.X[:120], data.Y[:120], validation_data=held)
+    assert first.value == pytest.approx(alone.best_value_[0], abs=1e-6)
+
+
+def test_the_ensemble_is_of_the_best_settings(data):
+    found = search().fit(data.X, data.Y)
+    best = found.best_estimator_
+    assert [dict(own) for own in best.members] == [r.setting for r in found.results_[:2]]
+    rates = [own["learning_rate"] for own in best.member_settings_]
+    assert rates == [r.setting["learning_rate"] for r in found.results_[:2]]
+    np.testing.assert_array_equal(found.predict(data.X), best.predict(data.X))
+    assert found.predict_proba(data.X).shape == data.Y.shape
+
+
+def test_splits_and_seeds_are_averaged(data):
+    found = search(n_splits=2, n_seeds=3).fit(data.X, data.Y)
+    for result in found.results_:
+        assert len(result.values) == 6
+        assert len(set(result.values)) > 1
+        assert result.value == pytest.approx(np.mean(result.values))
+
+
+def test_the_worse_are_left_out_on_the_way(data):
+    found = search(rungs=(0.25, 0.5), factor=2).fit(data.X, data.Y)
+    assert [result.epochs for result in found.results_] == [8, 8, 4, 2, 2, 2]
+    full = search().fit(data.X, data.Y)
+    # What goes on is trained as if it had always been alone.
+    values = {json.dumps(r.setting): r.value for r in full.results_}
+    for result in found.results_[:2]:
+        assert result.value == pytest.approx(values[json.dumps(result.setting)], abs=1e-6)
+
+
+def test_settings_of_other_sizes_are_packed_apart(data, monkeypatch):
+    packs = []
+    original = packed_search.train_together
+
+    def record(models, fits, **options):
+        packs.append([dict(own) for own in models[0].members])
+        return original(models, fits, **options)
+
+    monkeypatch.setattr(packed_search, "train_together", record)
+    space = {"embedding_dim": (8, 16), "dropout": (0.0, 0.2), "epochs": (2, 3)}
+    found = PackedSearch(base(), space, n_best=9, rungs=(), random_state=0).fit(data.X, data.Y)
+    assert sorted(map(len, packs)) == [2, 2, 2, 2]
+    assert len(found.results_) == 8
+    assert found.best_estimator_.pack_size == 2
+    monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 1)
+    packs.clear()
+    PackedSearch(base(), {"dropout": (0.0, 0.2, 0.3)}, rungs=()).fit(data.X, data.Y)
+    assert list(map(len, packs)) == [1, 1, 1]
+
+
+class Killed(BaseException):
+    """As a signal would."""
+
+
+def test_a_stopped_search_continues(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 3)
+    expected = search(rungs=(0.5,), factor=2).fit(data.X, data.Y)
+    calls = []
+
+    def stop_late(pack, n_packs, epoch, epochs, best):
+        calls.append((pack, epoch))
+        if (pack, epoch) == (1, 6):
+            raise Killed
+
+    plan = {"rungs": (0.5,), "factor": 2, "folder": tmp_path / "search"}
+    with pytest.raises(Killed):
+        search(**plan, progress=stop_late).fit(data.X, data.Y)
+    assert calls[-1] == (1, 6)
+    calls.clear()
+    found = search(**plan, progress=lambda *told: calls.append(told[:3:2])).fit(data.X, data.Y)
+    assert calls == [(1, 7), (1, 8)]
+    assert [r.setting for r in found.results_] == [r.setting for r in expected.results_]
+    np.testing.assert_allclose(
+        [r.value for r in found.results_], [r.value for r in expected.results_], atol=1e-9
+    )
+    with pytest.raises(InputError, match="another search"):
+        search(**plan, n_seeds=2).fit(data.X, data.Y)
+
+
+def test_halving_counts_settings_not_members():
+    rule = Halving(4, 2, TrainingConfig(epochs=10))
+    rule.plan((0.2, 0.6), 2, least=1)
+    assert rule.left_after == {2: 2, 6: 1}
+    places = np.arange(16)  # two splits, four settings, two seeds
+    values = np.tile([0.1, 0.1, 0.9, 0.0, 0.4, 0.4, np.nan, np.nan], 2)
+    assert rule(1, places, values).tolist() == places.tolist()
+    kept = rule(2, places, values)
+    assert kept.tolist() == [2, 3, 4, 5, 10, 11, 12, 13]
+    assert rule(6, kept, values[kept]).tolist() == [2, 3, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_splits": 0}, "n_splits is 0"),
+        ({"factor": 1}, "factor must be"),
+        ({"rungs": (1.5,)}, "rungs"),
+        ({"metric": "f2"}, "no metric 'f2'"),
+    ],
+)
+def test_bad_plans_are_refused(data, changes, words):
+    with pytest.raises(InputError, match=words):
+        search(**changes).fit(data.X, data.Y)
+
+
+def test_given_validation_rows_are_one_split(data):
+    with pytest.raises(InputError, match="one split"):
+        search(n_splits=2).fit(data.X, data.Y, validation_data=(data.X, data.Y))
