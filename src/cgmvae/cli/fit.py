@@ -97,17 +97,17 @@ def fit(
     }
     model = make_model(method, parameters, setting or ())
     for target in filter(None, (out, save_split)):
-        _check_target(Path(target), source, overwrite=overwrite)
+        check_target(Path(target), source, overwrite=overwrite)
     if all_rows and (split or save_split):
         raise InputError("--all-rows makes no split; leave out --split and --save-split.")
-    dataset = _load(source)
-    chosen = None if all_rows else _split(dataset, split, seed)
+    dataset = load(source)
+    chosen = None if all_rows else choose_split(dataset, split, seed)
     continued = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
-    metrics = None if chosen is None else _test(model, dataset.rows(chosen.test))
+    metrics = None if chosen is None else test_metrics(model, dataset.rows(chosen.test))
     if chosen is not None and save_split is not None:
         chosen.save(save_split)
-    _save(model, dataset, out)
-    report = _report(model, dataset, chosen) | {"model": out, "method": method}
+    save(model, dataset, out)
+    report = describe(model, dataset, chosen) | {"model": out, "method": method}
     report |= {"continued": continued, "metrics": metrics}
     if json:
         print_json(report)
@@ -141,7 +141,7 @@ def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[st
     return found.estimator(**given)
 
 
-def _check_target(path: Path, source: Source, *, overwrite: bool) -> None:
+def check_target(path: Path, source: Source, *, overwrite: bool) -> None:
     """Refuse a place that cannot or should not be written, before anything is computed."""
     try:
         if path.is_dir():
@@ -160,14 +160,16 @@ def _check_target(path: Path, source: Source, *, overwrite: bool) -> None:
         ) from error
 
 
-def _load(source: Source) -> MultiLabelDataset:
+def load(source: Source) -> MultiLabelDataset:
+    """Read rows to learn from."""
     dataset = source.load()
     if dataset.n_features == 0:
         raise InputError(f"{source.name} has no features to learn from; check what was read.")
     return dataset
 
 
-def _split(dataset: MultiLabelDataset, kind: str | None, seed: int) -> Split:
+def choose_split(dataset: MultiLabelDataset, kind: str | None, seed: int) -> Split:
+    """Return a split of this kind; by default by group where there are groups."""
     return make_split(dataset, kind or ("random" if dataset.groups is None else "group"), seed=seed)
 
 
@@ -193,7 +195,7 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
     return continued
 
 
-def _test(model: Any, test: MultiLabelDataset) -> dict[str, float | None]:
+def test_metrics(model: Any, test: MultiLabelDataset) -> dict[str, float | None]:
     """Return the five metrics of what ``predict`` gives on the test rows."""
     from cgmvae.evaluation import Scored, evaluate
 
@@ -202,7 +204,7 @@ def _test(model: Any, test: MultiLabelDataset) -> dict[str, float | None]:
     return without_nan(found.metrics)
 
 
-def _save(model: Any, dataset: MultiLabelDataset, path: str) -> None:
+def save(model: Any, dataset: MultiLabelDataset, path: str) -> None:
     """Write the model with the names of its features, and forget the state of its training.
 
     The model was fitted on arrays, which have no names; with names, ``predict`` matches columns.
@@ -212,7 +214,8 @@ def _save(model: Any, dataset: MultiLabelDataset, path: str) -> None:
     Path(f"{path}.checkpoint").unlink(missing_ok=True)
 
 
-def _report(model: Any, dataset: MultiLabelDataset, split: Split | None) -> dict[str, Any]:
+def describe(model: Any, dataset: MultiLabelDataset, split: Split | None) -> dict[str, Any]:
+    """Return what was trained on what, for JSON."""
     parts = ("train", "validation", "test")
     rows = {part: len(getattr(split, part)) for part in parts} if split else None
     best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]

@@ -16,7 +16,7 @@ try:
 except ImportError:
     sys.exit('The command line needs more packages: pip install "cgmvae[cli]"')
 
-from cgmvae.cli import data, demo, evaluate, fit, methods, predict
+from cgmvae.cli import data, demo, evaluate, fit, methods, predict, search
 from cgmvae.cli.output import Stopped, say_error, say_warning
 
 #: What typer raises at a wrong option or argument; it gives the class no public name.
@@ -33,7 +33,14 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: nothing in it is taken for markup or cut
 )
 app.add_typer(data.app, name="data")
-for command in (fit.fit, predict.predict, evaluate.evaluate, methods.methods, demo.demo):
+for command in (
+    fit.fit,
+    search.search,
+    predict.predict,
+    evaluate.evaluate,
+    methods.methods,
+    demo.demo,
+):
     app.command(command.__name__)(command)
 
 

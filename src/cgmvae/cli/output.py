@@ -158,3 +158,17 @@ def training_progress(title: str) -> Iterator[Any]:
             progress.update(task, completed=epoch, total=epochs, best=best)
 
         yield update
+
+
+@contextmanager
+def search_progress(title: str) -> Iterator[Any]:
+    """Show a bar and give a callback ``(pack, packs, epoch, epochs, best metric so far)``."""
+    with training_progress(title) as update:
+        seen = -math.inf
+
+        def tell(pack: int, packs: int, epoch: int, epochs: int, value: float) -> None:
+            nonlocal seen
+            seen = max(seen, value)
+            update(pack * epochs + epoch, packs * epochs, seen)
+
+        yield tell

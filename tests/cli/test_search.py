@@ -1,0 +1,76 @@
+"""``cgmvae search`` from the data to the model, as its users call it."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cgmvae as library
+from cgmvae.data import make_survey
+
+SMALL = [
+    "--setting=latent_dim=4",
+    "--setting=embedding_dim=8",
+    "--setting=feature_hidden=[8]",
+    "--setting=label_hidden=[8]",
+    "--setting=decoder_hidden=[8]",
+    "--epochs=4",
+    "--device=cpu",
+]
+
+
+@pytest.fixture
+def survey(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, _ = make_survey(120, 6, 5, seed=0)
+    np.savez("birds.npz", X=data.X, Y=data.Y)
+    Path("space.json").write_text('{"learning_rate": [0.001, 0.01], "dropout": [0.0, 0.3, 0.5]}')
+    return data
+
+
+def search(call, *arguments, out="birds.cgmvae"):
+    return call("search", "birds.npz", "--out", out, "--space", "space.json", *SMALL, *arguments)
+
+
+def test_it_leaves_a_model_a_table_and_a_plot(succeeds, survey, tmp_path):
+    printed = search(succeeds, "--best=2", "--splits=2", "--results=all.csv", "--plot=effects.png")
+    assert "Tried 6 settings" in printed
+    rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
+    assert len(rows) == 6
+    assert max(float(row["value"]) for row in rows if row["epochs"] == "4") == float(
+        rows[0]["value"]
+    )
+    assert Path("effects.png").read_bytes().startswith(b"\x89PNG")
+    model = library.load("birds.cgmvae")
+    assert len(model.members) == 2
+    table = pd.DataFrame(survey.X, columns=model.feature_names_in_)
+    assert model.predict(table).shape == survey.Y.shape
+    assert not Path("birds.cgmvae.search").exists()
+
+
+def test_json_and_the_same_seed(succeeds, survey):
+    first = json.loads(search(succeeds, "--best=2", "--json"))
+    again = json.loads(search(succeeds, "--best=2", "--json", out="again.cgmvae"))
+    assert first["tried"] == 6
+    assert len(first["best"]) == 2
+    assert first["best"] == again["best"]
+    assert first["metrics"] == again["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--method", "binary-relevance"), "binary relevance"),
+        (("--space", "papper"), "no space 'papper'"),
+        (("--metric", "f2"), "no metric 'f2'"),
+        (("--plot", "effects.txt"), "must end in"),
+    ],
+)
+def test_bad_options(refused, survey, arguments, words):
+    small = () if "binary-relevance" in arguments else SMALL
+    sentence = refused("search", "birds.npz", "--out", "m.cgmvae", *small, *arguments)
+    assert words in sentence
+    assert not Path("m.cgmvae").exists()
