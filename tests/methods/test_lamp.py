@@ -1,0 +1,494 @@
+"""LaMP: messages against plain loops, what the graph lets through, and what is kept of it."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+import cgmvae
+from cgmvae.errors import InputError
+from cgmvae.methods import fit_together, lamp_network
+from cgmvae.methods.inputs import Rows
+from cgmvae.methods.lamp import LaMP, label_graph
+from cgmvae.methods.lamp_network import LaMPConfig, LaMPNetwork, MessagePassing, attend
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.noise import CounterNoise, GeneratorNoise
+
+SIZES = {"embedding_dim": 8, "hidden_dim": 6, "n_heads": 2, "n_steps": 2, "n_components": 3}
+N_LABELS, N_FEATURES, N_ROWS = 4, 5, 3
+NO_DROPOUT = torch.zeros(2, dtype=torch.float64)
+
+
+def make_network(edges=None, seeds=(1, 2), n_labels=N_LABELS, kind=GeneratorNoise, **changes):
+    """Return a network in float64, with a bias that is not zero and all labels connected."""
+    log_odds = np.stack([np.linspace(-1, seed, n_labels) for seed in seeds])
+    network = LaMPNetwork(
+        LaMPConfig(**(SIZES | changes)),
+        N_FEATURES,
+        log_odds,
+        kind(seeds),
+        dropout=[0.1 * seed for seed in seeds],
+        input_dropout=[0.2] * len(seeds),
+        dtype=torch.float64,
+    )
+    edges = torch.ones(n_labels, n_labels, dtype=torch.bool) if edges is None else edges
+    network.connect(torch.as_tensor(edges).expand_as(network.edges))
+    return network
+
+
+def make_batch(n_members=2, n_labels=N_LABELS, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(1, N_ROWS, N_FEATURES)).repeat(n_members, 0)
+    known = rng.random((1, N_ROWS, n_labels)).repeat(n_members, 0) < 0.7
+    positive = known & (rng.random((1, N_ROWS, n_labels)).repeat(n_members, 0) < 0.5)
+    weight = np.ones((n_members, N_ROWS))
+    return Batch(*(torch.from_numpy(part) for part in (features, positive, known, weight)))
+
+
+def random_states(*shape):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def some_edges(n_nodes, n_neighbours):
+    """Return edges of two members; the first node of the second one listens to nobody."""
+    edges = torch.from_numpy(np.random.default_rng(1).random((2, n_nodes, n_neighbours)) < 0.6)
+    edges[1, 0] = False
+    assert edges.any(-1).sum() == 2 * n_nodes - 1
+    return edges
+
+
+def plain(tensor):
+    return tensor.detach().numpy()
+
+
+def plain_layer_norm(x, layer, member):
+    normal = (x - x.mean()) / math.sqrt(x.var() + 1e-5)
+    return normal * plain(layer.gain)[member] + plain(layer.shift)[member]
+
+
+def plain_round(layer, member, nodes, neighbours, edges):
+    """One round of messages in one row, with a loop over nodes, heads and neighbours."""
+    query, key, value = (plain(w)[member] for w in (layer.query, layer.key, layer.value))
+    width = nodes.shape[1] // layer.n_heads
+    out = []
+    for i, node in enumerate(nodes):
+        heard = np.zeros(nodes.shape[1])
+        listens = [j for j in range(len(neighbours)) if edges is None or edges[i, j]]
+        for head in range(layer.n_heads):
+            part = slice(head * width, (head + 1) * width)
+            asked = (node @ query)[part]
+            scores = [asked @ (neighbours[j] @ key)[part] / math.sqrt(width) for j in listens]
+            total = sum(math.exp(score) for score in scores)
+            for j, score in zip(listens, scores, strict=True):
+                heard[part] += math.exp(score) / total * (neighbours[j] @ value)[part]
+        output = layer.output
+        message = heard @ plain(output.weight)[member] + plain(output.bias)[member]
+        state = node + message if listens else node
+        state = plain_layer_norm(state, layer.message_norm, member)
+        first, second = layer.update.layers
+        hidden = np.maximum(state @ plain(first.weight)[member] + plain(first.bias)[member], 0)
+        update = hidden @ plain(second.weight)[member] + plain(second.bias)[member]
+        out.append(plain_layer_norm(state + update, layer.update_norm, member))
+    return np.stack(out)
+
+
+class TestAgainstLoops:
+    @pytest.mark.parametrize("fused", [False, True])
+    @pytest.mark.parametrize("n_heads", [1, 2, 4])
+    @pytest.mark.parametrize("all_to_all", [False, True])
+    def test_a_round_of_messages(self, fused, n_heads, all_to_all, monkeypatch):
+        monkeypatch.setattr(lamp_network, "_FEW_NEIGHBOURS", 0 if fused else 64)
+        config = LaMPConfig(**(SIZES | {"n_heads": n_heads}))
+        layer = MessagePassing(config, GeneratorNoise([1, 2]), dtype=torch.float64)
+        nodes, neighbours = random_states(2, 3, 4, 8), random_states(2, 3, 5, 8)
+        edges = None if all_to_all else some_edges(4, 5)
+        found = plain(layer(nodes, neighbours, edges, None, NO_DROPOUT))
+        for member in range(2):
+            for row in range(3):
+                expected = plain_round(
+                    layer,
+                    member,
+                    nodes[member, row].numpy(),
+                    neighbours[member, row].numpy(),
+                    None if edges is None else edges[member].numpy(),
+                )
+                np.testing.assert_allclose(found[member, row], expected, rtol=1e-10, atol=1e-12)
+
+    @pytest.mark.parametrize("n_steps", [1, 3])
+    def test_the_network(self, n_steps):
+        edges = torch.eye(N_LABELS, dtype=torch.bool)
+        edges[0, 2] = edges[3, 1] = True
+        network, batch = make_network(edges, n_steps=n_steps), make_batch()
+        p = plain(network(batch.features))
+        terms = {name: plain(term) for name, term in network.terms(batch, None).items()}
+        for member in range(2):
+            for row in range(N_ROWS):
+                logits = plain_logits(network, member, batch.features[member, row].numpy())
+                np.testing.assert_allclose(p[member, row], 1 / (1 + np.exp(-logits[-1])))
+                losses = [plain_cross_entropy(each, batch, member, row) for each in logits]
+                assert len(losses) == 2 * n_steps
+                assert terms["cross_entropy"][member, row] == pytest.approx(losses[-1])
+                assert terms["intermediate"][member, row] == pytest.approx(sum(losses[:-1]))
+
+    def test_attention_in_memory_is_the_fused_one(self, monkeypatch):
+        results = []
+        for few in (0, 64):
+            monkeypatch.setattr(lamp_network, "_FEW_NEIGHBOURS", few)
+            parts = [random_states(2, 6, n, 3).requires_grad_() for n in (4, 5, 5)]
+            heard = attend(*parts, some_edges(4, 5))
+            heard.square().sum().backward()
+            results.append([heard, *(part.grad for part in parts)])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def plain_logits(network, member, features):
+    """Return the logits of one row after each round of messages."""
+    components = network.components
+    split = features @ plain(components.weight)[member] + plain(components.bias)[member]
+    split = split.reshape(network.config.n_components, network.config.embedding_dim)
+    nodes, logits = plain(network.label_embeddings)[member], []
+    edges = network.edges[member].numpy()
+    for hear_input, hear_labels in zip(network.from_components, network.from_labels, strict=True):
+        for layer, from_labels in ((hear_input, False), (hear_labels, True)):
+            heard, where = (nodes, edges) if from_labels else (split, None)
+            nodes = plain_round(layer, member, nodes, heard, where)
+            products = (nodes * plain(network.readout)[member]).sum(1)
+            logits.append(products + plain(network.label_bias)[member])
+    return logits
+
+
+def plain_cross_entropy(logits, batch, member, row):
+    known = batch.known[member, row]
+    losses = binary_cross_entropy_with_logits(
+        torch.from_numpy(logits), batch.positive[member, row].double(), reduction="none"
+    )
+    return float(losses[known].sum())
+
+
+def logits_after_a_change(network, features, label):
+    """Return the last logits before and after everything of one label's own has changed."""
+    before = network.logits(network.states(features)[-1])
+    with torch.no_grad():
+        for own in (network.label_embeddings, network.readout, network.label_bias):
+            own[:, label] += 1.5
+    return before, network.logits(network.states(features)[-1])
+
+
+def edges_between(*pairs):
+    """Return edges of four labels: in each pair, the first listens to the second."""
+    edges = torch.zeros(N_LABELS, N_LABELS, dtype=torch.bool)
+    for pair in pairs:
+        edges[pair] = True
+    return edges
+
+
+class TestGraph:
+    def test_without_edges_labels_are_alone(self):
+        for edges in (edges_between(), torch.eye(N_LABELS, dtype=torch.bool)):
+            network = make_network(edges)
+            before, after = logits_after_a_change(network, make_batch().features, 2)
+            assert torch.equal(before[..., [0, 1, 3]], after[..., [0, 1, 3]])
+            assert (before[..., 2] != after[..., 2]).all()
+
+    def test_in_a_full_graph_all_labels_hear_of_a_change(self):
+        before, after = logits_after_a_change(make_network(), make_batch().features, 2)
+        assert (before != after).all()
+
+    @pytest.mark.parametrize("fused", [False, True])
+    @pytest.mark.parametrize("n_steps", [1, 2, 3])
+    def test_messages_follow_the_edges_one_step_at_a_time(self, n_steps, fused, monkeypatch):
+        """0 listens to 1, which listens to 2; nobody listens to 3, which listens to 2."""
+        monkeypatch.setattr(lamp_network, "_FEW_NEIGHBOURS", 0 if fused else 64)
+        network = make_network(edges_between((0, 1), (1, 2), (3, 2)), n_steps=n_steps)
+        before, after = logits_after_a_change(network, make_batch().features, 2)
+        changed = (before != after).flatten(0, 1)
+        assert changed[:, [1, 2, 3]].all()
+        assert changed[:, 0].all() == changed[:, 0].any() == (n_steps >= 2)
+        network = make_network(edges_between((0, 1), (1, 2), (3, 2)), n_steps=n_steps)
+        before, after = logits_after_a_change(network, make_batch().features, 3)
+        assert torch.equal(before[..., :3], after[..., :3])
+
+    @pytest.mark.parametrize("present", [False, True])
+    def test_a_removed_edge_stops_the_message(self, present):
+        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorNoise([1, 2]), dtype=torch.float64)
+        edges = torch.ones(2, 4, 4, dtype=torch.bool)
+        edges[:, 1, 3] = present
+        nodes = random_states(2, 3, 4, 8)
+        moved = nodes.clone()
+        moved[:, :, 3] += 1
+        before, after = (layer(x, x, edges, None, NO_DROPOUT) for x in (nodes, moved))
+        unchanged = (before == after).all(-1)
+        assert bool(unchanged[:, :, 1].all()) is not present
+        assert not unchanged[:, :, [0, 2, 3]].any()
+
+    def test_the_edges_of_a_member_are_its_own(self):
+        network, features = make_network(), make_batch().features
+        before = network(features)
+        network.edges[1, 0, 2] = False
+        after = network(features)
+        assert torch.equal(before[0], after[0])
+        assert (before[1] != after[1]).all()
+
+    def test_who_listens_to_nobody_gets_no_message_and_finite_gradients(self):
+        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorNoise([1, 2]), dtype=torch.float64)
+        edges = some_edges(4, 4)
+        nodes = random_states(2, 3, 4, 8).requires_grad_()
+        states = layer(nodes, nodes, edges, None, NO_DROPOUT)
+        alone = layer.message_norm(nodes[:, :, 0])
+        alone = layer.update_norm(alone + layer.update(alone, None, NO_DROPOUT))
+        torch.testing.assert_close(states[1, :, 0], alone[1])
+        assert (states[0, :, 0] != alone[0]).all()
+        states.square().sum().backward()
+        assert all(p.grad.isfinite().all() for p in layer.parameters())
+        heard = torch.autograd.grad(layer(nodes, nodes, edges, None, NO_DROPOUT)[1, 0, 0, 0], nodes)
+        assert heard[0][1, 0, 0].abs().min() > 0
+        assert heard[0][1, 0, 1:].abs().max() == 0
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_the_prior_graph_counts_known_labels_of_rows_with_weight(self, rng, sparse):
+        labels = (rng.random((40, 9)) < 0.15).astype(np.uint8)
+        unknown, weights = rng.random((40, 9)) < 0.3, rng.choice([0.0, 2.0], 40)
+        expected = np.eye(9, dtype=bool)
+        for row in range(40):
+            for i in range(9):
+                for j in range(9):
+                    both = labels[row, i] and labels[row, j]
+                    known = not unknown[row, i] and not unknown[row, j]
+                    if both and known and weights[row] > 0:
+                        expected[i, j] = True
+        form = sp.csr_array if sparse else np.asarray
+        features = np.zeros((40, 1))
+        rows = Rows(features, form(labels), form(unknown), weights)
+        np.testing.assert_array_equal(label_graph("prior", rows), expected)
+        for other in (rows._replace(unknown=None), rows._replace(weights=None)):
+            assert label_graph("prior", other).sum() > expected.sum()
+        assert not expected.all()
+
+    def test_graphs_by_name_and_given(self, rng):
+        rows = Rows(np.zeros((2, 1)), np.zeros((2, 3), np.uint8))
+        assert label_graph("full", rows).all()
+        assert not label_graph("edgeless", rows).any()
+        np.testing.assert_array_equal(label_graph("prior", rows), np.eye(3))
+        given = [[0, 1, 0], [0, 0, 0], [1, 1, 1]]
+        for form in (list, np.array, lambda table: np.array(table, float)):
+            np.testing.assert_array_equal(label_graph(form(given), rows), np.array(given, bool))
+
+
+class TestNetwork:
+    def test_every_parameter_gets_a_gradient(self):
+        network, batch = make_network(), make_batch()
+        terms = network.terms(batch, GeneratorNoise([1, 2]))
+        torch.stack(list(terms.values())).sum().backward()
+        for name, parameter in network.named_parameters():
+            assert parameter.grad.isfinite().all(), name
+            assert (parameter.grad.abs().flatten(1).amax(1) > 1e-9).all(), name
+
+    def test_the_last_round_serves_the_last_prediction_alone(self):
+        network, batch = make_network(), make_batch()
+        parameters = dict(network.named_parameters())
+        for name, reaches in (("intermediate", False), ("cross_entropy", True)):
+            loss = network.terms(batch, None)[name].sum()
+            gradients = torch.autograd.grad(loss, parameters.values(), materialize_grads=True)
+            for key, gradient in zip(parameters, gradients, strict=True):
+                last = key.startswith("from_labels.1.")
+                assert bool((gradient != 0).any()) == (reaches or not last), key
+
+    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    def test_company_changes_neither_first_weights_nor_terms(self, kind):
+        pack, batch = make_network(seeds=(1, 2, 3), kind=kind), make_batch(3)
+        pack.edges[1, 0, 1:] = False
+        alone = make_network(seeds=(2,), kind=kind)
+        alone.connect(pack.edges[1:2])
+        own = dict(alone.named_parameters())
+        for name, parameter in pack.named_parameters():
+            assert torch.equal(parameter[1:2], own[name]), name
+        one = Batch(*(part[1:2] for part in batch))
+        torch.testing.assert_close(alone(one.features), pack(batch.features)[1:2])
+        expected, found = alone.terms(one, kind([2])), pack.terms(batch, kind([1, 2, 3]))
+        for name, term in expected.items():
+            torch.testing.assert_close(found[name][1:2], term)
+        total = torch.stack(list(found.values())).sum()
+        gradients = torch.autograd.grad(total, pack.parameters())
+        own_gradients = torch.autograd.grad(
+            torch.stack(list(expected.values())).sum(), alone.parameters()
+        )
+        for gradient, expected_gradient in zip(gradients, own_gradients, strict=True):
+            torch.testing.assert_close(gradient[1:2], expected_gradient)
+
+    def test_features_drop_out_in_training_only(self):
+        network, batch = make_network(), make_batch()
+        network.dropout.zero_()
+        still = network.terms(batch, None)["cross_entropy"]
+        assert (network.terms(batch, GeneratorNoise([1, 2]))["cross_entropy"] != still).all()
+        network.input_dropout.zero_()
+        noisy = network.terms(batch, GeneratorNoise([1, 2]))["cross_entropy"]
+        torch.testing.assert_close(noisy, still)
+
+    @pytest.mark.parametrize("silent", ["message", "update"])
+    def test_messages_and_hidden_units_drop_out_in_training_only(self, silent):
+        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorNoise([1, 2]), dtype=torch.float64)
+        last = layer.output if silent == "message" else layer.update.layers[-1]
+        with torch.no_grad():
+            last.weight.zero_()
+            last.bias.zero_()
+        nodes, rate = random_states(2, 3, 4, 8), torch.tensor([0.0, 0.9])
+        still = layer(nodes, nodes, None, None, rate)
+        noisy = layer(nodes, nodes, None, GeneratorNoise([1, 2]), rate)
+        torch.testing.assert_close(noisy[0], still[0])
+        assert (noisy[1] != still[1]).any(-1).all()
+
+    def test_rows_are_scored_in_blocks_that_bound_the_memory(self, monkeypatch):
+        network, features = make_network(), random_states(2, 11, N_FEATURES)
+        whole, sizes = network(features), []
+        states = network.states
+        monkeypatch.setattr(lamp_network, "_SCORED_NODES", 3 * 2 * N_LABELS + 1)
+        monkeypatch.setattr(network, "states", lambda x: sizes.append(x.shape[1]) or states(x))
+        torch.testing.assert_close(network(features), whole)
+        assert sizes == [3, 3, 3, 2]
+        monkeypatch.setattr(lamp_network, "_SCORED_NODES", 1)
+        torch.testing.assert_close(network(features), whole)
+
+    @pytest.mark.parametrize("n_labels", [1, 3, 983])
+    @pytest.mark.parametrize("case", ["mixed", "none positive", "none known", "constant", "huge"])
+    def test_losses_and_gradients_stay_finite(self, n_labels, case):
+        edges = torch.zeros(n_labels, n_labels, dtype=torch.bool)
+        edges[n_labels // 2 :] = True
+        network, batch = make_network(edges, n_labels=n_labels), make_batch(n_labels=n_labels)
+        if case == "none positive":
+            batch = batch._replace(positive=torch.zeros_like(batch.positive))
+        elif case == "none known":
+            nothing = torch.zeros_like(batch.known)
+            batch = batch._replace(known=nothing, positive=nothing)
+        elif case != "mixed":
+            value = {"constant": 0.0, "huge": 1e6}[case]
+            batch = batch._replace(features=torch.full_like(batch.features, value))
+        terms = torch.stack(list(network.terms(batch, GeneratorNoise([1, 2])).values()))
+        assert terms.isfinite().all()
+        gradients = torch.autograd.grad(terms.sum(), network.parameters(), materialize_grads=True)
+        assert all(gradient.isfinite().all() for gradient in gradients)
+        assert any((g != 0).any() for g in gradients) == (case != "none known")
+
+    def test_a_label_that_nobody_knows_teaches_nothing_of_its_own(self):
+        network, batch = make_network(), make_batch()
+        known = batch.known.clone()
+        known[..., 1] = False
+        batch = batch._replace(known=known, positive=batch.positive & known)
+        torch.stack(list(network.terms(batch, None).values())).sum().backward()
+        for own in (network.readout, network.label_bias):
+            assert (own.grad[:, 1] == 0).all()
+            assert (own.grad[:, [0, 2, 3]] != 0).any()
+        assert (network.label_embeddings.grad[:, 1] != 0).any()  # others listen to it
+
+
+def tiny(**changes):
+    settings = {
+        "n_members": 2,
+        "epochs": 3,
+        "batch_size": 32,
+        "learning_rate": 1e-2,
+        "embedding_dim": 8,
+        "n_heads": 2,
+        "n_components": 2,
+        "device": "cpu",
+        "random_state": 0,
+    }
+    return LaMP(**(settings | changes))
+
+
+class TestEstimator:
+    def test_fitted_together_as_alone_each_with_its_own_graph(self, survey):
+        Y = survey.Y.copy()
+        Y[:, :2] = np.eye(2, dtype=Y.dtype)[np.arange(120) % 2]  # never together
+        other = survey.Y.copy()
+        other[:, :2] = 1
+        held = survey.X[90:], survey.Y[90:]
+        data = [(survey.X[:70], Y[:70], held), (survey.X[20:90], other[20:90], held)]
+        models = [tiny(random_state=1), tiny(random_state=2, n_members=1, dropout=0.4)]
+        alone = [clone(model) for model in models]
+        fit_together(models, data)
+        for model, single, (X, own, validation) in zip(models, alone, data, strict=True):
+            single.fit(X, own, validation_data=validation)
+            np.testing.assert_array_equal(model.label_graph_, single.label_graph_)
+            np.testing.assert_allclose(
+                model.predict_proba(survey.X), single.predict_proba(survey.X), atol=1e-4
+            )
+        assert not models[0].label_graph_[0, 1]
+        assert models[1].label_graph_[0, 1]
+
+    @pytest.mark.parametrize(
+        "changes", [{"graph": "full"}, {"n_heads": 4}, {"n_steps": 1}, {"graph": np.eye(5)}]
+    )
+    def test_only_one_network_and_graph_is_fitted_together(self, survey, changes):
+        with pytest.raises(InputError, match="fitted together"):
+            fit_together([tiny(), tiny(**changes)], [(survey.X, survey.Y, None)] * 2)
+
+    @pytest.mark.parametrize("form", [np.asarray, lambda edges: edges.astype(float).tolist()])
+    def test_a_given_graph_is_used_and_kept(self, survey, tmp_path, form):
+        edges = np.zeros((5, 5), bool)
+        edges[0, 1] = edges[3, 3] = edges[4, 0] = True
+        model = tiny(graph=form(edges)).fit(survey.X, survey.Y)
+        np.testing.assert_array_equal(model.label_graph_, edges)
+        given = model.graph
+        model.save(tmp_path / "model")
+        assert model.graph is given
+        loaded = cgmvae.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.label_graph_, edges)
+        np.testing.assert_array_equal(loaded.network_.edges, model.network_.edges)
+        np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
+        again = clone(loaded).set_params(random_state=0).fit(survey.X, survey.Y)
+        np.testing.assert_array_equal(again.predict_proba(survey.X), model.predict_proba(survey.X))
+
+    def test_the_graph_matters(self, survey):
+        Y = survey.Y.copy()
+        Y[:, :2] = np.eye(2, dtype=Y.dtype)[np.arange(120) % 2]
+        p = {
+            graph: tiny(graph=graph).fit(survey.X, Y).predict_proba(survey.X)
+            for graph in ("prior", "full", "edgeless")
+        }
+        for one, other in (("prior", "full"), ("prior", "edgeless"), ("full", "edgeless")):
+            assert np.abs(p[one] - p[other]).max() > 1e-3
+
+    def test_intermediate_predictions_are_trained_with_their_weight(self, survey):
+        models = [
+            tiny(intermediate_weight=weight).fit(survey.X, survey.Y) for weight in (0, 0.2, 2)
+        ]
+        assert "intermediate" not in models[0].history_
+        assert (
+            models[2].history_["intermediate"][-1].mean()
+            < models[2].history_["intermediate"][0].mean()
+        )
+        p = [model.predict_proba(survey.X) for model in models]
+        assert np.abs(p[0] - p[1]).max() > 1e-3
+        assert np.abs(p[1] - p[2]).max() > 1e-3
+
+    def test_members_that_survive_keep_their_graph(self, survey):
+        """A model that is handed its part of a pack gets the buffers, too."""
+        models = [tiny(random_state=1), tiny(random_state=2)]
+        fit_together(models, [(survey.X, survey.Y, None)] * 2)
+        for model in models:
+            assert model.network_.edges.shape == (2, 5, 5)
+            assert model.label_graph_.diagonal().all()
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"embedding_dim": 9}, "2 heads"),
+            ({"n_heads": 0}, "n_heads is 0"),
+            ({"n_steps": 0}, "n_steps is 0"),
+            ({"n_components": 0}, "n_components is 0"),
+            ({"hidden_dim": 0}, "hidden_dim is 0"),
+            ({"graph": "priors"}, "no graph 'priors'"),
+            ({"graph": np.eye(4)}, "5 rows and columns"),
+            ({"graph": 2 * np.eye(5)}, "0 and 1"),
+            ({"graph": np.full((5, 5), np.nan)}, "0 and 1"),
+        ],
+    )
+    def test_what_makes_no_network_is_refused(self, survey, changes, message):
+        with pytest.raises(InputError, match=message):
+            tiny(**changes).fit(survey.X, survey.Y)

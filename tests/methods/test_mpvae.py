@@ -1,0 +1,406 @@
+"""MPVAE: its terms against plain computations, and the covariance that it is there to find."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import multivariate_normal, norm
+from sklearn.base import clone
+from torch.distributions import Independent, Normal, kl_divergence
+
+import cgmvae
+from cgmvae.errors import InputError
+from cgmvae.methods import fit_together
+from cgmvae.methods.mpvae import MPVAE
+from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
+from cgmvae.model.correlation import probit_negative_log_likelihood
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.noise import GeneratorNoise
+
+CONFIG = MPVAEConfig(
+    latent_dim=3,
+    hidden_dim=6,
+    covariance_rank=2,
+    n_draws=5,
+    ranking_slope=5.0,
+    ranking_of="marginals",
+    decoder_input="xz",
+    layer_norm=True,
+)
+TERMS = ("kl", "cross_entropy", "ranking", "label_cross_entropy", "label_ranking")
+#: Weights of the authors' code for yeast.
+AUTHORS = {
+    "cross_entropy_weight": 0.1,
+    "label_cross_entropy_weight": 0.1,
+    "ranking_weight": 20.0,
+    "label_ranking_weight": 20.0,
+}
+TINY = {
+    "n_members": 2,
+    "epochs": 4,
+    "batch_size": 32,
+    "learning_rate": 1e-2,
+    "hidden_dim": 16,
+    "latent_dim": 4,
+    "device": "cpu",
+    "random_state": 0,
+}
+
+
+def make_network(n_labels=4, **changes):
+    """Return a network of two members in float64, with factors large enough to matter."""
+    network = MPVAENetwork(
+        dataclasses.replace(CONFIG, **changes),
+        5,
+        np.linspace(-1, 1, 2 * n_labels).reshape(2, n_labels),
+        GeneratorNoise([0, 1]),
+        dropout=[0.0, 0.0],
+        input_dropout=[0.0, 0.0],
+        dtype=torch.float64,
+    )
+    network.covariance.factors.data *= 10
+    return network
+
+
+@pytest.fixture
+def batch(rng):
+    """Return six rows: all known, some unknown, no positive, no negative, nothing known."""
+    known = rng.random((2, 6, 4)) < 0.7
+    known[:, :3] = True
+    known[:, 5] = False
+    positive = rng.random((2, 6, 4)) < 0.5
+    positive[:, 1], positive[:, 2] = False, True
+    return Batch(
+        torch.from_numpy(rng.normal(size=(2, 6, 5))),
+        torch.from_numpy(positive & known),
+        torch.from_numpy(known),
+        torch.ones(2, 6, dtype=torch.float64),
+    )
+
+
+def planted(n_rows, strength, seed=1, n_labels=8):
+    """Draw from a multivariate probit on linear features; return X, Y and its correlations."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 4))
+    slopes = rng.normal(size=(4, n_labels))
+    factors = strength * rng.normal(size=(n_labels, 2))
+    noise = rng.normal(size=(n_rows, 2)) @ factors.T + rng.normal(size=(n_rows, n_labels))
+    covariance = np.eye(n_labels) + factors @ factors.T
+    deviation = np.sqrt(np.diag(covariance))
+    return X, (X @ slopes + noise > 0.3).astype(int), covariance / np.outer(deviation, deviation)
+
+
+def off_diagonal(matrix):
+    return matrix[np.triu_indices(len(matrix), 1)]
+
+
+class TestProbit:
+    def fixed(self, **changes):
+        """Return a network of which m is the bias, whatever z, and its numbers for member 0."""
+        network = make_network(**changes)
+        for parameter in network.decoder.layers[-1].parameters():
+            parameter.data.zero_()
+        mean = network.label_bias[0].detach().numpy()
+        return network, mean, network.covariance.matrix()[0].detach().numpy()
+
+    def test_marginals_are_the_closed_form(self, batch):
+        network, mean, sigma = self.fixed()
+        p = network(batch.features)[0].detach().numpy()
+        expected = norm.cdf(mean / np.sqrt(np.diag(sigma)))
+        np.testing.assert_allclose(p, np.tile(expected, (6, 1)), rtol=1e-12)
+
+    def test_marginals_are_the_integral_over_the_shared_noise(self, batch):
+        network, mean, _ = self.fixed(covariance_rank=1)
+        p = network(batch.features)[0, 0].detach().numpy()
+        factors = network.covariance.factors[0, :, 0].detach().numpy()
+        for i in range(4):
+            exact, _ = quad(lambda e, i=i: norm.cdf(mean[i] + factors[i] * e) * norm.pdf(e), -9, 9)
+            assert p[i] == pytest.approx(exact, rel=1e-9)
+
+    def test_two_labels_at_once_are_the_bivariate_normal(self, batch):
+        network, mean, sigma = self.fixed(n_draws=20_000)
+        positive = torch.ones_like(batch.positive)
+        for i, j in itertools.combinations(range(4), 2):
+            known = torch.zeros_like(positive)
+            known[..., [i, j]] = True
+            few = Batch(*(part[:, :2] for part in batch._replace(positive=positive, known=known)))
+            terms = network.terms(few._replace(positive=few.positive & few.known), noise())
+            pair = np.ix_([i, j], [i, j])
+            exact = multivariate_normal(np.zeros(2), sigma[pair]).cdf(mean[[i, j]])
+            for name in ("cross_entropy", "label_cross_entropy"):
+                joint = torch.exp(-terms[name])[0].detach().numpy()
+                np.testing.assert_allclose(joint, exact, rtol=0.03)
+        chance = norm.cdf(mean / np.sqrt(np.diag(sigma)))
+        assert abs(exact - chance[2] * chance[3]) > 0.06 * exact, "the pair must be correlated"
+
+    def test_no_rank_is_no_covariance(self, batch):
+        network = make_network(covariance_rank=0)
+        terms = network.terms(batch, None)
+        p = network(batch.features).detach()
+        chance = torch.where(batch.positive, p, 1 - p).log().masked_fill(~batch.known, 0).sum(-1)
+        torch.testing.assert_close(-terms["cross_entropy"].detach(), chance)
+        np.testing.assert_array_equal(network.covariance.matrix()[0], np.eye(4))
+
+    def test_rank_is_at_most_the_number_of_labels(self):
+        assert make_network(covariance_rank=64).covariance.factors.shape == (2, 4, 4)
+
+    def test_gradient_of_the_likelihood_at_fixed_draws(self, batch):
+        network = make_network()
+        epsilon = torch.randn(2, 7 * 6, 2, dtype=torch.float64)
+
+        def loss(means, factors):
+            shared = torch.bmm(epsilon, factors.transpose(1, 2)).view(2, 7, 6, 4)
+            shifted = means[:, None] + shared
+            return probit_negative_log_likelihood(shifted, batch.positive, batch.known)
+
+        means = network.decode(batch.features, torch.zeros(2, 6, 3, dtype=torch.float64)).detach()
+        factors = network.covariance.factors.detach()
+        inputs = means.requires_grad_(), factors.requires_grad_()
+        assert torch.autograd.gradcheck(loss, inputs)
+
+
+def noise():
+    return GeneratorNoise([5, 6])
+
+
+class TestTerms:
+    def test_kl_is_that_of_the_labels_gaussian_from_the_features(self, batch):
+        network = make_network()
+        y, x = network.encode_labels(batch.positive, batch.known), network.encode(batch.features)
+        q, p = (Independent(Normal(g.mean, torch.exp(g.log_variance / 2)), 1) for g in (y, x))
+        expected, reverse = kl_divergence(q, p), kl_divergence(p, q)
+        found = network.terms(batch, noise())["kl"]
+        torch.testing.assert_close(found[:, :5], expected[:, :5])
+        assert (expected - reverse).abs().min() > 1e-3
+
+    @pytest.mark.parametrize("ranking_of", ["marginals", "draws"])
+    def test_ranking_is_a_double_loop(self, batch, ranking_of):
+        network = make_network(ranking_of=ranking_of)
+        terms = network.terms(batch, None)
+        y, x = network.encode_labels(batch.positive, batch.known), network.encode(batch.features)
+        spread = np.sqrt(1 + (network.covariance.factors.detach().numpy() ** 2).sum(-1))
+        for name, z in (("ranking", x.mean), ("label_ranking", y.mean)):
+            m = network.decode(batch.features, z).detach().numpy()
+            p = norm.cdf(m / spread[:, None] if ranking_of == "marginals" else m)
+            for member, row in itertools.product(range(2), range(6)):
+                has, known = batch.positive[member, row], batch.known[member, row]
+                losses = [
+                    np.exp(-5 * (p[member, row, i] - p[member, row, j])) / 5
+                    for i in torch.nonzero(has).ravel().tolist()
+                    for j in torch.nonzero(known & ~has).ravel().tolist()
+                ]
+                expected = np.mean(losses) if losses else 0.0
+                assert terms[name][member, row].item() == pytest.approx(expected, rel=1e-12)
+
+    def test_ranked_draws_are_averaged(self, batch):
+        network = make_network(ranking_of="draws", n_draws=3)
+        for parameter in network.decoder.layers[-1].parameters():
+            parameter.data.zero_()
+        found = network.terms(batch, noise())["ranking"]
+        source = noise()
+        source.dropout(batch.features, network.input_dropout)
+        for hidden in (6, 12, 6, 12, 6):
+            source.dropout(torch.zeros(2, 6, hidden), network.dropout)
+        epsilon = source.normal(3 * 6, 2, dtype=torch.float64).view(2, 3, 6, 2)
+        shifted = network.label_bias[:, None, None] + torch.einsum(
+            "msbk,mlk->msbl", epsilon, network.covariance.factors
+        )
+        p = torch.special.ndtr(shifted)
+        pairs = batch.positive[..., :, None] & (batch.known & ~batch.positive)[..., None, :]
+        losses = torch.exp(-5 * (p[..., :, None] - p[..., None, :])) * pairs[:, None] / 5
+        expected = losses.sum((-1, -2)).mean(1) / pairs.sum((-1, -2)).clamp(min=1)
+        torch.testing.assert_close(found, expected)
+
+    def test_an_unknown_label_enters_its_encoder_as_neither(self, batch):
+        network = make_network()
+        signs = torch.where(batch.positive, 1.0, -1.0).double().masked_fill(~batch.known, 0.0)
+        expected = network.label_encoder(signs, None, network.dropout)[..., :3]
+        torch.testing.assert_close(
+            network.encode_labels(batch.positive, batch.known).mean, expected
+        )
+        flipped = batch.positive ^ ~batch.known
+        torch.testing.assert_close(network.encode_labels(flipped, batch.known).mean, expected)
+
+    def test_an_unknown_label_is_in_no_term(self, batch):
+        network = make_network()
+        hidden = batch._replace(known=batch.known.clone(), positive=batch.positive.clone())
+        hidden.known[..., 2] = hidden.positive[..., 2] = False
+        before = network.terms(hidden, noise())
+        network.label_bias.data[:, 2] += 3
+        network.covariance.factors.data[:, 2] *= -2
+        after = network.terms(hidden, noise())
+        for name in TERMS:
+            torch.testing.assert_close(after[name], before[name])
+            assert (network.terms(batch, noise())[name] != before[name]).any()
+
+    def test_a_row_that_knows_nothing_teaches_nothing(self, batch):
+        network = make_network()
+        terms = network.terms(batch, noise())
+        assert sum(terms[name][:, 5].abs().sum() for name in TERMS) == 0
+        total = torch.stack([terms[name][:, 5].sum() for name in TERMS]).sum()
+        gradients = torch.autograd.grad(total, list(network.parameters()), materialize_grads=True)
+        assert all((gradient == 0).all() for gradient in gradients)
+
+    @pytest.mark.parametrize("changes", [{}, {"decoder_input": "z"}, {"ranking_of": "draws"}])
+    def test_every_parameter_receives_a_finite_gradient(self, batch, changes):
+        network = make_network(**changes)
+        for scale in (1, 1e4):
+            terms = network.terms(batch._replace(features=batch.features * scale), noise())
+            assert terms.keys() == set(TERMS)
+            torch.stack([terms[name].sum() for name in TERMS]).sum().backward()
+            for name, parameter in network.named_parameters():
+                assert torch.isfinite(parameter.grad).all()
+                assert (parameter.grad.reshape(2, -1) != 0).any(1).all(), name
+
+    def test_means_far_off_stay_finite(self, batch):
+        network = make_network().float()
+        network.label_bias.data = torch.tensor([300.0, -300.0, 300.0, -300.0]).repeat(2, 1)
+        terms = network.terms(batch._replace(features=batch.features.float()), noise())
+        torch.stack([terms[name].sum() for name in TERMS]).sum().backward()
+        assert all(torch.isfinite(terms[name]).all() for name in TERMS)
+        assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
+
+    def test_the_first_marginals_are_the_labels_frequencies(self, survey):
+        network = make_network()
+        for parameter in network.decoder.layers[-1].parameters():
+            parameter.data.zero_()
+        network.covariance.factors.data.zero_()
+        expected = torch.sigmoid(torch.linspace(-1, 1, 8, dtype=torch.float64)).view(2, 1, 4)
+        torch.testing.assert_close(network(torch.zeros(2, 1, 5, dtype=torch.float64)), expected)
+
+
+class TestCovariance:
+    def similarity(self, X, Y, **changes):
+        plan = {"n_members": 1, "epochs": 8, "batch_size": 128, "learning_rate": 0.02}
+        model = MPVAE(**(TINY | plan | {"dropout": 0.0} | changes))
+        return off_diagonal(model.fit(X, Y).label_similarity())
+
+    def test_a_planted_covariance_is_found(self):
+        X, Y, correlation = planted(3000, 1.2)
+        truth = off_diagonal(correlation)
+        raw = np.corrcoef(off_diagonal(np.corrcoef(Y.T)), truth)[0, 1]
+        found = self.similarity(X, Y)
+        assert np.corrcoef(found, truth)[0, 1] > 0.9 > raw + 0.1
+        assert np.polyfit(truth, found, 1)[0] > 0.5
+        assert not self.similarity(X, Y, covariance_rank=0, epochs=1).any()
+
+    def test_ranked_draws_drive_it_to_nothing(self):
+        X, Y, _ = planted(3000, 1.2)
+        found = self.similarity(X, Y, **AUTHORS, ranking_of="draws")
+        assert np.abs(found).max() < 0.02
+
+    def test_features_alone_leave_none(self):
+        X, Y, _ = planted(3000, 0.0)
+        raw = np.abs(off_diagonal(np.corrcoef(Y.T))).mean()
+        found = np.abs(self.similarity(X, Y)).mean()
+        assert found < 0.4 * raw
+
+    def test_similarity_is_the_mean_correlation_of_the_members(self, survey):
+        model = MPVAE(**TINY).fit(survey.X, survey)
+        factors = model.network_.covariance.factors.detach().numpy()
+        covariances = [np.eye(5) + each @ each.T for each in factors]
+        deviations = [np.sqrt(np.diag(each)) for each in covariances]
+        expected = [c / np.outer(d, d) for c, d in zip(covariances, deviations, strict=True)]
+        np.testing.assert_allclose(model.label_similarity(), np.mean(expected, 0), atol=1e-6)
+        np.testing.assert_allclose(
+            model.label_similarity(normalise=False), np.mean(covariances, 0), rtol=1e-5
+        )
+
+    def test_nearest_labels(self, survey):
+        model = MPVAE(**TINY).fit(survey.X, survey)
+        similarity = model.label_similarity()[2]
+        nearest = model.nearest_labels("species_2", k=9)
+        order = [i for i in np.argsort(-similarity) if i != 2]
+        assert [name for name, _ in nearest] == [f"species_{i}" for i in order]
+        assert [value for _, value in nearest] == pytest.approx(similarity[order])
+        assert model.nearest_labels("species_2", k=1) == nearest[:1]
+        with pytest.raises(InputError, match="owl"):
+            model.nearest_labels("owl")
+
+
+class TestEstimator:
+    def test_every_weight_is_live(self, survey):
+        parameters = TINY | {"n_members": 1, "epochs": 2}
+        expected = MPVAE(**parameters).fit(survey.X, survey.Y).predict_proba(survey.X)
+        for name in TERMS:
+            model = MPVAE(**parameters, **{f"{name}_weight": 0.0}).fit(survey.X, survey.Y)
+            assert name not in model.history_
+            assert np.abs(model.predict_proba(survey.X) - expected).max() > 1e-4
+
+    def test_kl_draws_the_two_gaussians_together(self, survey):
+        plan = TINY | {"epochs": 6}
+        held, free = (
+            MPVAE(**plan, kl_weight=weight).fit(survey.X, survey.Y) for weight in (1.1, 1e-6)
+        )
+        assert (held.history_["kl"][-1] < 0.5 * free.history_["kl"][-1]).all()
+
+    def test_prediction_knows_features_only(self, survey):
+        model = MPVAE(**TINY).fit(survey.X, survey.Y)
+        before = model.predict_proba(survey.X)
+        for parameter in model.network_.label_encoder.parameters():
+            parameter.data.zero_()
+        np.testing.assert_array_equal(model.predict_proba(survey.X), before)
+
+    def test_together_as_alone(self, survey):
+        models = [
+            MPVAE(**(TINY | {"random_state": 1, "n_members": 1})),
+            MPVAE(**(TINY | {"random_state": 2, "dropout": 0.4}), ranking_weight=1.0),
+        ]
+        data = [(survey.X[:n], survey.Y[:n], (survey.X[90:], survey.Y[90:])) for n in (70, 41)]
+        alone = [clone(model) for model in models]
+        fit_together(models, data)
+        for model, single, (X, Y, held) in zip(models, alone, data, strict=True):
+            single.fit(X, Y, validation_data=held)
+            np.testing.assert_allclose(
+                model.predict_proba(survey.X), single.predict_proba(survey.X), atol=1e-4
+            )
+            np.testing.assert_allclose(
+                model.label_similarity(), single.label_similarity(), atol=1e-4
+            )
+
+    @pytest.mark.parametrize("rank", [0, 3])
+    def test_a_saved_model_keeps_its_sizes(self, survey, tmp_path, rank):
+        model = MPVAE(**TINY, covariance_rank=rank).fit(survey.X, survey.Y)
+        model.set_params(hidden_dim=7, covariance_rank=2, decoder_input="z")
+        model.save(tmp_path / "model")
+        loaded = cgmvae.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
+        np.testing.assert_array_equal(loaded.label_similarity(), model.label_similarity())
+
+    @pytest.mark.parametrize("case", ["one label", "no positives", "constant", "unknown"])
+    def test_odd_data(self, survey, case):
+        X, Y = survey.X, survey.Y.astype(np.float64)
+        if case == "one label":
+            Y = Y[:, :1]
+        elif case == "no positives":
+            Y[:] = 0
+        elif case == "constant":
+            X = np.ones_like(X)
+        else:
+            Y[:, 1] = np.nan
+        model = MPVAE(**TINY).fit(X, Y)
+        p, similarity = model.predict_proba(X), model.label_similarity()
+        assert np.isfinite(p).all()
+        assert np.isfinite(similarity).all()
+        assert similarity.shape == (Y.shape[1], Y.shape[1])
+        if case == "no positives":
+            assert p.max() < 0.2
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("latent_dim", 0),
+            ("hidden_dim", 0),
+            ("covariance_rank", -1),
+            ("n_draws", 0),
+            ("ranking_slope", 0.0),
+            ("ranking_of", "means"),
+            ("decoder_input", "x"),
+        ],
+    )
+    def test_a_parameter_out_of_range_is_named(self, survey, name, value):
+        with pytest.raises(InputError, match=f"{name} is {value!r}"):
+            MPVAE(**(TINY | {name: value})).fit(survey.X, survey.Y)
