@@ -5,10 +5,19 @@ from typing import Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "ASL",
+    "C2AE",
+    "HARAM",
+    "MPVAE",
+    "RBCC",
+    "SLEEC",
     "BinaryRelevance",
     "CGMVAEClassifier",
     "InputError",
+    "LaMP",
+    "MLkNN",
     "MultiLabelDataset",
+    "PackedSearch",
     "__version__",
     "load",
     "load_dataset",
@@ -19,6 +28,15 @@ __all__ = [
 
 #: Where the public names live; they are imported when they are first asked for.
 _HOMES = {
+    "ASL": "cgmvae.methods",
+    "C2AE": "cgmvae.methods",
+    "HARAM": "cgmvae.methods",
+    "LaMP": "cgmvae.methods",
+    "MLkNN": "cgmvae.methods",
+    "MPVAE": "cgmvae.methods",
+    "RBCC": "cgmvae.methods",
+    "SLEEC": "cgmvae.methods",
+    "PackedSearch": "cgmvae.search",
     "BinaryRelevance": "cgmvae.methods",
     "CGMVAEClassifier": "cgmvae.methods",
     "InputError": "cgmvae.errors",

@@ -22,6 +22,7 @@ SHARED: dict[str, Any] = {
 
 #: What a method needs beside that, by the name of its class.
 OWN: dict[str, dict[str, Any]] = {
+    "ASL": {"hidden_dim": 64},
     "CGMVAEClassifier": {
         "settings": {
             "feature_hidden": (16,),
@@ -30,6 +31,12 @@ OWN: dict[str, dict[str, Any]] = {
             "latent_dim": 4,
         }
     },
+    "C2AE": {"hidden_dim": 128, "epochs": 8},
+    "HARAM": {"learning_rate": 1.0},
+    "MLkNN": {"k": 3},
+    "MPVAE": {"hidden_dim": 16, "latent_dim": 4},
+    "RBCC": {"state_dim": 16, "hidden_dim": 32, "n_restarts": 1},
+    "SLEEC": {"n_learners": 3, "n_neighbors": 9},
 }
 
 NAMES = list(METHODS)

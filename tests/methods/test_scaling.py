@@ -103,3 +103,10 @@ def test_precision_and_input_are_kept(X, dtype, form):
 def test_an_unknown_scaling_is_refused(X):
     with pytest.raises(InputError, match="standardise"):
         FeatureScaler("standardize").fit(X)
+
+
+def test_sparse_rows_are_scaled_as_the_dense_rows_that_were_fitted(rng):
+    X = rng.normal(3, 1, (20, 4)) * (rng.random((20, 4)) < 0.5)
+    scaler = FeatureScaler().fit(X)
+    assert scaler.kind_ == "standardise"
+    np.testing.assert_array_equal(scaler.transform(sp.csr_array(X)), scaler.transform(X))

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import os
 
+from cgmvae.methods.asl import ASL
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.binary_relevance import BinaryRelevance
+from cgmvae.methods.c2ae import C2AE
 from cgmvae.methods.cgmvae import CGMVAEClassifier
+from cgmvae.methods.haram import HARAM
+from cgmvae.methods.lamp import LaMP
+from cgmvae.methods.mlknn import MLkNN
+from cgmvae.methods.mpvae import MPVAE
 from cgmvae.methods.packed import fit_together
 from cgmvae.methods.persistence import load_model
+from cgmvae.methods.rbcc import RBCC
 from cgmvae.methods.registry import METHODS, REGISTRY, find_method
+from cgmvae.methods.sleec import SLEEC
 
 __all__ = [
+    "ASL",
+    "C2AE",
+    "HARAM",
     "METHODS",
+    "MPVAE",
+    "RBCC",
     "REGISTRY",
+    "SLEEC",
     "BinaryRelevance",
     "CGMVAEClassifier",
+    "LaMP",
+    "MLkNN",
     "MultiLabelClassifier",
     "find_method",
     "fit_together",

@@ -18,9 +18,7 @@ Where the paper is silent, or has other inputs in mind:
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -167,13 +165,6 @@ class LaMP(NeuralClassifier):
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays, description = super()._fitted_state()
         return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file; a graph that was given is kept as lists."""
-        twin = copy.copy(self)
-        if not isinstance(self.graph, str):
-            twin.graph = np.asarray(self.graph).tolist()
-        super(LaMP, twin).save(path)
 
     @property
     def label_graph_(self) -> NDArray[np.bool_]:

@@ -104,6 +104,8 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise InputError(f"{value!r} among the parameters cannot be kept in a model file.")

@@ -11,9 +11,17 @@ from types import MappingProxyType
 from typing import Any
 
 from cgmvae.errors import InputError
+from cgmvae.methods.asl import ASL
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.binary_relevance import BinaryRelevance
+from cgmvae.methods.c2ae import C2AE
 from cgmvae.methods.cgmvae import CGMVAEClassifier
+from cgmvae.methods.haram import HARAM
+from cgmvae.methods.lamp import LaMP
+from cgmvae.methods.mlknn import MLkNN
+from cgmvae.methods.mpvae import MPVAE
+from cgmvae.methods.rbcc import RBCC
+from cgmvae.methods.sleec import SLEEC
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,97 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
         "binary-relevance": Method(
             "binary relevance", BinaryRelevance, "Zhang et al. 2018, Frontiers of CS", "BR"
+        ),
+        "mlknn": Method(
+            "ML-kNN",
+            MLkNN,
+            "Zhang and Zhou 2007, Pattern Recognition",
+            "MLKNN",
+            {"k": (5, 10, 20, 30), "s": (0.1, 1.0)},
+        ),
+        "haram": Method(
+            "HARAM",
+            HARAM,
+            "Benites and Sapozhnikova 2015, ICDM workshops",
+            "HARAM",
+            {
+                "vigilance": (0.8, 0.85, 0.9, 0.95, 0.99),
+                "vote_threshold": (0.01, 0.02, 0.03, 0.05, 0.1),
+                "searched_fraction": (0.2, 1.0),
+            },
+        ),
+        "sleec": Method(
+            "SLEEC",
+            SLEEC,
+            "Bhatia, Jain, Kar, Varma, Jain 2015, NIPS",
+            "SLEEC",
+            {
+                "n_neighbors_svp": (25, 100, 250),
+                "n_neighbors": (5, 10, 20, 30),
+                "l2_weight": (0.1, 0.3, 1.0, 3.0),
+                "l1_weight": (0.0, 0.1, 0.3),
+            },
+        ),
+        "c2ae": Method(
+            "C2AE",
+            C2AE,
+            "Yeh, Wu, Ko, Wang 2017, AAAI",
+            "C2AE",
+            {
+                "learning_rate": (5e-4, 1e-3, 2e-3),
+                "dropout": (0.2, 0.3, 0.5),
+                "constraint_weight": (0.4, 0.5, 0.7),
+                "ranking_weight": (1.0, 3.0, 10.0),
+            },
+        ),
+        "lamp": Method(
+            "LaMP",
+            LaMP,
+            "Lanchantin, Sekhon, Qi 2019, ECML-PKDD",
+            "LaMP",
+            {
+                "learning_rate": (5e-4, 1e-3, 2e-3),
+                "dropout": (0.1, 0.3, 0.5),
+                "n_components": (4, 8, 16),
+                "graph": ("prior", "full", "edgeless"),
+                "intermediate_weight": (0.0, 0.2),
+            },
+        ),
+        "mpvae": Method(
+            "MPVAE",
+            MPVAE,
+            "Bai, Kong, Gomes 2020, IJCAI",
+            "MPVAE",
+            {
+                "learning_rate": (5e-4, 1e-3, 2e-3),
+                "dropout": (0.2, 0.4, 0.5),
+                "kl_weight": (0.3, 1.1),
+                "ranking_weight": (0.3, 1.0, 3.0),
+            },
+        ),
+        "asl": Method(
+            "ASL",
+            ASL,
+            "Ridnik et al. 2021, ICCV",
+            "ASL",
+            {
+                "learning_rate": (3e-4, 1e-3, 3e-3),
+                "dropout": (0.2, 0.5),
+                "gamma_negative": (1.0, 2.0, 4.0),
+                "margin": (0.0, 0.05, 0.2),
+            },
+        ),
+        "rbcc": Method(
+            "RBCC",
+            RBCC,
+            "Gerych, Hartvigsen, Buquicchio, Agu, Rundensteiner 2021, NeurIPS",
+            "RBCC",
+            {
+                "learning_rate": (5e-4, 1e-3, 2e-3),
+                "dropout": (0.2, 0.3, 0.5),
+                "max_parents": (1, 2, 3),
+                "state_dim": (64, 128),
+            },
         ),
     }
 )

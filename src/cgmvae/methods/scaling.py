@@ -62,7 +62,12 @@ class FeatureScaler:
         return self
 
     def transform(self, X: Matrix) -> Matrix:
-        """Return scaled rows, dense or CSR and as precise as given; ``X`` is not changed."""
+        """Return scaled rows, as precise as given; ``X`` is not changed.
+
+        Sparse rows stay sparse where nothing is shifted, which is so after a fit on sparse rows.
+        """
+        if sp.issparse(X) and self.shift_.any():
+            X = X.toarray()
         if sp.issparse(X):
             Z = sp.csr_array(X, copy=True)
             Z.data = (Z.data / self.scale_[Z.indices]).astype(X.dtype)

@@ -1,0 +1,291 @@
+"""ML-kNN: nearest neighbours and Bayes' rule for each label (Zhang and Zhou 2007).
+
+Where the article is silent: a label is judged by the nearest of the rows that know it, with priors
+and counts from those rows, as if the others were not there; an unknown label is never taken as
+absent. Where fewer than k + 1 rows know a label, all but one of them are neighbours. A row's weight
+is how much it counts in priors and counts, not how often it is a neighbour; a row of weight 0 is
+left out, as a neighbour too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Literal, get_args
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
+from cgmvae.methods.base import MultiLabelClassifier
+from cgmvae.methods.inputs import Rows
+from cgmvae.methods.nearest import Cells, NearestRows, divide
+
+NeighborsName = Literal["exact", "approximate"]
+
+_CSR_PARTS = ("data", "indices", "indptr")
+
+#: Rows whose neighbours are looked for at a time, and label cells that are held.
+_BLOCK_ROWS, _HELD_CELLS = 2048, 1 << 22
+
+#: The least probability above one half.
+_ABOVE_HALF = np.nextafter(0.5, 1.0)
+
+#: Among how many times k neighbours k that know a label are looked for, at most.
+_MOST_MULTIPLE = 16
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLkNN(MultiLabelClassifier):
+    """Multi-label k nearest neighbours.
+
+    The number of a row's k nearest neighbours that have a label is evidence for the label: how
+    often just so many are found around training rows with the label, and around those without it,
+    gives the label's posterior probability by Bayes' rule. At the threshold 0.5 it is the maximum
+    a posteriori rule of the article.
+
+    Parameters
+    ----------
+    k : int
+        Neighbours that are counted.
+    s : float
+        Smoothing of priors and counts; 1 is Laplace's.
+    neighbors : {"exact", "approximate"}
+        Whether all rows are compared, or those of the nearest cells of about √n_samples that
+        k-means draws.
+    n_probes : int
+        Cells that are compared where neighbours are approximate; it may be changed after the fit.
+        A row that finds fewer than k neighbours in them is compared with all rows.
+    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
+        See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
+
+    Attributes
+    ----------
+    features_, labels_, unknown_ : array or CSR array
+        The training rows that have weight, scaled; ``unknown_`` is None where all labels are known.
+    cells_ : Cells or None
+        Division of the rows where neighbours are approximate.
+    n_neighbors_ : array, (n_labels,)
+        Neighbours that are counted for each label: k, or fewer where few rows know the label.
+    s_ : float
+        Smoothing of the fit.
+    prior_ : array, (n_labels,)
+        P(H1), the smoothed frequency of each label.
+    counts_ : array, (2, n_labels, k + 1)
+        Weight of the training rows without and with the label, c' and c of the article, by the
+        number of their neighbours that have it.
+    posterior_ : array, (n_labels, k + 1)
+        P(H1 | E_j), the probability of the label where j neighbours have it.
+
+    Examples
+    --------
+    >>> from cgmvae.data import make_survey
+    >>> data, _ = make_survey(300, 5, 6, seed=1)
+    >>> model = MLkNN(k=5, random_state=0).fit(data.X, data.Y)
+    >>> model.predict_proba(data.X).shape
+    (300, 6)
+    """
+
+    k: int = 10
+    s: float = 1.0
+    neighbors: NeighborsName = "exact"
+    n_probes: int = 8
+
+    def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
+        self._check_parameters()
+        if train.weights is not None:
+            train = train.take(np.flatnonzero(train.weights))
+        self.features_, self.labels_ = train.features, train.labels.copy()
+        self.unknown_: Matrix = None if train.unknown is None else train.unknown.copy()
+        approximate = self.neighbors == "approximate"
+        self.cells_ = divide(train.features, seed) if approximate else None
+        self._choose_numbers(self.k)
+        weights = np.ones(self.labels_.shape[0]) if train.weights is None else train.weights
+        self.counts_ = self._count_evidence(weights)
+        self.s_ = float(self.s)
+        self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
+
+    def _choose_numbers(self, k: int) -> None:
+        """Set how many neighbours each label counts, and among how many they are looked for."""
+        n_rows = self.features_.shape[0]
+        n_known = np.full(self.n_labels_, n_rows)
+        if self.unknown_ is not None:
+            n_known -= np.asarray(self.unknown_.sum(axis=0)).ravel()
+        self.n_neighbors_ = np.clip(n_known - 1, 0, k)
+        # Twice as many as k that know a label of the mean sort, so that few labels fall short.
+        multiple = min(2 * n_rows / max(n_known.mean(), 1), _MOST_MULTIPLE)
+        self._n_candidates = min(n_rows, int(np.ceil(multiple * k)))
+
+    def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
+        scores = np.empty((features.shape[0], self.n_labels_))
+        for rows, counts in self._neighbor_counts(features):
+            scores[rows] = self.posterior_[np.arange(self.n_labels_), counts]
+        return scores
+
+    def _count_evidence(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum weights of training rows by label, its presence and the count of neighbours."""
+        shape = (2, self.n_labels_, self.k + 1)
+        total = np.zeros(np.prod(shape))
+        label = np.arange(self.n_labels_)
+        for rows, counts in self._neighbor_counts(self.features_, among_themselves=True):
+            cell = np.ravel_multi_index((_dense(self.labels_[rows]), label, counts), shape)
+            weight = np.broadcast_to(weights[rows, None], counts.shape)
+            if self.unknown_ is not None:
+                weight = np.where(_dense(self.unknown_[rows]), 0.0, weight)
+            total += np.bincount(cell.ravel(), weight.ravel(), minlength=len(total))
+        return total.reshape(shape)
+
+    def _neighbor_counts(
+        self, features: Matrix, *, among_themselves: bool = False
+    ) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Yield blocks of rows and how many neighbours have each label, (n_rows, n_labels).
+
+        A row of the training rows themselves is not its own neighbour.
+        """
+        search = NearestRows(self.features_, self.cells_, self.n_probes)
+        size = max(1, min(_BLOCK_ROWS, _HELD_CELLS // self.n_labels_))
+        for start in range(0, features.shape[0], size):
+            block = features[start : start + size]
+            rows = slice(start, start + block.shape[0])
+            own = np.arange(start, rows.stop) if among_themselves else np.full(block.shape[0], -1)
+            count = self._count_known if self.unknown_ is None else self._count_with_unknown
+            yield rows, count(search, block, own)
+
+    def _count_known(
+        self, search: NearestRows, features: Matrix, own: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        n_wanted = int(self.n_neighbors_.max())
+        found = search.find(features, n_wanted, own)
+        short = (found < 0).any(axis=1)
+        if short.any():
+            found[short] = NearestRows(self.features_).find(features[short], n_wanted, own[short])
+        starts = np.arange(found.shape[0] + 1) * n_wanted
+        shape = (found.shape[0], self.features_.shape[0])
+        neighbors = sp.csr_array((np.ones(found.size, np.int64), found.ravel(), starts), shape)
+        return _dense(neighbors @ self.labels_)
+
+    def _count_with_unknown(
+        self, search: NearestRows, features: Matrix, own: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Count among the nearest rows that know each label.
+
+        They are looked for among the nearest of all rows; a label for which too few of those know
+        is given a search among the rows that know it.
+        """
+        found = search.find(features, self._n_candidates, own)
+        counts = np.empty((found.shape[0], self.n_labels_), np.int64)
+        short = np.empty(counts.shape, bool)
+        size = max(1, _HELD_CELLS // max(1, found.shape[1] * self.n_labels_))
+        for start in range(0, len(found), size):
+            part = slice(start, start + size)
+            counts[part], short[part] = self._count_candidates(found[part])
+        for label in np.flatnonzero(short.any(axis=0)):
+            rows = np.flatnonzero(short[:, label])
+            counts[rows, label] = self._count_label(int(label), features[rows], own[rows])
+        return counts
+
+    def _count_candidates(
+        self, found: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return counts, and whether they are of too few; both (n_rows, n_labels)."""
+        shape = (*found.shape, self.n_labels_)
+        has_label = _dense(self.labels_[found.ravel()]).reshape(shape)
+        known = ~_dense(self.unknown_[found.ravel()]).reshape(shape) & (found >= 0)[..., None]
+        place = known.cumsum(axis=1, dtype=np.int32)
+        counted = known & (place <= self.n_neighbors_)
+        return (has_label & counted).sum(axis=1), place[:, -1] < self.n_neighbors_
+
+    def _count_label(
+        self, label: int, features: Matrix, own: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Count among the nearest rows that know one label, (n_rows,)."""
+        n_rows = self.features_.shape[0]
+        rows = np.flatnonzero(~_dense(self.unknown_[:, [label]]).ravel())
+        place = np.full(n_rows + 1, -1)  # the last is that of a row that has no own
+        place[rows] = np.arange(len(rows))
+        n_wanted = int(self.n_neighbors_[label])
+        found = NearestRows(self.features_[rows]).find(features, n_wanted, place[own])
+        has_label = _dense(self.labels_[:, [label]]).ravel()[rows]
+        return has_label[found].sum(axis=1, dtype=np.int64)
+
+    def _check_parameters(self) -> None:
+        for name, value in (("k", self.k), ("n_probes", self.n_probes)):
+            if not isinstance(value, Integral) or value < 1:
+                raise InputError(f"{name} is {value}; it must be a whole number of at least 1.")
+        if not 0 < self.s < np.inf:
+            raise InputError(f"s is {self.s}; it must be above 0, or a count of 0 decides.")
+        if self.neighbors not in get_args(NeighborsName):
+            raise InputError(
+                f"There are no neighbors {self.neighbors!r}; choose one of "
+                f"{', '.join(get_args(NeighborsName))}."
+            )
+
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        arrays = {"counts": self.counts_}
+        for name in ("features", "labels", "unknown"):
+            arrays |= _parts(name, getattr(self, f"{name}_"))
+        if self.cells_ is not None:
+            arrays |= {f"cells.{name}": part for name, part in self.cells_._asdict().items()}
+        return arrays, {"n_rows": self.features_.shape[0], "s": self.s_}
+
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        n_rows, n_labels = int(description["n_rows"]), self.n_labels_
+        self.features_ = _joined("features", arrays, (n_rows, self.n_features_in_))
+        self.labels_ = _joined("labels", arrays, (n_rows, n_labels))
+        self.unknown_ = _joined("unknown", arrays, (n_rows, n_labels))
+        self.counts_, self.s_ = arrays["counts"], float(description["s"])
+        if self.counts_.shape[:2] != (2, n_labels) or self.labels_.max() > 1:
+            raise ValueError("its counts or labels are not those of its label names")
+        self._choose_numbers(self.counts_.shape[2] - 1)
+        self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
+        self.cells_ = None
+        if "cells.centres" in arrays:
+            self.cells_ = Cells(arrays["cells.centres"], arrays["cells.cell_of_row"])
+            self.cells_.check((n_rows, self.n_features_in_))
+
+
+def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return P(H1), (n_labels,), and P(H1 | E_j), (n_labels, k + 1), just above 0.5 for a tie.
+
+    Parameters
+    ----------
+    counts : array, (2, n_labels, k + 1)
+        Rows without and with the label, by the number of neighbours that have it.
+    s : float
+        Smoothing.
+    """
+    n_rows = counts.sum(axis=2, keepdims=True)  # (2, n_labels, 1)
+    prior = (s + n_rows) / (2 * s + n_rows.sum(axis=0))
+    likelihood = (s + counts) / (s * counts.shape[2] + n_rows)
+    without, having = prior * likelihood
+    # A tie is the label's, whether at least or more than one half is asked for.
+    posterior = np.where(having == without, _ABOVE_HALF, having / (without + having))
+    return prior[1, :, 0], posterior
+
+
+def _dense(matrix: Matrix) -> NDArray[Any]:
+    return matrix.toarray() if sp.issparse(matrix) else matrix
+
+
+def _parts(name: str, matrix: Matrix | None) -> dict[str, NDArray[Any]]:
+    """Return the arrays that a matrix is kept in, by name; none for None."""
+    if matrix is None:
+        return {}
+    if not sp.issparse(matrix):
+        return {name: matrix}
+    return {f"{name}.{part}": getattr(matrix, part) for part in _CSR_PARTS}
+
+
+def _joined(name: str, arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Matrix | None:
+    """Return the matrix that :func:`_parts` took apart, or None; checked."""
+    if f"{name}.data" in arrays:
+        matrix = sp.csr_array(tuple(arrays[f"{name}.{part}"] for part in _CSR_PARTS), shape)
+        matrix.check_format(full_check=True)
+        return matrix
+    matrix = arrays.get(name)
+    if matrix is not None and matrix.shape != shape:
+        raise ValueError(f"its {name} are not {shape[0]} rows of {shape[1]}")
+    return matrix

@@ -1,0 +1,190 @@
+"""Nearest rows by Euclidean distance: among all rows, or among those of the nearest cells.
+
+Without cells a query is compared with every row. With cells, which k-means draws, it is compared
+with the rows of the cells whose centres are nearest to it (an inverted file): the more cells are
+probed, the more of the true neighbours are found; with all of them, all.
+
+Distances come from matrix products in float64, a block of queries at a time, and are compared in
+single precision. What agrees there is a tie, which the earlier row wins, so that neighbours do not
+depend on which other rows are in the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.cluster import MiniBatchKMeans
+
+from cgmvae.data.dataset import Matrix
+
+#: Distances that are held at a time; they take about 16 bytes each.
+_HELD_DISTANCES = 1 << 20
+
+#: Share of a query's squared norm below which a squared distance is rounding.
+_ROUNDING = 1e-12
+
+#: Groups of columns for each of the smallest values that is looked for.
+_GROUPS = 16
+
+
+class Cells(NamedTuple):
+    """A division of rows into cells."""
+
+    centres: NDArray[np.floating]
+    """(n_cells, n_features)"""
+    cell_of_row: NDArray[np.int64]
+    """Number of each row's cell, (n_rows,); no cell is empty."""
+
+    def check(self, shape: tuple[int, int]) -> None:
+        """Raise where these are no cells of so many rows and features."""
+        numbers = np.unique(self.cell_of_row)
+        if (
+            self.centres.shape != (len(numbers), shape[1])
+            or self.cell_of_row.shape != shape[:1]
+            or not np.array_equal(numbers, np.arange(len(numbers)))
+        ):
+            raise ValueError("its cells do not divide its rows")
+
+
+def divide(rows: Matrix, seed: int) -> Cells:
+    """Divide rows into about √n_rows cells by k-means."""
+    n_cells = max(1, round(rows.shape[0] ** 0.5))
+    clustering = MiniBatchKMeans(n_cells, n_init=1, random_state=seed).fit(rows)
+    centres = clustering.cluster_centers_
+    chosen = NearestRows(centres).find(rows, 1)[:, 0]
+    used, cell_of_row = np.unique(chosen, return_inverse=True)
+    return Cells(centres[used], cell_of_row.astype(np.int64))
+
+
+class NearestRows:
+    """Finds the nearest of some rows.
+
+    Parameters
+    ----------
+    rows : array or CSR array, (n_rows, n_features)
+    cells : Cells, optional
+        Of these rows; without them every row is compared.
+    n_probes : int
+        Cells that a query is compared with; more than there are means all.
+    """
+
+    def __init__(self, rows: Matrix, cells: Cells | None = None, n_probes: int = 1) -> None:
+        self._rows = rows
+        # What all rows share costs digits in the products: distances are taken from the first row.
+        self._origin = None if sp.issparse(rows) else rows[0].astype(np.float64)
+        if cells is None:
+            self._centres, self._n_probes = None, 1
+            self._members = [np.arange(rows.shape[0])]
+            self._all = self._side(rows)
+            return
+        self._centres, n_cells = self._side(cells.centres), len(cells.centres)
+        self._n_probes = max(1, min(n_probes, n_cells))
+        order = np.argsort(cells.cell_of_row, kind="stable")
+        starts = np.searchsorted(cells.cell_of_row[order], np.arange(1, n_cells))
+        self._members = np.split(order, starts)
+
+    def find(
+        self, queries: Matrix, n_wanted: int, own: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the numbers of the rows nearest to each query, (n_queries, n_wanted).
+
+        Nearest first; −1 where a query has been compared with fewer rows. A query is not compared
+        with its ``own`` row, (n_queries,), where it has one that is not −1.
+        """
+        n_queries, n_cells = queries.shape[0], len(self._members)
+        if n_wanted == 0:
+            return np.empty((n_queries, 0), np.int64)
+        own = np.full(n_queries, -1) if own is None else own
+        most = max(n_cells, self._n_probes * n_wanted, *map(len, self._members))
+        size = max(1, _HELD_DISTANCES // most)
+        found = np.full((n_queries, n_wanted), -1)
+        for start in range(0, n_queries, size):
+            part = slice(start, start + size)
+            best = self._find_block(self._side(queries[part]), n_wanted, own[part])
+            found[part, : best.shape[1]] = best
+        return found
+
+    def _find_block(
+        self, queries: _Side, n_wanted: int, own: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        shape = (len(own), self._n_probes, n_wanted)
+        distances, found = np.full(shape, np.inf, np.float32), np.full(shape, -1)
+        for asking, slot, members, side in self._comparisons(queries):
+            between = _squared_distances(queries.take(asking), side)
+            between[members == own[asking, None]] = np.inf
+            best = smallest(between, n_wanted)
+            places = (asking, slot, slice(best.shape[1]))
+            distances[places] = np.take_along_axis(between, best, axis=1)
+            found[places] = members[best]
+        found[np.isinf(distances)] = -1
+        all_found = found.reshape(len(own), -1)
+        order = np.lexsort((all_found, distances.reshape(len(own), -1)), axis=-1)
+        return np.take_along_axis(all_found, order[:, :n_wanted], axis=1)
+
+    def _comparisons(
+        self, queries: _Side
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], _Side]]:
+        """Yield who asks, in which of their probes, and the rows to compare with."""
+        if self._centres is None:
+            everyone = np.arange(len(queries.squares))
+            yield everyone, np.zeros_like(everyone), self._members[0], self._all
+            return
+        probes = smallest(_squared_distances(queries, self._centres), self._n_probes)
+        for cell in np.unique(probes):
+            asking, slot = np.nonzero(probes == cell)
+            members = self._members[cell]
+            yield asking, slot, members, self._side(self._rows[members])
+
+    def _side(self, rows: Matrix) -> _Side:
+        """Prepare rows for :func:`_squared_distances`."""
+        if self._origin is None:
+            values = rows.astype(np.float64)
+        else:
+            values = (rows.toarray() if sp.issparse(rows) else rows) - self._origin
+        return _Side(values, np.asarray((values * values).sum(axis=1)))
+
+
+class _Side(NamedTuple):
+    """Rows on one side of a table of distances."""
+
+    values: Matrix
+    squares: NDArray[np.float64]
+    """Squared norms, (n_rows,)"""
+
+    def take(self, rows: NDArray[np.int64]) -> _Side:
+        return _Side(self.values[rows], self.squares[rows])
+
+
+def _squared_distances(queries: _Side, rows: _Side) -> NDArray[np.float32]:
+    """Return squared Euclidean distances, (n_queries, n_rows), all finite."""
+    products = (-2 * queries.values) @ rows.values.T
+    squared = products.toarray() if sp.issparse(products) else products
+    squared += queries.squares[:, None]
+    squared += rows.squares
+    # A row that equals the query differs from it by rounding; all such rows are ties.
+    floor = _ROUNDING * queries.squares[:, None]
+    np.clip(squared, floor, np.finfo(np.float32).max, out=squared)
+    return squared.astype(np.float32)
+
+
+def smallest(values: NDArray[np.floating], n: int) -> NDArray[np.int64]:
+    """Return the columns of the n smallest values of each row, smallest first.
+
+    All columns where there are fewer. Of equal values, the first.
+    """
+    n_rows, n_columns = values.shape
+    if n >= n_columns:
+        return np.argsort(values, axis=1, kind="stable")
+    # The n-th smallest of the minima of groups of columns bounds the n-th smallest value: few
+    # values lie below it, and only those are sorted.
+    width = max(1, n_columns // (_GROUPS * n))
+    grouped = values[:, : n_columns // width * width].reshape(n_rows, -1, width)
+    bound = np.partition(grouped.min(axis=2), n - 1, axis=1)[:, n - 1 : n]
+    rows, columns = np.nonzero(values <= bound)
+    order = np.lexsort((columns, values[rows, columns], rows))
+    first = np.searchsorted(rows, np.arange(n_rows))
+    return columns[order[first[:, None] + np.arange(n)]]

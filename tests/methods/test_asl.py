@@ -1,0 +1,262 @@
+"""The asymmetric loss against a plain loop, cross-entropy and the focal loss; its network."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import cgmvae
+from cgmvae.errors import InputError
+from cgmvae.methods.asl import ASL, AsymmetricNetwork, asymmetric_loss
+from cgmvae.methods.packed import fit_together
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.noise import make_noise
+
+SMALL = {"hidden_dim": 12, "epochs": 4, "batch_size": 32, "learning_rate": 1e-2, "n_members": 2}
+
+
+def small(**changes):
+    return ASL(**(SMALL | {"device": "cpu", "random_state": 0} | changes))
+
+
+def scored(logits, positive, known=None, *, gammas=(0.0, 4.0), margin=0.05):
+    known = torch.ones_like(positive) if known is None else known
+    numbers = [torch.as_tensor(value, dtype=logits.dtype) for value in (*gammas, margin)]
+    names = ("gamma_positive", "gamma_negative", "margin")
+    return asymmetric_loss(logits, positive, known, **dict(zip(names, numbers, strict=True)))
+
+
+@pytest.fixture
+def labelled(rng):
+    """Return logits, positives and known labels of 2 members, 7 rows and 5 labels."""
+    shape = (2, 7, 5)
+    logits = torch.from_numpy(rng.normal(size=shape) * 4)
+    return (
+        logits,
+        torch.from_numpy(rng.random(shape) < 0.4),
+        torch.from_numpy(rng.random(shape) < 0.7),
+    )
+
+
+def plain(logits, positive, known, gammas, margin):
+    total = torch.zeros(logits.shape[:2], dtype=torch.float64)
+    for member, row, label in np.ndindex(*logits.shape):
+        p = 1 / (1 + math.exp(-float(logits[member, row, label])))
+        if positive[member, row, label]:
+            cost = -((1 - p) ** gammas[0]) * math.log(p)
+        else:
+            p = max(p - margin, 0.0)
+            cost = -(p ** gammas[1]) * math.log(1 - p)
+        total[member, row] += cost if known[member, row, label] else 0.0
+    return total
+
+
+@pytest.mark.parametrize("gammas", [(0.0, 4.0), (1.0, 2.0), (0.5, 0.3), (0.0, 0.0)])
+@pytest.mark.parametrize("margin", [0.0, 0.05, 0.5])
+def test_it_is_the_plain_loop(labelled, gammas, margin):
+    expected = plain(*labelled, gammas, margin)
+    torch.testing.assert_close(scored(*labelled, gammas=gammas, margin=margin), expected)
+    logits, positive, known = labelled
+    single = scored(logits.float(), positive, known, gammas=gammas, margin=margin)
+    torch.testing.assert_close(single, expected.float(), rtol=1e-5, atol=1e-6)
+
+
+def test_without_focusing_and_margin_it_is_cross_entropy(labelled):
+    logits, positive, known = labelled
+    expected = F.binary_cross_entropy_with_logits(logits, positive.double(), reduction="none")
+    found = scored(logits, positive, known, gammas=(0.0, 0.0), margin=0.0)
+    torch.testing.assert_close(found, (expected * known).sum(-1))
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_with_equal_focusing_and_no_margin_it_is_the_focal_loss(labelled, gamma):
+    logits, positive, _ = labelled
+    of_truth = torch.sigmoid(torch.where(positive, logits, -logits))
+    expected = (-((1 - of_truth) ** gamma) * torch.log(of_truth)).sum(-1)
+    found = scored(logits, positive, gammas=(gamma, gamma), margin=0.0)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 4.0])
+def test_an_easy_negative_costs_nothing(gamma):
+    p = torch.tensor([0.001, 0.05, 0.1999, 0.2001, 0.3], dtype=torch.float64)
+    logits = torch.logit(p)[:, None].requires_grad_()
+    negative = torch.zeros(5, 1, dtype=torch.bool)
+    loss = scored(logits, negative, gammas=(0.0, gamma), margin=0.2)
+    loss.sum().backward()
+    assert loss[:3].tolist() == [0, 0, 0]
+    assert logits.grad[:3, 0].tolist() == [0, 0, 0]
+    assert (loss[3:] > 0).all()
+    assert (logits.grad[3:, 0] > 0).all()
+    assert (scored(logits, negative, gammas=(0.0, gamma), margin=0.0) > 0).all()
+
+
+def test_gradients_are_those_of_the_article():
+    """They flow through the focusing factor: a constant one has another gradient."""
+    p, gamma, margin = torch.linspace(0.06, 0.99, 40, dtype=torch.float64), 4.0, 0.05
+    logits = torch.logit(p)[:, None].requires_grad_()
+    scored(logits, torch.zeros(40, 1, dtype=torch.bool), margin=margin).sum().backward()
+    shifted = p - margin
+    bracket = 1 / (1 - shifted) - gamma * torch.log(1 - shifted) / shifted
+    expected = p * (1 - p) * shifted**gamma * bracket
+    torch.testing.assert_close(logits.grad[:, 0], expected)
+    constant = p * (1 - p) * shifted**gamma / (1 - shifted)
+    assert (expected > 1.5 * constant).all()
+    # What is surely wrong may be labelled wrongly: beyond some point the gradient falls.
+    assert 0 < int(expected.argmax()) < 39
+
+
+@pytest.mark.parametrize("gammas", [(0.0, 4.0), (2.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
+@pytest.mark.parametrize("margin", [0.0, 0.05])
+def test_gradcheck(labelled, gammas, margin):
+    logits, positive, known = labelled
+
+    def function(values):
+        return scored(values, positive, known, gammas=gammas, margin=margin)
+
+    assert torch.autograd.gradcheck(function, (logits.clone().requires_grad_(),))
+
+
+@pytest.mark.parametrize("gammas", [(0.0, 4.0), (1.0, 1.0), (0.3, 0.3), (0.0, 0.0)])
+@pytest.mark.parametrize("margin", [0.0, 0.05, 0.9])
+@pytest.mark.parametrize("value", [-1e30, -1e4, -110.0, -90.0, -17.0, 0.0, 17.0, 90.0, 110.0, 1e4])
+def test_extreme_logits_have_finite_losses_and_gradients(gammas, margin, value):
+    positive = torch.tensor([[True], [False]])
+    for dtype in (torch.float32, torch.float64):
+        logits = torch.full((2, 1), value, dtype=dtype, requires_grad=True)
+        loss = scored(logits, positive, gammas=gammas, margin=margin)
+        loss.sum().backward()
+        assert torch.isfinite(loss).all()
+        assert torch.isfinite(logits.grad).all()
+        if dtype is torch.float32:
+            single, slope = loss.double(), logits.grad.double()
+    torch.testing.assert_close(single, loss, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(slope, logits.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sure_mistake_costs_its_logit():
+    """Where p rounds to 0 or 1, log p is still known from the logit."""
+    logits, positive = torch.tensor([[-200.0], [200.0]]), torch.tensor([[True], [False]])
+    assert scored(logits, positive, margin=0.0).tolist() == [200.0, 200.0]
+
+
+def test_unknown_labels_cost_nothing(labelled):
+    logits, positive, known = labelled
+    logits.requires_grad_()
+    loss = scored(logits, positive, known)
+    torch.testing.assert_close(scored(logits, positive ^ ~known, known), loss, rtol=0, atol=0)
+    loss.sum().backward()
+    assert (logits.grad[~known] == 0).all()
+    assert (scored(logits, positive, torch.zeros_like(known)) == 0).all()
+
+
+def network(settings, seeds=(3, 4), **sizes):
+    n_members = len(seeds)
+    log_odds = np.linspace(-2, 1, n_members * 5).reshape(n_members, 5)
+    sizes = {"n_hidden": 2, "hidden_dim": 8, "layer_norm": True} | sizes
+    return AsymmetricNetwork(6, log_odds, make_noise(seeds, "cpu"), **sizes, **settings)
+
+
+def settings_of(n_members, **changes):
+    names = ("dropout", "input_dropout", "gamma_positive", "gamma_negative", "margin")
+    values = dict(zip(names, (0.2, 0.1, 0.5, 4.0, 0.05), strict=True)) | changes
+    return {name: np.broadcast_to(value, n_members).tolist() for name, value in values.items()}
+
+
+@pytest.mark.parametrize("layer_norm", [True, False])
+def test_every_parameter_receives_a_gradient(labelled, rng, layer_norm):
+    _, positive, known = labelled
+    packed = network(settings_of(2), layer_norm=layer_norm)
+    features = torch.from_numpy(rng.normal(size=(2, 7, 6))).float()
+    batch = Batch(features, positive & known, known, torch.ones(2, 7))
+    terms = packed.terms(batch, make_noise([3, 4], "cpu"))
+    assert {name: term.shape for name, term in terms.items()} == {"asymmetric": (2, 7)}
+    terms["asymmetric"].sum().backward()
+    for name, parameter in packed.named_parameters():
+        assert torch.isfinite(parameter.grad).all(), name
+        assert (parameter.grad != 0).flatten(1).any(1).all(), name
+
+
+def test_members_have_their_own_loss(labelled, rng):
+    _, positive, known = labelled
+    own = {"gamma_positive": [0.0, 2.0], "gamma_negative": [4.0, 1.0], "margin": [0.3, 0.0]}
+    packed = network(settings_of(2, **own))
+    features = torch.from_numpy(rng.normal(size=(2, 7, 6))).float()
+    batch = Batch(features, positive & known, known, torch.ones(2, 7))
+    found = packed.terms(batch, None)["asymmetric"]
+    logits = packed.logits(features)
+    for i in range(2):
+        gammas = own["gamma_positive"][i], own["gamma_negative"][i]
+        arguments = (logits[i], positive[i] & known[i], known[i])
+        expected = scored(*arguments, gammas=gammas, margin=own["margin"][i])
+        torch.testing.assert_close(found[i], expected)
+
+
+def test_probabilities_are_not_shifted_and_biases_start_at_the_log_odds(rng):
+    packed = network(settings_of(2))
+    features = torch.from_numpy(rng.normal(size=(2, 7, 6))).float()
+    torch.testing.assert_close(packed(features), torch.sigmoid(packed.logits(features)))
+    bias = packed.mlp.layers[-1].bias.detach().numpy()
+    np.testing.assert_allclose(bias.ravel(), np.linspace(-2, 1, 10), rtol=1e-6)
+
+
+def test_company_changes_no_member(survey):
+    """Settings of the loss are members' own, so a search over them is one pack."""
+    rows = (survey.X[:80], survey.Y[:80], (survey.X[80:], survey.Y[80:]))
+    choices = [{"gamma_negative": 1.0, "margin": 0.2}, {"gamma_positive": 1.0}]
+    together = [small(random_state=i, **choice) for i, choice in enumerate(choices)]
+    fit_together(together, [rows, rows])
+    for i, choice in enumerate(choices):
+        alone = small(random_state=i, **choice).fit(*rows[:2], validation_data=rows[2])
+        for name, weights in alone.network_.state_dict().items():
+            found = together[i].network_.state_dict()[name]
+            torch.testing.assert_close(found, weights, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(together[i].best_epoch_, alone.best_epoch_)
+    with pytest.raises(InputError, match="same network"):
+        fit_together([small(), small(hidden_dim=5)], [rows, rows])
+
+
+def test_negatives_that_count_less_raise_probabilities(survey):
+    plan = {"n_members": 1, "epochs": 8}
+    asymmetric = small(**plan).fit(survey.X, survey.Y).predict_proba(survey.X)
+    entropy = small(gamma_negative=0.0, margin=0.0, **plan).fit(survey.X, survey.Y)
+    assert asymmetric.mean() > entropy.predict_proba(survey.X).mean() + 0.1
+
+
+def test_labels_and_features_that_say_nothing(survey):
+    Y = survey.Y.astype(np.float64)
+    Y[:, 0], Y[:, 1] = 0, np.nan
+    X = survey.X.copy()
+    X[:, 2] = 7.0
+    p = small().fit(X, Y).predict_proba(X)
+    assert np.isfinite(p).all()
+    assert p[:, 0].max() < p[:, 2:].mean()
+    for labels in (survey.Y[:, :1], np.zeros_like(survey.Y)):
+        assert np.isfinite(small().fit(np.ones_like(X), labels).predict_proba(X)).all()
+
+
+def test_a_saved_model_keeps_its_network(survey, tmp_path):
+    model = small(n_hidden=1, layer_norm=False, margin=0.1).fit(survey.X, survey.Y)
+    model.set_params(n_hidden=3, hidden_dim=7, layer_norm=True, margin=0.3)
+    model.save(tmp_path / "model")
+    loaded = cgmvae.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
+    np.testing.assert_allclose(loaded.network_.margin, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"gamma_positive": -1.0}, "gamma_positive is -1"),
+        ({"gamma_negative": float("nan")}, "gamma_negative is nan"),
+        ({"margin": 1.0}, "margin is 1"),
+        ({"margin": -0.1}, "margin is -0.1"),
+        ({"n_hidden": 0}, "n_hidden is 0"),
+        ({"hidden_dim": 0}, "hidden_dim is 0"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(survey, parameters, message):
+    with pytest.raises(InputError, match=message):
+        small(**parameters).fit(survey.X, survey.Y)

@@ -1,0 +1,443 @@
+"""HARAM against numbers worked out by hand, plain loops and scikit-multilearn's ML-ARAM."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from skmultilearn.adapt import MLARAM
+
+import cgmvae
+from cgmvae.errors import InputError
+from cgmvae.methods import fuzzy_art
+from cgmvae.methods.haram import HARAM
+from cgmvae.methods.haram_network import above_largest_difference, vote_weights
+
+#: One network without an upper level, whose categories stay in the order of their first rows.
+FLAT = {"n_voters": 1, "searched_fraction": 1.0, "cluster_vigilance": 0.0, "random_state": 0}
+
+
+def fit(model, X, Y, **more):
+    """Learn from all rows in the order given; the threshold rule is of no interest here."""
+    return model.fit(X, Y, validation_data=(X, Y), **more)
+
+
+def unit_square(rng, n_rows, n_features, n_labels):
+    """Return rows that fill [0, 1] in each feature, so that scaling changes nothing."""
+    X = rng.random((n_rows, n_features))
+    X[0], X[1] = 0, 1
+    return X, (rng.random((n_rows, n_labels)) < 0.4).astype(int)
+
+
+def weights(network):
+    """Return the categories as the papers write them: (u, 1 − v)."""
+    boxes = network.categories.dense()
+    return np.hstack([boxes.lower, 1 - boxes.upper])
+
+
+def test_a_sequence_worked_by_hand():
+    """Complement code A = (a, 1 − a), |A| = 2; vigilance 0.75, α = 0.001, fast learning.
+
+    1. (0, 0), {a}: nothing is there; category 0 = (0, 0, 1, 1).
+    2. (1, 1), {b}: category 0 has other labels; category 1 = (1, 1, 0, 0).
+    3. (0.2, 0.1), {a}: A = (0.2, 0.1, 0.8, 0.9), |A ∧ w₀| = 0.8 + 0.9 = 1.7, match 0.85; category 0
+       becomes (0, 0, 0.8, 0.9), |w₀| = 1.7.
+    4. (0.6, 0.1), {a}: A = (0.6, 0.1, 0.4, 0.9), |A ∧ w₀| = 1.3, match 0.65: reset; category 2 = A.
+    5. (0.35, 0.1), {a}: A = (0.35, 0.1, 0.65, 0.9). |A ∧ w₀| = 1.55, choice 1.55 / 1.701 = 0.911,
+       match 0.775. |A ∧ w₂| = 1.75, choice 1.75 / 2.001 = 0.875. Category 0 is chosen and becomes
+       (0, 0, 0.65, 0.9), |w₀| = 1.55.
+    6. (0, 0.61), {a}: |A ∧ w₀| = 1.55 − 0.51 = 1.04 and |A ∧ w₂| = 2 − 0.6 − 0.51 = 0.89, both
+       reset; category 3 = (0, 0.61, 1, 0.39).
+    7. (0, 0.31), {a}: |A ∧ w₀| = 1.55 − 0.21 = 1.34, choice 1.34 / 1.551 = 0.864, the largest, but
+       match 0.67: reset. |A ∧ w₃| = 1.7, choice 1.7 / 2.001 = 0.850, match 0.85; category 3 becomes
+       (0, 0.31, 1, 0.39).
+    8. (0.1, 0.05), {a, b}: lies within category 0, which has other labels; category 4 =
+       (0.1, 0.05, 0.9, 0.95).
+    """
+    X = [[0, 0], [1, 1], [0.2, 0.1], [0.6, 0.1], [0.35, 0.1], [0, 0.61], [0, 0.31], [0.1, 0.05]]
+    Y = np.array([[1, 0], [0, 1], [1, 0], [1, 0], [1, 0], [1, 0], [1, 0], [1, 1]])
+    model = fit(HARAM(vigilance=0.75, choice=0.001, **FLAT), np.array(X), Y)
+    (network,) = model.voters_
+    expected = [
+        [0, 0, 0.65, 0.9],
+        [1, 1, 0, 0],
+        [0.6, 0.1, 0.4, 0.9],
+        [0, 0.31, 1, 0.39],
+        [0.1, 0.05, 0.9, 0.95],
+    ]
+    np.testing.assert_allclose(weights(network), expected, atol=1e-12)
+    assert network.rows.tolist() == [3, 1, 1, 2, 1]
+    assert network.positives.toarray().tolist() == [[3, 0], [0, 1], [1, 0], [2, 0], [1, 1]]
+
+
+def test_slow_learning_goes_part_of_the_way():
+    """(0, 0) and (0.2, 0.1): A ∧ w = (0, 0, 0.8, 0.9), half way from (0, 0, 1, 1)."""
+    X, Y = np.array([[0, 0], [1, 1], [0.2, 0.1]]), np.array([[1, 0], [0, 1], [1, 0]])
+    model = fit(HARAM(vigilance=0.75, learning_rate=0.5, **FLAT), X, Y)
+    np.testing.assert_allclose(weights(model.voters_[0])[0], [0, 0, 0.9, 0.95])
+
+
+@pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("vigilance", [0.6, 0.8, 0.95])
+@pytest.mark.parametrize("threshold", [0.02, 0.2])
+def test_without_clusters_it_is_ml_aram(form, vigilance, threshold):
+    """The same categories, counts, rankings and labels as scikit-multilearn's network.
+
+    That network adds labels into the table that it is given, so it gets a copy; its ranks are
+    counts, ours are divided by the rows of the voting categories, one number a row of X. Its α is
+    10⁻¹³. Labels are compared where one difference of ranks is clearly the largest: else rounding
+    decides.
+    """
+    rng = np.random.default_rng(1)
+    X, Y = unit_square(rng, 200, 4, 3)
+    queries = rng.random((80, 4))
+    theirs = MLARAM(vigilance=vigilance, threshold=threshold)
+    theirs.fit(X.copy(), Y.copy())
+    model = HARAM(vigilance=vigilance, vote_threshold=threshold, choice=1e-13, **FLAT)
+    (network,) = fit(model, form(X), Y).voters_
+    assert 8 < len(theirs.neurons) < 200
+    expected = [neuron.vc for neuron in theirs.neurons]
+    np.testing.assert_allclose(weights(network), expected, rtol=0, atol=1e-12)
+    counts = [neuron.label for neuron in theirs.neurons]
+    np.testing.assert_array_equal(network.positives.toarray(), counts)
+    ranks, scores = theirs.predict_proba(queries.copy()), model.predict_proba(form(queries))
+    some = ranks.any(axis=1)
+    np.testing.assert_allclose(
+        scores[some] / scores[some].sum(axis=1, keepdims=True),
+        ranks[some] / ranks[some].sum(axis=1, keepdims=True),
+        atol=1e-5,
+    )
+    drops = np.sort(-np.diff(-np.sort(-scores)), axis=1)
+    clear = drops[:, -1] - drops[:, -2] > 1e-5
+    assert clear.sum() > 40
+    ours = model.predict_by_largest_difference(form(queries))
+    np.testing.assert_array_equal(ours[clear], theirs.predict(queries.copy())[clear])
+
+
+def test_categories_that_are_nearly_as_active_as_the_best_vote():
+    activations = np.array(
+        [[0.9, 0.88, 0.5], [0.9, -np.inf, 0.5], [0.3, 0.3, 0.3], [0, 0, -np.inf]]
+    )
+    # (0.9 − 0.88) / 0.9 = 0.0222 and 0.9 − 0.5 = 0.4: the second votes from 0.0556 on.
+    expected = [[0.9, 0.88, 0], [0.9, 0, 0], [0.3, 0.3, 0.3], [1, 1, 0]]
+    np.testing.assert_array_equal(vote_weights(activations, 0.056), expected)
+    expected[0] = [0.9, 0, 0]
+    np.testing.assert_array_equal(vote_weights(activations, 0.055), expected)
+    np.testing.assert_array_equal(vote_weights(activations, 0.0), expected)
+    assert vote_weights(activations[:2], 1.0).tolist() == [[0.9, 0.88, 0], [0.9, 0, 0]]
+
+
+def test_labels_before_the_largest_drop():
+    scores = np.array([[0.1, 0.9, 0.7, 0.0], [0.5, 0.5, 0.5, 0.4], [0.0, 0.3, 0.9, 0.2]])
+    expected = [[0, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 0]]
+    assert above_largest_difference(scores).astype(int).tolist() == expected
+    assert above_largest_difference(scores[:, :1]).tolist() == [[False], [True], [False]]
+
+
+def clustered(rng, **parameters):
+    X, Y = unit_square(rng, 300, 4, 3)
+    parameters = {"vigilance": 0.9, "n_voters": 1, "random_state": 0} | parameters
+    return fit(HARAM(**parameters), X, Y)
+
+
+def test_only_categories_of_the_most_active_clusters_are_searched(rng, monkeypatch):
+    model, queries = clustered(rng, searched_fraction=0.2), rng.random((40, 4))
+    (network,) = model.voters_
+    sizes = np.bincount(network.cluster_of)
+    assert 5 < len(network.clusters) < len(network.categories) / 3
+    inputs = model._inputs(queries)
+    # A plain loop: open the most active clusters until a fifth of the categories is there.
+    of_clusters = fuzzy_art.activation(inputs, network.clusters, model.choice)
+    expected = np.zeros((40, len(network.categories)), bool)
+    for i, row in enumerate(of_clusters):
+        for cluster in np.argsort(-row, kind="stable"):
+            if expected[i].sum() >= 0.2 * len(network.categories):
+                break
+            expected[i] |= network.cluster_of == cluster
+    assert (expected.sum(axis=1) < 0.2 * len(network.categories) + sizes.max()).all()
+    compared = []
+
+    def counting(inputs, boxes, choice):
+        compared.append(len(inputs) * len(boxes))
+        return fuzzy_art.activation(inputs, boxes, choice)
+
+    monkeypatch.setattr("cgmvae.methods.haram_network.activation", counting)
+    found = network.activations(inputs, model.choice, 0.2)
+    np.testing.assert_array_equal(np.isfinite(found), expected)
+    assert sum(compared) == 40 * len(network.clusters) + expected.sum()
+    everywhere = network.activations(inputs, model.choice, 1.0)
+    np.testing.assert_array_equal(found[expected], everywhere[expected])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_a_search_of_all_clusters_is_a_search_without_them(rng, form):
+    model, queries = clustered(rng, n_voters=2), form(rng.random((40, 4)))
+    model.set_params(searched_fraction=1.0)
+    flat = model.predict_proba(queries)
+    model.set_params(searched_fraction=1 - 1e-9)  # goes through the clusters and opens them all
+    np.testing.assert_array_equal(model.predict_proba(queries), flat)
+    model.set_params(searched_fraction=0.01)
+    assert np.abs(model.predict_proba(queries) - flat).max() > 0.1
+
+
+def test_clusters_hold_their_categories(rng):
+    (network,) = clustered(rng, cluster_vigilance=0.5).voters_
+    for name, extreme in (("lower", np.min), ("upper", np.max)):
+        corners = getattr(network.categories, name)
+        parts = np.split(corners, np.flatnonzero(np.diff(network.cluster_of)) + 1)
+        expected = [extreme(part, axis=0) for part in parts]
+        np.testing.assert_array_equal(getattr(network.clusters, name), expected)
+    # What joined last has at least half its weights in common with the cluster.
+    starts = np.flatnonzero(np.diff(network.cluster_of, prepend=-1))
+    least = np.minimum.reduceat(network.categories.norms, starts)
+    assert (network.clusters.norms >= 0.5 * least).all()
+    assert len(network.clusters) < len(network.categories) / 5
+
+
+def test_voters_see_the_rows_in_other_orders_and_are_averaged(rng):
+    X, Y = unit_square(rng, 150, 3, 2)
+    three = fit(HARAM(vigilance=0.7, n_voters=3, random_state=0), X, Y)
+    one = fit(HARAM(vigilance=0.7, n_voters=1, random_state=0), X, Y)
+    first, second, third = three.voters_
+    np.testing.assert_array_equal(weights(first), weights(one.voters_[0]))
+    for voter in (second, third):
+        assert (
+            weights(voter).shape != weights(first).shape or (weights(voter) != weights(first)).any()
+        )
+        np.testing.assert_array_equal(voter.positives.sum(axis=0), Y.sum(axis=0))
+    expected = three.predict_proba(X)
+    alone = []
+    for voter in three.voters_:
+        three.voters_ = [voter]
+        alone.append(three.predict_proba(X))
+    np.testing.assert_allclose(np.mean(alone, axis=0), expected, atol=1e-12)
+
+
+def test_features_are_brought_to_their_range_in_the_training_rows(rng):
+    X, Y = unit_square(rng, 60, 3, 2)
+    expected = fit(HARAM(n_voters=1), X, Y).predict_proba(X)
+    for shift, scale in ((0, 4.0), (8, 4.0), (-8, 4.0), (-2, 4.0)):  # around, above, below 0
+        for form in (np.asarray, sp.csr_array):
+            model = fit(HARAM(n_voters=1), form(X * scale + shift), Y)
+            np.testing.assert_allclose(model.minimum_, shift, atol=1e-12)
+            np.testing.assert_allclose(model.maximum_, shift + scale, atol=1e-12)
+            np.testing.assert_allclose(
+                model.predict_proba(form(X * scale + shift)), expected, atol=1e-9
+            )
+            outside = np.array([[-5, 0.4, 9.0], [0.3, 7.0, -1]])
+            np.testing.assert_allclose(
+                model.predict_proba(form(outside * scale + shift)),
+                model.predict_proba(form(outside.clip(0, 1) * scale + shift)),
+                atol=1e-12,
+            )
+
+
+def test_a_zero_is_the_smallest_value_where_all_training_rows_are_above(rng):
+    X, Y = unit_square(rng, 120, 3, 2)
+    model = fit(HARAM(random_state=0), sp.csr_array(X + 2), Y)
+    query = np.array([[0, 2.5, 2.5]])
+    np.testing.assert_allclose(
+        model.predict_proba(sp.csr_array(query)), model.predict_proba(np.maximum(query, 2))
+    )
+
+
+def test_binary_features_give_the_same_through_products_and_distances(rng, monkeypatch):
+    X = (rng.random((100, 12)) < 0.3).astype(float)
+    Y = (rng.random((100, 3)) < 0.4).astype(int)
+    found = [fit(HARAM(n_voters=1), form(X), Y) for form in (np.asarray, sp.csr_array)]
+    assert all(model.voters_[0].categories.binary for model in found)
+    monkeypatch.setattr(fuzzy_art, "_is_binary", lambda matrix: False)
+    expected = fit(HARAM(n_voters=1), X, Y)
+    assert not expected.voters_[0].categories.binary
+    for model in found:
+        np.testing.assert_allclose(
+            model.predict_proba(X), expected.predict_proba(X), rtol=0, atol=1e-12
+        )
+
+
+def test_scores_are_shares_of_the_weight_of_known_rows(rng):
+    X, Y = unit_square(rng, 200, 3, 4)
+    mask, row_weights = rng.random(Y.shape) < 0.4, rng.random(200) + 0.1
+    mask[:, 3] = True
+    given = np.where(mask, np.nan, Y)
+    model = HARAM(vigilance=0.7, vote_threshold=0.3, **FLAT)
+    fit(model, X, given, sample_weight=row_weights)
+    (network,) = model.voters_
+    votes = vote_weights(network.activations(model._inputs(X), model.choice, 1.0), 0.3)
+    # Which rows a category took, found again from its counts' definition.
+    told = ~mask.all(axis=1)
+    np.testing.assert_allclose(network.rows.sum(), row_weights[told].sum())
+    known = network.rows[:, None] - network.unknown.toarray()
+    np.testing.assert_allclose(known.sum(0), (row_weights[:, None] * ~mask)[told].sum(0), atol=1e-9)
+    np.testing.assert_allclose(network.positives.sum(0), np.nansum(row_weights[:, None] * given, 0))
+    frequency = network.positives.sum(0)[:3] / known.sum(0)[:3]
+    found = model.predict_proba(X)
+    for i in range(200):
+        for label in range(3):
+            weight = sum(v * k for v, k in zip(votes[i], known[:, label], strict=True))
+            positive = votes[i] @ network.positives.toarray()[:, label]
+            expected = positive / weight if weight > 1e-9 else frequency[label]
+            assert found[i, label] == pytest.approx(expected, abs=1e-5)
+    assert found[:, 3].max() < 1e-5
+
+
+def test_a_label_that_no_voting_category_knows_is_as_frequent_as_elsewhere():
+    X = np.array([[0.0], [0.1], [0.8], [0.9], [1.0]])
+    Y = np.array([[1, np.nan], [1, np.nan], [0, 1], [0, 0], [0, 1]])
+    model = fit(HARAM(vigilance=0.9, vote_threshold=0.0, **FLAT), X, Y)
+    np.testing.assert_allclose(model.predict_proba([[0.0]]), [[1, 2 / 3]], atol=1e-5)
+
+
+def test_an_unknown_label_agrees_with_either_value():
+    X = np.array([[0.0], [0.02], [0.04], [1.0]])
+    Y = np.array([[1, np.nan], [1, 0], [1, 1], [0, 0]])
+    (network,) = fit(HARAM(vigilance=0.5, **FLAT), X, Y).voters_
+    # The second row tells the first one's category what it did not know; the third contradicts it.
+    assert network.rows.tolist() == [2, 1, 1]
+    assert network.positives.toarray().tolist() == [[2, 0], [1, 1], [0, 0]]
+    assert network.unknown.toarray().tolist() == [[0, 1], [0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_that_say_nothing_have_no_influence(survey, rng, form):
+    X, Y, held = survey.X[:90], survey.Y[:90].astype(float), (survey.X[90:], survey.Y[90:])
+    row_weights = rng.choice([0.0, 1.0, 2.0], 90)
+    kept = row_weights > 0
+    Y[rng.random(Y.shape) < 0.1] = np.nan
+    Y[::7] = np.nan
+
+    def predictions(rows, X=X, Y=Y):
+        model = HARAM(searched_fraction=1.0, random_state=0)
+        model.fit(form(X[rows]), Y[rows], sample_weight=row_weights[rows], validation_data=held)
+        return model.predict_proba(survey.X)
+
+    expected = predictions(kept)
+    far = np.where(kept[:, None], X, 99), np.where(kept[:, None], Y, 1)
+    np.testing.assert_array_equal(predictions(slice(None), *far), expected)
+    told = ~np.isnan(Y).all(axis=1)
+    np.testing.assert_array_equal(predictions(kept & told), expected)
+    X = np.where(told[:, None], X, -99)
+    np.testing.assert_array_equal(predictions(kept, X), expected)
+
+
+def test_a_row_of_weight_two_counts_as_two():
+    X, Y = np.array([[0.0], [0.01], [1.0]]), np.array([[1], [0], [0]])
+    model = HARAM(vote_threshold=0.5, **FLAT)
+    fit(model, X, Y, sample_weight=[2, 1, 1])
+    # The activations 1 and 0.99 of two single rows.
+    expected = 2 / (2 + 0.99)
+    assert model.predict_proba([[0.0]])[0, 0] == pytest.approx(expected, abs=1e-3)
+
+
+DEGENERATE = {
+    "one label": lambda X, Y: (X, Y[:, :1]),
+    "no positive label": lambda X, Y: (X, np.zeros_like(Y)),
+    "every label": lambda X, Y: (X, np.ones_like(Y)),
+    "nothing is known": lambda X, Y: (X, np.full_like(Y, np.nan)),
+    "a label is unknown": lambda X, Y: (X, np.where(np.arange(5) == 2, np.nan, Y)),
+    "constant features": lambda X, Y: (np.full_like(X, 3), Y),
+    "zeros": lambda X, Y: (np.zeros_like(X), Y),
+    "one feature": lambda X, Y: (X[:, :1], Y),
+    "extreme values": lambda X, Y: (X * 1e100, Y),
+    "equal rows": lambda X, Y: (np.repeat(X[:2], 60, axis=0), Y),
+}
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+@pytest.mark.parametrize(
+    ("form", "vigilance"),
+    [(np.asarray, 0.0), (np.asarray, 0.85), (np.asarray, 1.0), (sp.csr_array, 0.7)],
+)
+def test_degenerate_rows(survey, case, form, vigilance):
+    X, Y = DEGENERATE[case](survey.X.astype(float), survey.Y.astype(float))
+    model = HARAM(vigilance=vigilance, n_voters=1, random_state=0).fit(form(X), Y)
+    p = model.predict_proba(form(X))
+    assert p.shape == Y.shape
+    assert ((p > 0) & (p < 1)).all()
+    if case in ("no positive label", "nothing is known"):
+        assert p.max() < 1e-5
+    if case == "every label":
+        assert p.min() > 1 - 1e-5
+    if case == "a label is unknown":
+        assert p[:, 2].max() < 1e-5 < p[:, 1].max()
+    if case in ("constant features", "zeros"):
+        # Every row is the same to it, so all of them vote: the label's frequency remains.
+        assert np.ptp(p, axis=0).max() < 1e-12
+    predicted = model.predict_by_largest_difference(form(X))
+    if Y.shape[1] > 1:
+        assert (predicted.sum(axis=1) > 0).all()
+        assert (predicted.sum(axis=1) < Y.shape[1]).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"vigilance": 1.1},
+        {"vigilance": -0.1},
+        {"cluster_vigilance": np.nan},
+        {"vote_threshold": -1},
+        {"searched_fraction": 0},
+        {"searched_fraction": 1.5},
+        {"learning_rate": 0},
+        {"learning_rate": 2},
+        {"choice": 0},
+        {"n_voters": 0},
+        {"n_voters": 1.5},
+    ],
+)
+def test_parameters_out_of_range_are_named(survey, wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        HARAM(**wrong).fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("unknown", [False, True])
+def test_a_saved_network_is_the_same(survey, rng, tmp_path, form, unknown):
+    Y = survey.Y.astype(float)
+    if unknown:
+        Y[rng.random(Y.shape) < 0.2] = np.nan
+    model = HARAM(vigilance=0.7, n_voters=2, random_state=0).fit(form(survey.X), Y)
+    model.save(tmp_path / "model")
+    loaded = cgmvae.load(tmp_path / "model")
+    np.testing.assert_array_equal(
+        loaded.predict_proba(form(survey.X)), model.predict_proba(form(survey.X))
+    )
+    assert len(loaded.voters_) == 2
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["0.rows"],
+        ["0.cluster_of"],
+        ["1.lower", "1.upper"],
+        ["0.clusters.lower", "0.clusters.upper"],
+        ["2.positives.data"],
+        ["minimum", "maximum"],
+    ],
+)
+def test_a_damaged_file_is_named(survey, tmp_path, monkeypatch, names):
+    model = HARAM(random_state=0).fit(survey.X, survey.Y)
+    arrays, description = model._fitted_state()
+    arrays |= {name: arrays[name][:-1] for name in names}
+    monkeypatch.setattr(HARAM, "_fitted_state", lambda _: (arrays, description))
+    model.save(tmp_path / "model")
+    with pytest.raises(InputError, match="damaged"):
+        cgmvae.load(tmp_path / "model")
+
+
+def test_sparse_features_are_never_dense_all_at_once(rng, monkeypatch):
+    X = sp.random_array((150, 2000), density=5e-3, format="csr", rng=rng)
+    Y = (rng.random((150, 2)) < 0.5).astype(int)
+    monkeypatch.setattr(fuzzy_art, "_BLOCK_CELLS", 16_000)
+    original, seen = sp.csr_array.toarray, []
+
+    def recorded(self, *args, **kwargs):
+        seen.append(self.shape)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(sp.csr_array, "toarray", recorded)
+    model = fit(HARAM(vigilance=0.995, n_voters=1, random_state=0), X, Y)
+    model.predict_proba(X)
+    assert len(model.voters_[0].categories) > 50
+    assert sp.issparse(model.voters_[0].categories.lower)
+    assert max(n_rows for n_rows, n_columns in seen if n_columns == 2000) == 8

@@ -1,0 +1,271 @@
+"""ML-kNN against the article worked by hand, a plain loop and scikit-multilearn-ng."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from skmultilearn.adapt import MLkNN as OtherMLkNN
+
+import cgmvae
+from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.errors import InputError
+from cgmvae.methods import mlknn
+from cgmvae.methods.mlknn import MLkNN
+
+
+def fit(X, Y, *, sample_weight=None, **parameters):
+    """Fit on these very rows, as they are."""
+    model = MLkNN(**({"scaling": "none", "random_state": 0} | parameters))
+    return model.fit(X, Y, validation_data=(X, Y), sample_weight=sample_weight)
+
+
+def plain(X, Y, queries, *, k, s, weights=None):
+    """Return the posterior of each query and label, one label, row and neighbour at a time."""
+    weights = np.ones(len(X)) if weights is None else weights
+    p = np.empty((len(queries), Y.shape[1]))
+    for label in range(Y.shape[1]):
+        known = np.flatnonzero(~np.isnan(Y[:, label]) & (weights > 0))
+        k_label = min(k, max(len(known) - 1, 0))
+
+        def count(x, others, label=label, k_label=k_label):
+            by_distance = sorted(others, key=lambda i: (np.linalg.norm(X[i] - x), i))
+            return int(sum(Y[i, label] for i in by_distance[:k_label]))
+
+        c, c_prime = np.zeros(k + 1), np.zeros(k + 1)
+        for i in known:
+            j = count(X[i], [other for other in known if other != i])
+            (c if Y[i, label] == 1 else c_prime)[j] += weights[i]
+        prior = (s + c.sum()) / (2 * s + c.sum() + c_prime.sum())
+        for row, query in enumerate(queries):
+            j = count(query, known)
+            having = prior * (s + c[j]) / (s * (k + 1) + c.sum())
+            without = (1 - prior) * (s + c_prime[j]) / (s * (k + 1) + c_prime.sum())
+            p[row, label] = having / (having + without)
+    return p
+
+
+def test_worked_by_hand():
+    # The nearest of the other rows, k = 1: 0→1, 1→0, 3→1, 6→3, 10→6. How many of them (none or
+    # one) have the label: 1, 1, 1, 0, 0. So of the three rows with the label (0, 1 and 10) one sees
+    # 0 and two see 1: c = [1, 2]; of the two without it (3 and 6) one each: c' = [1, 1].
+    X = np.array([[0.0], [1.0], [3.0], [6.0], [10.0]])
+    Y = np.array([[1], [1], [0], [0], [1]])
+    model = fit(X, Y, k=1, s=1.0)
+    np.testing.assert_array_equal(model.counts_, [[[1, 1]], [[1, 2]]])
+    # P(H1) = (1 + 3) / (2 + 5) = 4/7.
+    np.testing.assert_allclose(model.prior_, [4 / 7])
+    # P(E_0|H1) = (1 + 1) / (2 + 3) = 2/5, P(E_1|H1) = 3/5; P(E_0|H0) = P(E_1|H0) = 2 / 4 = 1/2.
+    # P(H1|E_0) = 4/7 · 2/5 / (4/7 · 2/5 + 3/7 · 1/2) = 16/70 / (16/70 + 15/70) = 16/31;
+    # P(H1|E_1) = 24/70 / (24/70 + 15/70) = 24/39.
+    np.testing.assert_allclose(model.posterior_, [[16 / 31, 24 / 39]])
+    # 0.4 is nearest to 0, which has the label; 5 to 6, which has not.
+    np.testing.assert_allclose(model.predict_proba([[0.4], [5.0]]), [[24 / 39], [16 / 31]])
+
+
+@pytest.mark.parametrize(("k", "s"), [(1, 1.0), (7, 0.3), (40, 2.0)])
+def test_it_is_the_plain_loop(survey, rng, k, s):
+    X, Y = survey.X.astype(np.float64)[:60], survey.Y.astype(np.float64)[:60]
+    Y[rng.random(Y.shape) < 0.3] = np.nan
+    Y[rng.random(60) < 0.9, 1] = np.nan  # few know this one
+    Y[:, 2] = np.nan
+    weights = rng.choice([0.0, 0.5, 1.0, 2.0], 60)
+    model = fit(X, Y, k=k, s=s, sample_weight=weights)
+    queries = survey.X[50:80].astype(np.float64)
+    expected = plain(X, Y, queries, k=k, s=s, weights=weights)
+    np.testing.assert_allclose(model.predict_proba(queries), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_it_is_that_of_scikit_multilearn(survey, form):
+    """Compare with a library that takes a row as its own neighbour unless told otherwise.
+
+    Told to ignore the first neighbour, it does so for new rows too, which are not among the
+    training rows; so it is told for the fit alone.
+    """
+    X, Y = survey.X.astype(np.float64), survey.Y
+    other = OtherMLkNN(k=5, s=0.5, ignore_first_neighbours=1)
+    other.fit(form(X[:80]), sp.lil_matrix(Y[:80]))
+    other.ignore_first_neighbours = 0
+    model = fit(form(X[:80]), Y[:80], k=5, s=0.5)
+    np.testing.assert_allclose(model.prior_, other._prior_prob_true)
+    queries = form(X[80:])
+    p = model.predict_proba(queries)
+    np.testing.assert_allclose(p, other.predict_proba(queries).toarray(), rtol=1e-12)
+    np.testing.assert_array_equal(p >= 0.5, other.predict(queries).toarray())
+
+
+def test_at_one_half_it_is_the_maximum_a_posteriori(survey):
+    model = fit(survey.X, survey.Y, k=4)
+    n_without, n_with = model.counts_.sum(axis=2, keepdims=True)
+    prior = model.prior_[:, None]
+    having = prior * (1 + model.counts_[1]) / (5 + n_with)
+    without = (1 - prior) * (1 + model.counts_[0]) / (5 + n_without)
+    np.testing.assert_array_equal(model.posterior_ >= 0.5, having >= without)
+    assert np.unique(model.posterior_ >= 0.5).tolist() == [False, True]
+
+
+def test_a_row_is_not_its_own_neighbour(survey, rng):
+    Y = rng.random((120, 3)) < 0.5  # nothing to be learnt but from the row itself
+    model = fit(survey.X, Y, k=1)
+    agree = model.counts_[0, :, 0] + model.counts_[1, :, 1]
+    assert (agree < 90).all()
+
+
+def test_labels_judge_by_the_rows_that_know_them(survey, rng):
+    """A label with unknown cells is what it would be with only the rows that know it."""
+    X, Y = survey.X, survey.Y.astype(np.float64)
+    Y[rng.random(Y.shape) < 0.4] = np.nan
+    Y[5:115, 3] = np.nan
+    p = fit(X, Y, k=6).predict_proba(X)
+    for label in range(5):
+        known = ~np.isnan(Y[:, label])
+        alone = fit(X[known], Y[known][:, [label]], k=6)
+        np.testing.assert_allclose(p[:, [label]], alone.predict_proba(X), rtol=1e-12)
+    absent = fit(X, np.nan_to_num(Y), k=6).predict_proba(X)
+    assert np.abs(absent - p).max() > 0.1
+
+
+@pytest.mark.parametrize("neighbors", ["exact", "approximate"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.95])
+def test_sparse_is_dense_and_blocks_do_not_matter(survey, rng, monkeypatch, neighbors, share):
+    X = np.where(np.abs(survey.X) < 0.5, 0, survey.X).astype(np.float64)
+    Y = np.where(rng.random(survey.Y.shape) < share, np.nan, survey.Y)
+    settings = {"k": 5, "neighbors": neighbors, "n_probes": 3}
+    expected = fit(X, Y, **settings).predict_proba(X)
+    sparse = fit(sp.csr_array(X), sp.csr_array(Y), **settings)
+    np.testing.assert_allclose(sparse.predict_proba(sp.csr_array(X)), expected, rtol=1e-12)
+    assert sp.issparse(sparse.features_)
+    monkeypatch.setattr(mlknn, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(mlknn, "_HELD_CELLS", 1)
+    np.testing.assert_allclose(fit(X, Y, **settings).predict_proba(X), expected, rtol=1e-12)
+
+
+def test_a_row_without_weight_is_not_there(survey, rng):
+    X, Y = survey.X, survey.Y
+    weights = rng.choice([0.0, 1.0, 3.0], 120)
+    kept = weights > 0
+    model = fit(X, Y, sample_weight=weights)
+    p = model.predict_proba(X)
+    expected = fit(X[kept], Y[kept], sample_weight=weights[kept]).predict_proba(X)
+    np.testing.assert_array_equal(p, expected)
+    assert model.features_.shape[0] == kept.sum()
+    assert np.abs(p - fit(X, Y).predict_proba(X)).max() > 0.01
+
+
+def test_weights_are_counts(survey):
+    once, thrice = (fit(survey.X, survey.Y, sample_weight=np.full(120, w)) for w in (1, 3))
+    np.testing.assert_array_equal(thrice.counts_, 3 * once.counts_)
+
+
+def test_approximate_neighbours_are_exact_when_all_cells_are_probed(survey, rng):
+    Y = np.where(rng.random(survey.Y.shape) < 0.2, np.nan, survey.Y)
+    for labels in (survey.Y, Y):
+        exact = fit(survey.X, labels, k=5)
+        every = fit(survey.X, labels, k=5, neighbors="approximate", n_probes=1000)
+        np.testing.assert_array_equal(every.predict_proba(survey.X), exact.predict_proba(survey.X))
+        few = fit(survey.X, labels, k=5, neighbors="approximate", n_probes=2)
+        difference = few.predict_proba(survey.X) - exact.predict_proba(survey.X)
+        assert np.abs(difference).max() > 0.01
+        assert np.abs(difference).mean() < 0.1
+        few.n_probes = 1000
+        closer = few.predict_proba(survey.X) - exact.predict_proba(survey.X)
+        assert np.abs(closer).mean() < np.abs(difference).mean()
+
+
+def test_a_row_that_finds_too_few_in_its_cells_is_compared_with_all(survey):
+    exact = fit(survey.X, survey.Y, k=60)
+    few = fit(survey.X, survey.Y, k=60, neighbors="approximate", n_probes=1)
+    assert np.bincount(few.cells_.cell_of_row).max() < 60
+    np.testing.assert_array_equal(few.predict_proba(survey.X), exact.predict_proba(survey.X))
+
+
+def test_labels_that_say_nothing(survey):
+    Y = survey.Y.astype(np.float64)
+    Y[:, 0], Y[:, 1], Y[:, 2] = 0, 1, np.nan
+    p = fit(survey.X, Y).predict_proba(survey.X)
+    assert p[:, 0].max() < 0.1
+    assert p[:, 1].min() > 0.9
+    np.testing.assert_allclose(p[:, 2], 0.5)
+    assert (p[:, 2] > 0.5).all()  # a tie is the label's
+
+
+def test_what_it_was_given_may_change_afterwards(survey):
+    data = cgmvae.MultiLabelDataset(
+        survey.X, survey.Y, unknown=np.arange(600).reshape(120, 5) % 7 == 0
+    )
+    model = fit(data.X, data)
+    p = model.predict_proba(survey.X.copy())
+    queries = survey.X.copy()
+    for array in (data.X, data.Y, data.unknown):
+        array[:] = 0
+    np.testing.assert_array_equal(model.predict_proba(queries), p)
+
+
+def test_constant_features_and_few_rows(survey):
+    p = fit(np.ones((120, 3)), survey.Y, k=3).predict_proba(np.ones((2, 3)))
+    assert ((p > 0) & (p < 1)).all()
+    weights = np.zeros(120)
+    for n_rows in (1, 2, 4):
+        weights[:n_rows] = 1
+        model = fit(survey.X, survey.Y, sample_weight=weights)
+        assert model.n_neighbors_.tolist() == [n_rows - 1] * 5
+        p = model.predict_proba(survey.X)
+        expected = plain(survey.X[:n_rows], survey.Y[:n_rows], survey.X, k=10, s=1.0)
+        np.testing.assert_allclose(p, expected, rtol=1e-12)
+
+
+def test_rows_without_any_label(survey):
+    Y = np.zeros_like(survey.Y)
+    assert fit(survey.X, Y).predict_proba(survey.X).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"k": 0}, "k is 0"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"n_probes": 0}, "n_probes is 0"),
+        ({"s": 0.0}, "s is 0"),
+        ({"s": float("nan")}, "s is nan"),
+        ({"neighbors": "all"}, "exact, approximate"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(survey, parameters, message):
+    with pytest.raises(InputError, match=message):
+        MLkNN(**parameters).fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize("neighbors", ["exact", "approximate"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_a_saved_model_keeps_rows_and_counts(survey, rng, tmp_path, neighbors, form):
+    Y = np.where(rng.random(survey.Y.shape) < 0.3, np.nan, survey.Y)
+    model = fit(form(survey.X), form(Y), neighbors=neighbors, k=4, s=0.5)
+    expected = model.predict_proba(survey.X)
+    model.set_params(k=7, s=3.0)  # no part of what was learnt
+    np.testing.assert_array_equal(model.predict_proba(survey.X), expected)
+    model.save(tmp_path / "model")
+    loaded = cgmvae.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(survey.X), expected)
+    np.testing.assert_array_equal(loaded.counts_, model.counts_)
+    assert sp.issparse(loaded.features_) == (form is sp.csr_array)
+    difference = loaded.features_ - model.features_
+    assert abs(difference).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("features", lambda array: array[:-1]),
+        ("labels.data", lambda array: array + 1),
+        ("unknown.indices", lambda array: array + 5),
+        ("counts", lambda array: array[:1]),
+        ("cells.cell_of_row", lambda array: array + 1),
+    ],
+)
+def test_a_damaged_file_is_refused(survey, rng, tmp_path, name, change):
+    Y = np.where(rng.random(survey.Y.shape) < 0.3, np.nan, survey.Y)
+    fit(survey.X, sp.csr_array(Y), neighbors="approximate").save(tmp_path / "model")
+    tensors, description = read_tensors(tmp_path / "model")
+    key = f"fitted.{name}"
+    write_tensors(tmp_path / "model", tensors | {key: change(tensors[key])}, description)
+    with pytest.raises(InputError, match="damaged"):
+        cgmvae.load(tmp_path / "model")

@@ -1,0 +1,148 @@
+"""Nearest rows against scikit-learn's and a plain sort, and cells that find most of them."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.neighbors import NearestNeighbors
+
+from cgmvae.methods import nearest
+from cgmvae.methods.nearest import Cells, NearestRows, divide, smallest
+
+
+@pytest.fixture
+def clustered(rng):
+    """Return 900 rows around 30 points."""
+    centres = rng.normal(size=(30, 12)) * 3
+    return centres[rng.integers(0, 30, 900)] + rng.normal(size=(900, 12))
+
+
+def recall(found, expected):
+    pairs = zip(found.tolist(), expected.tolist(), strict=True)
+    return np.mean([len(set(a) & set(b)) / len(b) for a, b in pairs])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("held", [1, 5000, 1 << 20])
+def test_dense_rows_are_those_of_scikit_learn(clustered, monkeypatch, dtype, held):
+    monkeypatch.setattr(nearest, "_HELD_DISTANCES", held)
+    rows, queries = clustered[:700].astype(dtype), clustered[700:].astype(dtype)
+    expected = NearestNeighbors(n_neighbors=10).fit(rows)
+    np.testing.assert_array_equal(
+        NearestRows(rows).find(queries, 10), expected.kneighbors(queries, return_distance=False)
+    )
+    np.testing.assert_array_equal(
+        NearestRows(rows).find(rows, 10, np.arange(700)),
+        expected.kneighbors(return_distance=False),  # each row without itself
+    )
+
+
+def test_sparse_rows_are_those_of_the_dense_ones(rng):
+    X = rng.random((300, 40)) * (rng.random((300, 40)) < 0.2)
+    expected = NearestRows(X[:200]).find(X, 7)
+    for rows in (X, sp.csr_array(X)):
+        for queries in (X, sp.csr_array(X)):
+            np.testing.assert_array_equal(NearestRows(rows[:200]).find(queries, 7), expected)
+
+
+def test_of_rows_at_the_same_distance_the_first_are_nearest(rng):
+    rows = np.repeat(rng.normal(size=(3, 5)), 40, axis=0)  # a standardised tie is one to rounding
+    expected = [[0, 1, 2, 3], [40, 41, 42, 43], [80, 81, 82, 83]]
+    for offset in (0.0, 1e6):
+        search = NearestRows(rows + offset)
+        np.testing.assert_array_equal(search.find(rows[::40] + offset, 4), expected)
+        one_by_one = [search.find(row[None] + offset, 4)[0] for row in rows[::40]]
+        np.testing.assert_array_equal(one_by_one, expected)
+    own = np.array([1, 41, 82])
+    np.testing.assert_array_equal(
+        search.find(rows[own] + offset, 3, own), [[0, 2, 3], [40, 42, 43], [80, 81, 83]]
+    )
+
+
+def test_what_differs_by_rounding_is_at_the_same_distance(rng):
+    binary = rng.random((300, 9)) < 0.5
+    rows = (binary - binary.mean(0)) / binary.std(0)  # few distances, each of many pairs
+    distances = ((rows[:, None] - rows) ** 2).sum(axis=2).round(9)
+    expected = np.argsort(distances, axis=1, kind="stable")[:, :12]
+    search = NearestRows(rows)
+    np.testing.assert_array_equal(search.find(rows, 12), expected)
+    np.testing.assert_array_equal([search.find(row[None], 12)[0] for row in rows], expected)
+
+
+def test_rows_that_are_the_query_but_for_rounding_are_ties(rng):
+    points = rng.normal(size=(3, 50))
+    last_digit = 1 + rng.integers(-1, 2, (120, 50)) * np.finfo(np.float64).eps
+    rows = np.repeat(points, 40, axis=0) * last_digit
+    found = NearestRows(rows).find(points[1:], 4)  # the first is the origin, where digits are many
+    np.testing.assert_array_equal(found, [[40, 41, 42, 43], [80, 81, 82, 83]])
+
+
+def test_a_common_offset_costs_no_digits(rng):
+    rows = rng.normal(size=(200, 6))
+    expected = NearestRows(rows).find(rows, 5)
+    np.testing.assert_array_equal(NearestRows(rows + 1e9).find(rows + 1e9, 5), expected)
+
+
+def test_values_of_any_size_have_neighbours():
+    rows = np.array([[0.0], [1e30], [2e30], [1e-30]])
+    assert (np.sort(NearestRows(rows).find(rows, 4), axis=1) == np.arange(4)).all()
+
+
+def test_fewer_rows_than_wanted_leave_places_empty(rng):
+    rows = rng.normal(size=(3, 2))
+    found = NearestRows(rows).find(rows, 5, np.array([0, -1, 2]))
+    assert (np.sort(found, axis=1)[:, 2:] >= 0).sum(axis=1).tolist() == [2, 3, 2]
+    assert (found[[0, 2], 2:] == -1).all()
+    assert (found[:, 3:] == -1).all()
+    assert NearestRows(rows).find(rows, 0).shape == (3, 0)
+
+
+@pytest.mark.parametrize("n_columns", [1, 7, 100, 2000])
+def test_the_smallest_are_the_first_of_a_stable_sort(rng, n_columns):
+    for levels in (3, 40, 10**9):
+        values = rng.integers(0, levels, (50, n_columns)).astype(np.float32)
+        for n in (1, 3, 10):
+            expected = np.argsort(values, axis=1, kind="stable")[:, :n]
+            np.testing.assert_array_equal(smallest(values, n), expected)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_cells_find_most_neighbours_and_all_when_all_are_probed(clustered, form):
+    rows = form(clustered)
+    expected = NearestRows(rows).find(rows, 10, np.arange(900))
+    cells = divide(rows, seed=0)
+    assert 20 < len(cells.centres) <= 30
+    cells.check((900, 12))
+    by_probes = [NearestRows(rows, cells, n).find(rows, 10, np.arange(900)) for n in (1, 4, 100)]
+    few, some, every = (recall(found, expected) for found in by_probes)
+    # A cell holds about a thirtieth of the rows, so four chance cells would hold .13 of them.
+    assert 0.3 < few < some
+    assert some > 0.9
+    assert every == 1
+    np.testing.assert_array_equal(by_probes[-1], expected)
+
+
+def test_a_row_is_in_the_cell_of_its_nearest_centre(clustered):
+    cells = divide(clustered, seed=0)
+    gaps = np.linalg.norm(clustered[:, None] - cells.centres, axis=2)
+    np.testing.assert_array_equal(cells.cell_of_row, gaps.argmin(axis=1))
+    assert (divide(clustered, seed=0).centres == cells.centres).all()
+
+
+def test_cells_of_rows_that_are_all_alike(rng):
+    cells = divide(np.ones((50, 3)), seed=0)
+    assert cells.centres.shape == (1, 3)
+    assert (NearestRows(np.ones((50, 3)), cells, 8).find(np.ones((2, 3)), 3) == [0, 1, 2]).all()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        Cells(np.zeros((2, 3)), np.array([0, 1, 1])),
+        Cells(np.zeros((2, 3)), np.array([0, 1, 2, 1])),
+        Cells(np.zeros((2, 3)), np.array([0, 2, 2, 0])),
+        Cells(np.zeros((2, 2)), np.array([0, 1, 1, 0])),
+    ],
+)
+def test_cells_that_do_not_divide_the_rows_are_refused(cells):
+    with pytest.raises(ValueError, match="cells"):
+        cells.check((4, 3))
