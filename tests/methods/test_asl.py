@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import cgmvae
 from cgmvae.errors import InputError
-from cgmvae.methods.asl import ASL, AsymmetricNetwork, asymmetric_loss
+from cgmvae.methods.asl import ASL, ASLConfig, AsymmetricNetwork, asymmetric_loss
 from cgmvae.methods.packed import fit_together
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import make_noise
@@ -155,8 +155,8 @@ def test_unknown_labels_cost_nothing(labelled):
 def network(settings, seeds=(3, 4), **sizes):
     n_members = len(seeds)
     log_odds = np.linspace(-2, 1, n_members * 5).reshape(n_members, 5)
-    sizes = {"n_hidden": 2, "hidden_dim": 8, "layer_norm": True} | sizes
-    return AsymmetricNetwork(6, log_odds, make_noise(seeds, "cpu"), **sizes, **settings)
+    config = ASLConfig(**({"n_hidden": 2, "hidden_dim": 8, "layer_norm": True} | sizes))
+    return AsymmetricNetwork(config, 6, log_odds, make_noise(seeds, "cpu"), **settings)
 
 
 def settings_of(n_members, **changes):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,13 +26,83 @@ from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedMLP
-from cgmvae.training.members import Member, column
 
 #: Numbers of the loss, each member's own.
 _LOSS_SETTINGS = ("gamma_positive", "gamma_negative", "margin")
 
-#: What the network is built from, beside features and labels.
-_SIZES = ("n_hidden", "hidden_dim", "layer_norm")
+
+@dataclass(frozen=True)
+class ASLConfig:
+    """Sizes of the network."""
+
+    n_hidden: int
+    """Hidden layers."""
+    hidden_dim: int
+    """Their width."""
+    layer_norm: bool
+    """Whether they are normalised."""
+
+
+class AsymmetricNetwork(nn.Module):
+    """Hidden layers and the asymmetric loss, for any number of members.
+
+    Parameters
+    ----------
+    config : ASLConfig
+        Sizes of the hidden layers.
+    n_features : int
+    label_log_odds : array, (n_members, n_labels)
+        Where the biases of the output start.
+    noise : Noise
+        Where first weights come from.
+    dropout, input_dropout, gamma_positive, gamma_negative, margin : sequence of float, (n_members,)
+        Each member's own.
+    """
+
+    def __init__(
+        self,
+        config: ASLConfig,
+        n_features: int,
+        label_log_odds: NDArray[np.float64],
+        noise: Noise,
+        *,
+        dtype: torch.dtype = torch.float32,
+        **settings: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self.config = config
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
+        widths = (n_features, *[config.hidden_dim] * config.n_hidden, log_odds.shape[1])
+        self.mlp = PackedMLP(
+            widths, noise, layer_norm=config.layer_norm, activation="relu", dtype=dtype
+        )
+        output: Any = self.mlp.layers[-1]
+        output.bias.data.copy_(log_odds)
+        for name in ("dropout", "input_dropout", *_LOSS_SETTINGS):
+            values = torch.as_tensor(settings[name], dtype=dtype, device=noise.device)
+            self.register_buffer(name, values, persistent=False)
+
+    dropout: Tensor
+    input_dropout: Tensor
+    gamma_positive: Tensor
+    gamma_negative: Tensor
+    margin: Tensor
+
+    def logits(self, features: Tensor, noise: Noise | None = None) -> Tensor:
+        """Return the log-odds of all labels, (n_members, n_rows, n_labels)."""
+        if noise is not None:
+            features = noise.dropout(features, self.input_dropout)
+        return self.mlp(features, noise, self.dropout)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the probabilities of all labels, unshifted, (n_members, n_rows, n_labels)."""
+        return torch.sigmoid(self.logits(features))
+
+    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+        """Return the loss of each row, (n_members, n_rows)."""
+        settings = {name: getattr(self, name)[:, None, None] for name in _LOSS_SETTINGS}
+        logits = self.logits(batch.features, noise)
+        return {"asymmetric": asymmetric_loss(logits, batch.positive, batch.known, **settings)}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -72,6 +142,9 @@ class ASL(NeuralClassifier):
     (200, 5)
     """
 
+    config_class: ClassVar = ASLConfig
+    network_class: ClassVar = AsymmetricNetwork
+
     gamma_positive: float = 0.0
     gamma_negative: float = 4.0
     margin: float = 0.05
@@ -88,113 +161,13 @@ class ASL(NeuralClassifier):
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 0.")
         if not 0 <= self.margin < 1:
             raise InputError(f"margin is {self.margin}; it must be at least 0 and below 1.")
+        return {name: float(getattr(self, name)) for name in _LOSS_SETTINGS}
+
+    def _config(self) -> ASLConfig:
         for name in ("n_hidden", "hidden_dim"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        return {name: float(getattr(self, name)) for name in _LOSS_SETTINGS}
-
-    def _sizes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _SIZES}
-
-    def _shape(self) -> Any:
-        return *super()._shape(), self._sizes()
-
-    def _build_network(
-        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
-    ) -> AsymmetricNetwork:
-        return self._network(self._sizes(), members, label_log_odds, noise)
-
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
-    ) -> AsymmetricNetwork:
-        return self._network(description["network"], members, label_log_odds, noise)
-
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays, description = super()._fitted_state()
-        return arrays, {**description, "network": self.network_.sizes}
-
-    def _network(
-        self,
-        sizes: Mapping[str, Any],
-        members: list[Member],
-        label_log_odds: NDArray[np.float64],
-        noise: Noise,
-    ) -> AsymmetricNetwork:
-        own = [member.settings or {} for member in members]
-        settings: dict[str, Any] = {name: [each[name] for each in own] for name in _LOSS_SETTINGS}
-        return AsymmetricNetwork(
-            self.n_features_in_,
-            label_log_odds,
-            noise,
-            **sizes,
-            dropout=column(members, "dropout"),
-            input_dropout=column(members, "input_dropout"),
-            **settings,
-        )
-
-
-class AsymmetricNetwork(nn.Module):
-    """Hidden layers and the asymmetric loss, for any number of members.
-
-    Parameters
-    ----------
-    n_features : int
-    label_log_odds : array, (n_members, n_labels)
-        Where the biases of the output start.
-    noise : Noise
-        Where first weights come from.
-    n_hidden, hidden_dim : int
-        Hidden layers and their width.
-    layer_norm : bool
-        Whether they are normalised.
-    dropout, input_dropout, gamma_positive, gamma_negative, margin : sequence of float, (n_members,)
-        Each member's own.
-    """
-
-    def __init__(
-        self,
-        n_features: int,
-        label_log_odds: NDArray[np.float64],
-        noise: Noise,
-        *,
-        n_hidden: int,
-        hidden_dim: int,
-        layer_norm: bool,
-        dtype: torch.dtype = torch.float32,
-        **settings: Sequence[float],
-    ) -> None:
-        super().__init__()
-        self.sizes = {"n_hidden": n_hidden, "hidden_dim": hidden_dim, "layer_norm": layer_norm}
-        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
-        widths = (n_features, *[hidden_dim] * n_hidden, log_odds.shape[1])
-        self.mlp = PackedMLP(widths, noise, layer_norm=layer_norm, activation="relu", dtype=dtype)
-        output: Any = self.mlp.layers[-1]
-        output.bias.data.copy_(log_odds)
-        for name in ("dropout", "input_dropout", *_LOSS_SETTINGS):
-            values = torch.as_tensor(settings[name], dtype=dtype, device=noise.device)
-            self.register_buffer(name, values, persistent=False)
-
-    dropout: Tensor
-    input_dropout: Tensor
-    gamma_positive: Tensor
-    gamma_negative: Tensor
-    margin: Tensor
-
-    def logits(self, features: Tensor, noise: Noise | None = None) -> Tensor:
-        """Return the log-odds of all labels, (n_members, n_rows, n_labels)."""
-        if noise is not None:
-            features = noise.dropout(features, self.input_dropout)
-        return self.mlp(features, noise, self.dropout)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the probabilities of all labels, unshifted, (n_members, n_rows, n_labels)."""
-        return torch.sigmoid(self.logits(features))
-
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
-        """Return the loss of each row, (n_members, n_rows)."""
-        settings = {name: getattr(self, name)[:, None, None] for name in _LOSS_SETTINGS}
-        logits = self.logits(batch.features, noise)
-        return {"asymmetric": asymmetric_loss(logits, batch.positive, batch.known, **settings)}
+        return ASLConfig(self.n_hidden, self.hidden_dim, self.layer_norm)
 
 
 def asymmetric_loss(

@@ -33,8 +33,6 @@ from cgmvae.methods.diagnostics import cooccurrence
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.lamp_network import LaMPConfig, LaMPNetwork
 from cgmvae.methods.neural import NeuralClassifier
-from cgmvae.nn.noise import Noise
-from cgmvae.training.members import Member, column
 
 GRAPHS = ("full", "prior", "edgeless")
 
@@ -87,6 +85,8 @@ class LaMP(NeuralClassifier):
     True
     """
 
+    config_class: ClassVar = LaMPConfig
+    network_class: ClassVar = LaMPNetwork
     max_labels: ClassVar[int | None] = 4096
     """A training step of 128 rows then takes about 10 GiB for each member (2.5 GiB at 983)."""
 
@@ -124,32 +124,6 @@ class LaMP(NeuralClassifier):
             )
         return config
 
-    def _build_network(
-        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
-    ) -> LaMPNetwork:
-        return self._network(self._config(), members, label_log_odds, noise)
-
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
-    ) -> LaMPNetwork:
-        return self._network(LaMPConfig(**description["network"]), members, label_log_odds, noise)
-
-    def _network(
-        self,
-        config: LaMPConfig,
-        members: list[Member],
-        label_log_odds: NDArray[np.float64],
-        noise: Noise,
-    ) -> LaMPNetwork:
-        return LaMPNetwork(
-            config,
-            self.n_features_in_,
-            label_log_odds,
-            noise,
-            dropout=column(members, "dropout"),
-            input_dropout=column(members, "input_dropout"),
-        )
-
     def _prepare_network(self, network: Any, fits: list[tuple[Rows, int]]) -> None:
         graphs = [
             label_graph(self.graph, rows) for rows, n_members in fits for _ in range(n_members)
@@ -160,11 +134,7 @@ class LaMP(NeuralClassifier):
         graph = self.graph
         if not isinstance(graph, str):
             graph = _given_graph(graph, self.n_labels_).tobytes()
-        return *super()._shape(), self._config(), graph
-
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays, description = super()._fitted_state()
-        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
+        return *super()._shape(), graph
 
     @property
     def label_graph_(self) -> NDArray[np.bool_]:

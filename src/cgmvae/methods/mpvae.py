@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -33,8 +33,6 @@ from sklearn.utils.validation import check_is_fitted
 from cgmvae.errors import InputError
 from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
 from cgmvae.methods.neural import NeuralClassifier
-from cgmvae.nn.noise import Noise
-from cgmvae.training.members import Member, column
 
 #: The least that each number may be.
 _LEAST = {"latent_dim": 1, "hidden_dim": 1, "covariance_rank": 0, "n_draws": 1}
@@ -96,6 +94,8 @@ class MPVAE(NeuralClassifier):
     (5, 5)
     """
 
+    config_class: ClassVar = MPVAEConfig
+    network_class: ClassVar = MPVAENetwork
     dropout: float = 0.4
     latent_dim: int = 50
     hidden_dim: int = 256
@@ -134,40 +134,6 @@ class MPVAE(NeuralClassifier):
                 )
         names = (each.name for each in dataclasses.fields(MPVAEConfig))
         return MPVAEConfig(**{name: getattr(self, name) for name in names})
-
-    def _shape(self) -> Any:
-        return *super()._shape(), self._config()
-
-    def _build_network(
-        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
-    ) -> MPVAENetwork:
-        return self._network(self._config(), members, label_log_odds, noise)
-
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
-    ) -> MPVAENetwork:
-        config = MPVAEConfig(**description["network"])
-        return self._network(config, members, label_log_odds, noise)
-
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays, description = super()._fitted_state()
-        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
-
-    def _network(
-        self,
-        config: MPVAEConfig,
-        members: list[Member],
-        label_log_odds: NDArray[np.float64],
-        noise: Noise,
-    ) -> MPVAENetwork:
-        return MPVAENetwork(
-            config,
-            self.n_features_in_,
-            label_log_odds,
-            noise,
-            dropout=column(members, "dropout"),
-            input_dropout=column(members, "input_dropout"),
-        )
 
     @torch.no_grad()
     def label_similarity(self, *, normalise: bool = True) -> NDArray[np.floating]:

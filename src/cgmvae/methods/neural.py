@@ -6,14 +6,21 @@ its own parameters, the weights of its terms and its network.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
 
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.nn.noise import Noise
+from cgmvae.training.members import Member, column
 from cgmvae.training.plan import TrainingConfig
 
 
@@ -35,6 +42,12 @@ class NeuralClassifier(PackedClassifier):
         Any further field of ``TrainingConfig`` by name, such as ``{"patience": 10}``.
     """
 
+    config_class: ClassVar[type]
+    """The frozen dataclass of the network's sizes and switches."""
+    network_class: ClassVar[type[nn.Module]]
+    """Made from a config, the number of features, the label log-odds, noise, and each member's
+    ``dropout``, ``input_dropout`` and own settings."""
+
     epochs: int = 40
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -42,6 +55,10 @@ class NeuralClassifier(PackedClassifier):
     dropout: float = 0.2
     input_dropout: float = 0.0
     training: Mapping[str, Any] | None = None
+
+    @abstractmethod
+    def _config(self) -> Any:
+        """Return the sizes and switches of the network; members of one pack share them."""
 
     @abstractmethod
     def _weights(self) -> Mapping[str, float]:
@@ -68,3 +85,39 @@ class NeuralClassifier(PackedClassifier):
             "input_dropout": self.input_dropout,
             "settings": dict(self._network_settings()),
         }
+
+    def _shape(self) -> Any:
+        return *super()._shape(), self._config()
+
+    def _build_network(
+        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
+    ) -> nn.Module:
+        return self._network(self._config(), members, label_log_odds, noise)
+
+    def _build_stored_network(
+        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
+    ) -> nn.Module:
+        config = self.config_class(**description["network"])
+        return self._network(config, members, label_log_odds, noise)
+
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        arrays, description = super()._fitted_state()
+        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
+
+    def _network(
+        self,
+        config: Any,
+        members: list[Member],
+        label_log_odds: NDArray[np.float64],
+        noise: Noise,
+    ) -> nn.Module:
+        own = [dict(member.settings or {}) for member in members]
+        return self.network_class(
+            config,
+            self.n_features_in_,
+            label_log_odds,
+            noise,
+            dropout=column(members, "dropout"),
+            input_dropout=column(members, "input_dropout"),
+            **{name: [each[name] for each in own] for name in own[0]},
+        )

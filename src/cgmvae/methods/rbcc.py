@@ -20,7 +20,6 @@ Where the paper is silent or had to be left:
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,8 +38,6 @@ from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.methods.rbcc_inference import likely_label_sets, log_joint
 from cgmvae.methods.rbcc_network import RBCCConfig, RBCCNetwork
 from cgmvae.methods.structure_search import learn_structures
-from cgmvae.nn.noise import Noise
-from cgmvae.training.members import Member, column
 
 #: The network scores 2^P combinations of P parents' values for each row and label.
 _MOST_PARENTS = 8
@@ -91,6 +88,8 @@ class RBCC(NeuralClassifier):
     True
     """
 
+    config_class: ClassVar = RBCCConfig
+    network_class: ClassVar = RBCCNetwork
     max_labels: ClassVar[int | None] = 100
     """The search for a structure looks at every pair of labels in each of its steps (two minutes
     for 90 labels), and inference goes label by label. The C-GMVAE paper has no numbers of RBCC
@@ -126,32 +125,6 @@ class RBCC(NeuralClassifier):
             )
         return RBCCConfig(self.state_dim, self.hidden_dim, int(n_parents))
 
-    def _build_network(
-        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
-    ) -> RBCCNetwork:
-        return self._network(self._config(), members, label_log_odds, noise)
-
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
-    ) -> RBCCNetwork:
-        return self._network(RBCCConfig(**description["network"]), members, label_log_odds, noise)
-
-    def _network(
-        self,
-        config: RBCCConfig,
-        members: list[Member],
-        label_log_odds: NDArray[np.float64],
-        noise: Noise,
-    ) -> RBCCNetwork:
-        return RBCCNetwork(
-            config,
-            self.n_features_in_,
-            label_log_odds,
-            noise,
-            dropout=column(members, "dropout"),
-            input_dropout=column(members, "input_dropout"),
-        )
-
     def _prepare_network(self, network: Any, fits: list[tuple[Rows, int]]) -> None:
         given = self._given()
         if given is None:
@@ -163,11 +136,7 @@ class RBCC(NeuralClassifier):
         network.connect([s for s, n in zip(structures, sizes, strict=True) for _ in range(n)])
 
     def _shape(self) -> Any:
-        return *super()._shape(), self._config(), self._given(), self.n_restarts
-
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays, description = super()._fitted_state()
-        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
+        return *super()._shape(), self._given(), self.n_restarts
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         super()._restore_fitted(arrays, description)
