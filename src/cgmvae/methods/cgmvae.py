@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -22,6 +21,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, as_targets
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import mean_given_labels
@@ -43,7 +43,9 @@ _CHOICES = {
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PackedClassifier):
+class CGMVAEClassifier(
+    LabelSimilarity, ClassNamePrefixFeaturesOutMixin, TransformerMixin, PackedClassifier
+):
     """Contrastive Gaussian mixture variational autoencoder for multi-label classification.
 
     Every label has an embedding and a Gaussian in a latent space; a row's labels pick the mixture
@@ -313,14 +315,6 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
             embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
         return torch.bmm(embeddings, embeddings.transpose(1, 2)).mean(0).cpu().numpy()
 
-    def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
-        """Return the k labels most like this one, with their similarity, the most alike first."""
-        index = self._label_index(name)
-        similarity = self.label_similarity()[index]
-        similarity[index] = -np.inf
-        best = np.argsort(-similarity, kind="stable")[: min(max(k, 0), self.n_labels_ - 1)]
-        return [(self.label_names_[i], float(similarity[i])) for i in best]
-
     def label_prior(self, name: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Return mean and variance of the label's Gaussian, (n_members · d,) each."""
         index = self._label_index(name)
@@ -353,14 +347,6 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Packed
     @property
     def _n_fitted(self) -> int:
         return int(self.network_.label_encoder.embeddings.shape[0])
-
-    def _label_index(self, name: str) -> int:
-        check_is_fitted(self)
-        if name not in self.label_names_:
-            close = difflib.get_close_matches(str(name), self.label_names_, 3)
-            hint = f" Did you mean {', '.join(close)}?" if close else ""
-            raise InputError(f"There is no label {name!r}.{hint}")
-        return list(self.label_names_).index(name)
 
     @torch.no_grad()
     def _members_side_by_side(

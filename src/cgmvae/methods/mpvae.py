@@ -33,6 +33,7 @@ from sklearn.utils.validation import check_is_fitted
 from cgmvae.errors import InputError
 from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
 from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.similarity import LabelSimilarity
 
 #: The least that each number may be.
 _LEAST = {"latent_dim": 1, "hidden_dim": 1, "covariance_rank": 0, "n_draws": 1}
@@ -42,7 +43,7 @@ _CHOICES = {"ranking_of": ("marginals", "draws"), "decoder_input": ("z", "xz")}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MPVAE(NeuralClassifier):
+class MPVAE(LabelSimilarity, NeuralClassifier):
     """Multivariate probit variational autoencoder.
 
     Parameters
@@ -148,14 +149,3 @@ class MPVAE(NeuralClassifier):
             deviation = torch.diagonal(covariance, dim1=1, dim2=2).sqrt()
             covariance = covariance / (deviation[:, :, None] * deviation[:, None, :])
         return covariance.mean(0).cpu().numpy()
-
-    def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
-        """Return the k labels most correlated with this one, the most alike first."""
-        check_is_fitted(self)
-        if name not in self.label_names_:
-            raise InputError(f"There is no label {name!r}; see label_names_.")
-        index = list(self.label_names_).index(name)
-        similarity = self.label_similarity()[index]
-        similarity[index] = -np.inf
-        best = np.argsort(-similarity, kind="stable")[: min(max(k, 0), self.n_labels_ - 1)]
-        return [(self.label_names_[i], float(similarity[i])) for i in best]

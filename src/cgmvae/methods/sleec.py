@@ -236,8 +236,8 @@ class SLEEC(MultiLabelClassifier):
             Learner(*(arrays[f"{i}.{name}"] for name in Learner._fields))
             for i in range(int(description["n_learners"]))
         ]
-        if self.n_neighbors_ < 1 or not self.learners_:
-            raise ValueError("nobody votes in it")
+        if self.n_neighbors_ < 1 or not self.learners_ or not self.mean_length_ > 0:
+            raise ValueError("it has no voters, learners or lengths")
         for learner in self.learners_:
             learner.check(shape[0], self.n_features_in_ + 1)
 
