@@ -65,10 +65,35 @@ def table(results: dict[str, Any]) -> None:
             print(f"| {name} | {REGISTRY[method].title} | {cells} | {paper} | {gaps} |")
 
 
+def plot(results: dict[str, Any], path: Path) -> None:
+    """Draw the validation metric of each epoch, a panel for each data set."""
+    from matplotlib.figure import Figure
+
+    colors = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+    figure = Figure(figsize=(5 * len(results), 3.6), layout="constrained")
+    for axes, (name, methods) in zip(
+        figure.subplots(1, len(results)), results.items(), strict=True
+    ):
+        networks = [m for m in REGISTRY if "validation" in methods.get(m, {})]
+        for color, method in zip(colors, networks, strict=False):
+            curve = methods[method]["validation"]
+            label = REGISTRY[method].title
+            axes.plot(range(1, len(curve) + 1), curve, color=color, linewidth=1.4, label=label)
+        axes.set(title=name, xlabel="epoch")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.3)
+    figure.axes[0].set_ylabel(
+        "mean of the five validation metrics,\nmean of the members of split 0"
+    )
+    panels[-1].legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="results, kept and continued")
+    parser.add_argument("--plot", type=Path, help="draw the curves of training")
     parser.add_argument("--data", nargs="+", default=list(DATA))
     parser.add_argument("--methods", nargs="+", default=list(REGISTRY))
     arguments = parser.parse_args()
@@ -82,6 +107,8 @@ def main() -> None:
                 with atomic_path(arguments.out) as temporary:
                     temporary.write_text(json.dumps(results, indent=1))
     table(results)
+    if arguments.plot is not None:
+        plot(results, arguments.plot)
 
 
 if __name__ == "__main__":
