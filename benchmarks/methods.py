@@ -71,9 +71,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
     colors = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
     figure = Figure(figsize=(5 * len(results), 3.6), layout="constrained")
-    for axes, (name, methods) in zip(
-        figure.subplots(1, len(results)), results.items(), strict=True
-    ):
+    panels = figure.subplots(1, len(results), squeeze=False)[0]
+    for axes, (name, methods) in zip(panels, results.items(), strict=True):
         networks = [m for m in REGISTRY if "validation" in methods.get(m, {})]
         for color, method in zip(colors, networks, strict=False):
             curve = methods[method]["validation"]
@@ -82,9 +81,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
         axes.set(title=name, xlabel="epoch")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.3)
-    figure.axes[0].set_ylabel(
-        "mean of the five validation metrics,\nmean of the members of split 0"
-    )
+    panels[0].set_ylabel("mean of the five validation metrics,\nmean of split 0's members")
     panels[-1].legend(frameon=False, fontsize=8, loc="lower right")
     figure.savefig(path, dpi=120)
 
