@@ -209,7 +209,7 @@ def plain_cross_entropy(scores, positive, known):
     losses = []
     for f, y, seen in zip(scores, positive, known, strict=True):
         each = [-np.log(f[i] if y[i] else 1 - f[i]) for i in range(len(f)) if seen[i]]
-        losses.append(sum(each) / max(len(each), 1))
+        losses.append(sum(each))
     return losses
 
 

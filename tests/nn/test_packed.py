@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 from torch import nn
 
-from cgmvae.nn.noise import CounterNoise, GeneratorNoise
-from cgmvae.nn.packed import PackedLayerNorm, PackedLinear, PackedMLP
+from cgmvae.nn.noise import CounterNoise, GeneratorNoise, make_noise
+from cgmvae.nn.packed import PackedLayerNorm, PackedLinear, PackedMLP, keep_members
 
 SEEDS = (5, 8, 13)
 WIDTHS = (6, 9, 7, 4)
@@ -187,3 +187,14 @@ def test_constant_inputs_have_finite_outputs_and_gradients(value):
     mlp(x, GeneratorNoise(SEEDS), torch.full((3,), 0.3)).sum().backward()
     assert torch.isfinite(x.grad).all()
     assert all(torch.isfinite(p.grad).all() for p in mlp.parameters())
+
+
+def test_members_that_are_kept_stay_what_they_were():
+    network = PackedMLP((3, 5, 2), make_noise([1, 2, 3], "cpu"), layer_norm=True, activation="relu")
+    network.register_buffer("rate", torch.tensor([0.1, 0.2, 0.3]))
+    x = torch.randn(3, 4, 3)
+    before = network(x, None, network.rate)
+    places = torch.tensor([0, 2])
+    keep_members(network, places)
+    assert torch.equal(network.rate, torch.tensor([0.1, 0.3]))
+    torch.testing.assert_close(network(x[places], None, network.rate), before[places])
