@@ -21,6 +21,7 @@ EXPECTED_OF_NETWORKS = {
         "A float32 matrix product of other size rounds differently, beyond the 1e-7 of the check; "
         "see test_rows_are_predicted_independently."
     ),
+    "check_methods_sample_order_invariance": "As with subsets.",
 }
 
 

@@ -302,7 +302,8 @@ class TestCanonicalCorrelation:
 
     def test_a_covariance_is_held_to_the_identity_as_its_weight_says(self, survey):
         def covariances(**changes):
-            model = tiny(epochs=40, n_members=1, latent_dim=3, dropout=0.0, **changes)
+            sizes = {"n_members": 1, "latent_dim": 3}
+            model = tiny(epochs=40, dropout=0.0, input_dropout=0.0, **sizes, **changes)
             both = codes_after_training(model, survey.X, survey.Y)[:2]
             return [np.cov(codes[0].T) for codes in both]
 
@@ -337,7 +338,7 @@ class TestLearning:
         model = tiny(epochs=20, calibration_weight=0.1).fit(X, Y)
         assert ((model.predict_proba(X) > 0.5) == Y).mean() > 0.9
         model = tiny(epochs=20, calibration_weight=0.0).fit(X, Y)
-        assert ((model.predict_proba(X) > 0.5) == Y).mean() < 0.9
+        assert ((model.predict_proba(X) > 0.5) == Y).mean() < 0.7
 
     def test_together_as_alone(self, survey):
         models = [

@@ -9,15 +9,17 @@ F_d(F_x(x)) is what predicts.
 
 Where the paper is silent or this differs:
 
-- C_x and C_e are centred and divided by the number of rows, over the rows of one batch; the paper
-  writes sums of products. Otherwise one constant code would meet a one-dimensional constraint, and
-  λ would depend on the batch size. With affine encoders and exact constraint this is CCA; with λ a
-  direction of correlation ρ gets variance 1 − (1 − ρ) / 2λ, and none where that is negative: at
-  λ = 1/2, the released code's value, the variance is ρ itself.
-- f is the sigmoid of the decoder's output, as in the released code: pairs alone say nothing about
-  a score's level, but scores between 0 and 1 are driven to these ends. It also bounds the
-  exponentials. Rows without a pair say nothing at all, and with one label there is none: a small
-  cross-entropy of the same f, the term ``calibration``, is trained beside it.
+- C_x and C_e are centred means over the rows of one batch, where the paper writes plain sums of
+  products: those let a constant code pass for a direction, and tie λ to the batch size. With affine
+  encoders and the constraint met exactly this is CCA; with the penalty, a direction of correlation
+  ρ gets the variance 1 − (1 − ρ) / 2λ, and none where that is negative. At λ = 1/2, which is the
+  released code's value and the best of those tried, the variance is ρ itself.
+- f is the sigmoid of the decoder's output, as in the released code, which also bounds the
+  exponentials. Pairs say little about the level of f, nothing in rows without a pair, and with a
+  single label there is none; with many rare labels nearly all scores end up high. So a small
+  cross-entropy of the same f, the term ``calibration``, is trained beside it. On validation rows of
+  delicious micro-F1 is .35 with it and .25 with a thousandth of its weight (one member, 12 epochs);
+  on yeast and scene weights from .02 to .3 do alike.
 - Labels enter F_e as +1 and −1, unknown ones as 0; pairs and calibration use known labels only,
   and a row that knows no label counts nowhere.
 - The biases of F_d's output start at the log-odds of the labels' frequencies.
@@ -25,19 +27,13 @@ Where the paper is silent or this differs:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar
 
 from cgmvae.errors import InputError
 from cgmvae.methods.c2ae_network import C2AEConfig, C2AENetwork
 from cgmvae.methods.neural import NeuralClassifier
-from cgmvae.nn.noise import Noise
-from cgmvae.training.members import Member, column
 
 #: Dimensions of a code for each label where none are given, as in the released code.
 _DIMENSIONS_A_LABEL = 0.8
@@ -71,7 +67,7 @@ class C2AE(NeuralClassifier):
     ranking_weight : float
         α, of the ranking loss of the label autoencoder.
     calibration_weight : float
-        Of its cross-entropy, the mean over known labels; with 0 a single label is not learnt.
+        Of its cross-entropy, summed over known labels; with 0 a single label is not learnt.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
         See :class:`~cgmvae.methods.neural.NeuralClassifier`.
     n_members, device, checkpoint, progress
@@ -94,6 +90,9 @@ class C2AE(NeuralClassifier):
     >>> model.network_.config.latent_dim
     4
     """
+
+    config_class: ClassVar = C2AEConfig
+    network_class: ClassVar = C2AENetwork
 
     latent_dim: int | None = None
     hidden_dim: int = 512
@@ -125,37 +124,3 @@ class C2AE(NeuralClassifier):
             if sizes[name] < least:
                 raise InputError(f"{name} is {sizes[name]}; it must be at least {least}.")
         return C2AEConfig(**sizes)
-
-    def _shape(self) -> Any:
-        return *super()._shape(), self._config()
-
-    def _build_network(
-        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
-    ) -> C2AENetwork:
-        return self._network(self._config(), members, label_log_odds, noise)
-
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
-    ) -> C2AENetwork:
-        config = C2AEConfig(**description["network"])
-        return self._network(config, members, label_log_odds, noise)
-
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays, description = super()._fitted_state()
-        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
-
-    def _network(
-        self,
-        config: C2AEConfig,
-        members: list[Member],
-        label_log_odds: NDArray[np.float64],
-        noise: Noise,
-    ) -> C2AENetwork:
-        return C2AENetwork(
-            config,
-            self.n_features_in_,
-            label_log_odds,
-            noise,
-            dropout=column(members, "dropout"),
-            input_dropout=column(members, "input_dropout"),
-        )

@@ -124,12 +124,11 @@ class C2AENetwork(nn.Module):
         distance = ((feature_codes - label_codes) ** 2).sum(-1)
         weight = batch.weight * labelled
         excess = excess_covariance(feature_codes, weight) + excess_covariance(label_codes, weight)
-        n_known = known.sum(-1).clamp(min=1)
         return {
             "distance": torch.where(labelled, distance, 0.0),
             "constraint": excess[:, None].expand_as(distance),
             "ranking": objective.ranking(torch.sigmoid(logits), positive, known),
-            "calibration": objective.cross_entropy(logits, positive, known) / n_known,
+            "calibration": objective.cross_entropy(logits, positive, known),
         }
 
 
