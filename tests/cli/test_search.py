@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 import cgmvae as library
+from cgmvae.cli.settings import check_space
 from cgmvae.data import make_survey
+from cgmvae.methods import REGISTRY
 
 SMALL = [
     "--setting=latent_dim=4",
@@ -74,3 +76,29 @@ def test_bad_options(refused, survey, arguments, words):
     sentence = refused("search", "birds.npz", "--out", "m.cgmvae", *small, *arguments)
     assert words in sentence
     assert not Path("m.cgmvae").exists()
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"learning_rate": ["a"]}, "learning_rate is"),
+        ({"dropout": [2]}, "below 1"),
+        ({"learning_rat": [1]}, "'learning_rat'"),
+        ({"embedding_dim": [16, 0.5]}, "whole number"),
+    ],
+)
+def test_values_that_no_parameter_can_have(refused, survey, space, words):
+    Path("bad.json").write_text(json.dumps(space))
+    assert words in refused("search", "birds.npz", "--out", "m.cgmvae", "--space", "bad.json")
+
+
+def test_every_space_of_the_registry_passes():
+    for method in REGISTRY.values():
+        check_space(method.space, method.estimator)
+
+
+def test_a_setting_of_any_form_is_left_to_the_method(refused, survey):
+    sentence = refused(
+        "fit", "birds.npz", "--method=lamp", "--setting=graph=ring", "--out=m.cgmvae"
+    )
+    assert "no graph 'ring'" in sentence

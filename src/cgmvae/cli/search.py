@@ -30,6 +30,7 @@ from cgmvae.cli.output import (
     print_text,
     search_progress,
 )
+from cgmvae.cli.settings import check_space
 from cgmvae.cli.sources import Source, with_source
 from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError
@@ -99,6 +100,7 @@ def search(
         title = find_method(method).title
         raise InputError(f"A search trains networks together, and {title} is none.")
     tried = read_space(space, method)
+    check_space(tried, type(base))
     for target in filter(None, (out, results, plot)):
         check_target(Path(target), source, overwrite=overwrite)
     if plot is not None:

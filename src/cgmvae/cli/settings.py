@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -30,6 +30,16 @@ def parse_settings(given: Sequence[str], estimator: type) -> dict[str, Any]:
             raise InputError(f"There is no setting {name!r}; there are {', '.join(sorted(hints))}.")
         read[name] = _as_setting(name, value, hints[name])
     return {"settings": read} if _has_presets(estimator) else read
+
+
+def check_space(space: Mapping[str, Sequence[Any]], estimator: type) -> None:
+    """Refuse values of a search that the estimator's parameters cannot have."""
+    hints = get_type_hints(estimator)
+    for name, values in space.items():
+        if name not in {field.name for field in fields(estimator) if field.init}:
+            raise InputError(f"The space has {name!r}, which the method does not have.")
+        for value in values:
+            _as_setting(name, json.dumps(value), hints[name])
 
 
 def _has_presets(estimator: type) -> bool:
@@ -77,7 +87,8 @@ def _kind(name: str, hint: Any) -> str:
     if get_origin(hint) is Literal or hint is str:
         return "name"
     number = (get_args(hint) or (hint,))[0]  # the first of ``float | None``
-    return "probability" if number is float and "dropout" in name else number.__name__
+    kind = "probability" if number is float and "dropout" in name else number.__name__
+    return kind if kind in _KINDS else "other"
 
 
 def _is_count(value: Any) -> bool:
@@ -95,5 +106,6 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "float": ("a number of at least 0", _is_number),
     "probability": ("at least 0 and below 1", lambda value: _is_number(value) and value < 1),
     "name": ("a name", lambda value: isinstance(value, str)),
+    "other": ("what the method takes, which checks it itself", lambda value: True),
     "sizes": ("whole numbers of at least 1, such as [256, 128]", lambda v: all(map(_is_count, v))),
 }
