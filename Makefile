@@ -1,4 +1,4 @@
-# Two commands: `make demo` shows what the library does, `make test` checks all of it.
+# Two commands: `make demo` shows what the library does and leaves demo/report.html, `make test` checks all of it.
 # Both make the virtual environment when it is missing or older than its description.
 PYTHON ?= python3
 VENV ?= .venv
@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test lint format clean
 
-demo: $(VENV)/.installed-cli
-	$(BIN)/cgmvae demo
+demo: $(VENV)/.installed-demo
+	$(BIN)/cgmvae demo --out demo
 
 test: lint
 	$(BIN)/pytest
@@ -22,7 +22,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

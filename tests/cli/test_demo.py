@@ -76,3 +76,16 @@ def test_its_pairs_occur_together_as_often_as_it_says(output, parts):
         a, b = (train.Y[:, train.label_names.index(name)] for name in (first, second))
         both = sum(1 for x, y in zip(a, b, strict=True) if x and y)
         assert float(lift) == pytest.approx(both * len(a) / (a.sum() * b.sum()), abs=0.051)
+
+
+@pytest.mark.slow
+def test_it_leaves_a_model_and_a_page(succeeds, parts, tmp_path):
+    folder = tmp_path / "demo"
+    output = succeeds("demo", "--members=1", "--epochs=2", f"--trees={TREES}", "--out", folder)
+    assert f"A page to look at: {folder / 'report.html'}" in output
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    shown = re.findall(r'class="own".*?>([\d.]+)<span', page, re.DOTALL)
+    assert shown == row_of(output, "C-GMVAE (validation)")
+    model = library.load(folder / "yeast.cgmvae")
+    assert model.origin_["data"]["source"] == "yeast"
+    assert model.origin_["split"]["rows"]["test"] == parts[2].n_samples

@@ -47,6 +47,27 @@ def test_the_safetensors_library_reads_it(saved):
     assert len(content) == 8 + length + sum(array.nbytes for array in arrays.values())
 
 
+def test_the_origin_is_kept_until_the_next_fit(saved, survey):
+    model, path = saved
+    assert cgmvae.load(path).origin_ is None
+    model.origin_ = {"data": {"source": "birds.csv"}, "split": None, "seconds": 1.5}
+    model.save(path)
+    kept, model.origin_ = model.origin_, None
+    loaded = cgmvae.load(path)
+    assert loaded.origin_ == kept
+    if isinstance(loaded, BinaryRelevance):
+        assert loaded.fit(survey.X, survey.Y).origin_ is None
+
+
+def test_a_file_that_does_not_know_its_origin(saved):
+    _, path = saved
+    rewrite(path, change=lambda description: description.pop("origin"))
+    assert cgmvae.load(path).origin_ is None
+    rewrite(path, change=lambda description: description.update(origin=[1]))
+    with pytest.raises(InputError, match="origin is not a record"):
+        cgmvae.load(path)
+
+
 def test_a_file_of_a_newer_version(saved):
     _, path = saved
 

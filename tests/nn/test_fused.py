@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from cgmvae.nn import fused
 from cgmvae.nn.noise import CounterNoise
 from cgmvae.nn.packed import PackedMLP
+from cgmvae.training.optimizer import FlatParameters, gradient_norms
 
 pytestmark = [
     pytest.mark.gpu,
@@ -16,6 +17,10 @@ pytestmark = [
 CUDA = torch.device("cuda")
 STEPS = torch.tensor([3, 4, 9], dtype=torch.int32)
 RATE = torch.tensor([0.0, 0.3, 0.7])
+
+
+def distance(found, exact):
+    return float(((found - exact).norm() / exact.norm()).detach())
 
 
 def noise_on(device):
@@ -65,3 +70,73 @@ def test_a_network_is_the_same_on_both_devices():
     for a, b in zip(*(network.parameters() for network in networks), strict=True):
         torch.testing.assert_close(a, b.cpu())
     torch.testing.assert_close(*outputs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 7, 4097])
+def test_random_numbers_are_the_same_on_both_devices(n):
+    here, there = noise_on("cpu"), noise_on(CUDA)
+    for section in (0, 3):
+        for noise in (here, there):
+            noise.section(section)
+        assert torch.equal(here.uniform(n), there.uniform(n).cpu())
+        torch.testing.assert_close(here.normal(n, 1), there.normal(n, 1).cpu(), rtol=0, atol=2e-5)
+
+
+def test_norms_of_gradients():
+    parts = [torch.randn(3, n, device=CUDA) for n in (1, 8192, 20_001)]
+    expected = torch.cat(parts, dim=1).double().norm(dim=1)
+    torch.testing.assert_close(gradient_norms(parts).double(), expected, rtol=1e-5, atol=0)
+    parts[1][1, 17] = torch.nan
+    assert torch.isfinite(gradient_norms(parts)).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_update_is_adamw(dtype):
+    torch.manual_seed(0)
+    values = torch.randn(2, 3000, device=CUDA)
+    rounded = torch.zeros_like(values, dtype=torch.bfloat16)
+    expected = torch.nn.Parameter(values.clone())
+    oracle = torch.optim.AdamW([expected], lr=0.1, weight_decay=0.2)
+    mean, square = torch.zeros_like(values), torch.zeros_like(values)
+    for step in range(1, 4):
+        gradient = torch.randn(2, 3000, device=CUDA).to(dtype)
+        expected.grad = gradient.float()
+        oracle.step()
+        scalars = [1.0, 1.0, 0.0, 1 - 0.1 * 0.2, 0.1 / (1 - 0.9**step), (1 - 0.999**step) ** -0.5]
+        fused.update(
+            values,
+            mean,
+            square,
+            gradient,
+            torch.tensor([scalars] * 2, device=CUDA),
+            rounded=rounded,
+            betas=(0.9, 0.999),
+            epsilon=1e-8,
+            decayed=True,
+        )
+    torch.testing.assert_close(values, expected.detach(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(rounded, values.bfloat16())
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_a_network_in_training_is_near_itself(half):
+    network = PackedMLP(
+        (6, 64, 32, 4), CounterNoise([1, 2, 3], CUDA), layer_norm=True, activation="relu"
+    )
+    x = torch.randn(3, 20, 6, device=CUDA)
+    exact = network(x, noise_on(CUDA), RATE.to(CUDA))
+    expected = torch.autograd.grad(exact.square().sum(), list(network.parameters()))
+    flat = FlatParameters(network, half=half)
+    found = network(x, noise_on(CUDA), RATE.to(CUDA))
+    assert found.dtype == torch.float32
+    assert distance(found, exact) < (0.02 if half else 1e-5)
+    gradients = flat.gradients(found.square().sum())
+    dtype = torch.bfloat16 if half else torch.float32
+    assert {gradient.dtype for gradient in gradients[:3]} == {dtype}
+    wanted = dict(zip([name for name, _ in network.named_parameters()], expected, strict=True))
+    for name, gradient in zip(flat.names[:3], gradients, strict=False):
+        other = wanted[name].flatten(1)
+        assert distance(gradient[:, : other.shape[1]], other) < (0.1 if half else 1e-3)
+        assert not gradient[:, other.shape[1] :].any()  # rows that fill up a tile
+    flat.release()
+    torch.testing.assert_close(network(x, noise_on(CUDA), RATE.to(CUDA)), exact)

@@ -41,7 +41,9 @@ def counted(monkeypatch):
     monkeypatch.setattr(noise_module, "GeneratorNoise", CounterNoise)
 
 
-@pytest.mark.parametrize("changes", [{}, {"layer_norm": False}, {"optimizer": "adam"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"layer_norm": False}, {"optimizer": "adam"}, {"decoder_dropout": False}]
+)
 def test_loss_curves_agree(counted, changes):
     curves = [fit(device, **changes).history_ for device in ("cpu", "cuda")]
     for name, series in curves[0].items():
@@ -58,3 +60,10 @@ def test_a_member_alone_is_the_member_in_a_pack():
         model.fit(data.X, data.Y)
         weights.append(torch.cat([p[0].detach().flatten() for p in model.network_.parameters()]))
     assert float((weights[0] - weights[1]).norm() / weights[0].norm()) < 1e-3
+
+
+def test_products_in_bfloat16_learn_as_well():
+    exact, rounded = (fit("cuda", precision=precision) for precision in ("tf32", "bf16"))
+    for name, series in exact.history_.items():
+        np.testing.assert_allclose(series, rounded.history_[name], rtol=0.1, atol=0.05)
+    assert any(not np.array_equal(a, rounded.history_[n]) for n, a in exact.history_.items())

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from cgmvae.cli.fit import save
+from cgmvae.cli.origin import origin_record
 from cgmvae.cli.output import (
-    METRIC_TITLES,
     metric_text,
     print_table,
     print_text,
     training_progress,
 )
+from cgmvae.cli.report import make_page, report_rows
+from cgmvae.cli.sources import Source
 from cgmvae.data import MultiLabelDataset, load_dataset, make_split
+from cgmvae.data.splits import Split
+from cgmvae.evaluation import METRIC_TITLES
 
 PROTOCOLS = ("validation", "test-oracle")
 
@@ -32,6 +38,9 @@ def _hidden() -> Any:
 
 
 def demo(
+    out: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Leave the model and a report there.")
+    ] = None,
     members: Annotated[int | None, _hidden()] = None,
     epochs: Annotated[int | None, _hidden()] = None,
     trees: Annotated[int, _hidden()] = 300,
@@ -50,6 +59,18 @@ def demo(
     _print_metrics(parts, scores)
     print_text("")
     _print_pairs(model, train)
+    if out is not None:
+        _leave(model, data, split, Path(out))
+
+
+def _leave(model: Any, data: MultiLabelDataset, split: Split, folder: Path) -> None:
+    """Write the model and its report into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.origin_ = origin_record(Source(data.name), data, split)
+    make_page(model, report_rows(model.origin_, data, data), str(folder / "report.html"))
+    save(model, data, str(folder / f"{data.name}.cgmvae"))
+    print_text("")
+    print_text(f"A page to look at: {folder / 'report.html'}")
 
 
 def _print_metrics(parts: Parts, scores: Mapping[str, list[NDArray[Any]]]) -> None:

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 import typer
 
 from cgmvae.cli.output import (
-    METRIC_TITLES,
     JsonOption,
     metric_text,
     print_json,
@@ -24,6 +23,7 @@ from cgmvae.data.formats.table.columns import listed
 from cgmvae.data.formats.table.parquet_file import LABELS_KEY
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
+from cgmvae.evaluation import METRIC_TITLES
 
 #: The protocols that need no rows beside those that are reported on.
 PROTOCOLS = ("validation", "test-oracle")
@@ -61,11 +61,11 @@ def evaluate(
     if all_rows and split_file is not None:
         raise InputError("--all-rows and --split-file exclude each other; leave one out.")
     fitted, names = load_fitted(model)
-    dataset = _load(source, fitted)
+    dataset = load_labelled(source, fitted)
     if split_file is not None:
         dataset = _test_rows(dataset, split_file)
     X = dataset.X[:, feature_places(dataset.feature_names, names, fitted.n_features_in_)]
-    rows = _with_labels(dataset, fitted.label_names_, "label_sets" in source.options)
+    rows = with_labels(dataset, fitted.label_names_, "label_sets" in source.options)
     metrics = _intervals(rows, fitted.predict_proba(X), fitted.threshold_rule_, protocol)
     report = {"model": model, "data": dataset.name, "rows": rows.n_samples, "protocol": protocol}
     report |= {"test_rows_only": split_file is not None, "confidence": 0.95}
@@ -81,7 +81,7 @@ def evaluate(
     )
 
 
-def _load(source: Source, fitted: Any) -> MultiLabelDataset:
+def load_labelled(source: Source, fitted: Any) -> MultiLabelDataset:
     """Load the data; where a table does not say which columns are labels, the model does."""
     defaults: dict[str, Any] = {
         "n_labels": fitted.n_labels_,
@@ -114,7 +114,7 @@ def _test_rows(dataset: MultiLabelDataset, path: str) -> MultiLabelDataset:
     return test
 
 
-def _with_labels(
+def with_labels(
     dataset: MultiLabelDataset, wanted: tuple[str, ...], absent_is_negative: bool
 ) -> MultiLabelDataset:
     """Return the data set with the model's labels, in the model's order.

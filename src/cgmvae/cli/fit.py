@@ -6,6 +6,7 @@ import dataclasses
 import re
 import shlex
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from cgmvae.cli.origin import origin_record
 from cgmvae.cli.output import (
-    METRIC_TITLES,
     JsonOption,
     Stopped,
     metric_text,
@@ -29,6 +30,7 @@ from cgmvae.cli.sources import Source, with_source
 from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
+from cgmvae.evaluation import METRIC_TITLES
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 
@@ -102,7 +104,10 @@ def fit(
         raise InputError("--all-rows makes no split; leave out --split and --save-split.")
     dataset = load(source)
     chosen = None if all_rows else choose_split(dataset, split, seed)
+    started = time.perf_counter()
     continued = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
+    seconds = None if continued else time.perf_counter() - started
+    model.origin_ = origin_record(source, dataset, chosen, seconds)
     metrics = None if chosen is None else test_metrics(model, dataset.rows(chosen.test))
     if chosen is not None and save_split is not None:
         chosen.save(save_split)

@@ -16,7 +16,7 @@ try:
 except ImportError:
     sys.exit('The command line needs more packages: pip install "cgmvae[cli]"')
 
-from cgmvae.cli import data, demo, evaluate, fit, methods, predict, search
+from cgmvae.cli import bench, data, demo, evaluate, fit, methods, predict, report, search
 from cgmvae.cli.output import Stopped, say_error, say_warning
 
 #: What typer raises at a wrong option or argument; it gives the class no public name.
@@ -33,11 +33,13 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: nothing in it is taken for markup or cut
 )
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 for command in (
     fit.fit,
     search.search,
     predict.predict,
     evaluate.evaluate,
+    report.report,
     methods.methods,
     demo.demo,
 ):

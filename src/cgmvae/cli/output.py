@@ -56,16 +56,6 @@ def _say(message: str, *, style: str) -> None:
     error_console.print(literal(" ".join(message.split()), style=style), soft_wrap=True)
 
 
-#: The paper's five metrics as column titles.
-METRIC_TITLES = {
-    "example_f1": "example-F1",
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
-    "hamming_accuracy": "Hamming acc.",
-    "precision_at_1": "P@1",
-}
-
-
 def print_json(value: Any) -> None:
     """Print a value as JSON, readable by people too."""
     in_utf8 = "utf" in (sys.stdout.encoding or "").lower()

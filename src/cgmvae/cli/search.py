@@ -20,8 +20,8 @@ from cgmvae.cli.fit import (
     save,
     test_metrics,
 )
+from cgmvae.cli.origin import origin_record
 from cgmvae.cli.output import (
-    METRIC_TITLES,
     JsonOption,
     Stopped,
     metric_text,
@@ -34,6 +34,7 @@ from cgmvae.cli.settings import check_space
 from cgmvae.cli.sources import Source, with_source
 from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError
+from cgmvae.evaluation import METRIC_TITLES
 
 
 @with_source
@@ -120,6 +121,7 @@ def search(
     )
     _run(found, dataset, chosen)
     model = found.best_estimator_
+    model.origin_ = origin_record(source, dataset, chosen)
     metrics = test_metrics(model, dataset.rows(chosen.test))
     if results is not None:
         _write_results(found.results_, results)

@@ -106,6 +106,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
     """Turn a function of a ``source`` into a command that takes SOURCE and the reading options.
 
     A reading option whose name the function has among its own parameters is left to the function.
+    Where the function's source may be None, SOURCE may be left out.
     """
     hints = get_type_hints(command, include_extras=True) | {"source": _SourceArgument}
     own = inspect.signature(command).parameters
@@ -120,7 +121,11 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         options = {name: given.pop(name) for name in reading}
         options = {name: value for name, value in options.items() if value is not None}
-        command(source=Source(given.pop("source"), options.pop("format", None), options), **given)
+        name = given.pop("source")
+        if name is None and options:
+            raise InputError(f"{_flag(next(iter(options)))} needs a file to read; name it too.")
+        source = None if name is None else Source(name, options.pop("format", None), options)
+        command(source=source, **given)
 
     run.__name__ = command.__name__
     run.__doc__ = f"{inspect.getdoc(command)}\n\nSOURCE is a data set of the catalog, or a file."

@@ -8,6 +8,7 @@ from cgmvae.evaluation.calibration import (
 )
 from cgmvae.evaluation.intervals import Interval, bootstrap_interval, paired_difference
 from cgmvae.evaluation.metrics import (
+    METRIC_TITLES,
     PAPER_METRICS,
     Counts,
     count,
@@ -43,6 +44,7 @@ from cgmvae.evaluation.thresholds import (
 )
 
 __all__ = [
+    "METRIC_TITLES",
     "PAPER_METRICS",
     "PROTOCOLS",
     "CalibrationCurve",

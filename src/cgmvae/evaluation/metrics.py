@@ -21,7 +21,15 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 
 #: The five numbers of every table, in the paper's order.
-PAPER_METRICS = ("example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1")
+METRIC_TITLES = {
+    "example_f1": "example-F1",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "hamming_accuracy": "Hamming acc.",
+    "precision_at_1": "P@1",
+}
+
+PAPER_METRICS = tuple(METRIC_TITLES)
 
 #: What a row without true and without predicted labels scores (0/0): left out, 0 or 1.
 Empty = Literal["skip", 0, 1]

@@ -58,6 +58,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         What is done to features.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
         How ``predict`` turns probabilities into labels; learnt on validation rows.
+    origin_ : dict or None
+        Where the model comes from (data, split, command, versions), as JSON can hold it; kept in
+        the model's file. The commands set it; a fit forgets it.
     """
 
     max_labels: ClassVar[int | None] = None
@@ -114,6 +117,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         # An unknown rule or metric is refused now, not after the training.
         learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
         train = self._check_rows(X, Y, reset=True)
+        self.origin_: dict[str, Any] | None = None
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if sample_weight is not None:
             train = train._replace(weights=_check_weights(sample_weight, train.features))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
@@ -92,6 +92,14 @@ class CGMVAEClassifier(
     >>> len(model.nearest_labels("label_0", k=2))
     2
     """
+
+    member_parameters: ClassVar[frozenset[str]] = PackedClassifier.member_parameters | {
+        "kl_weight",
+        "contrastive_weight",
+        "cross_entropy_weight",
+        "reconstruction_weight",
+        "temperature",
+    }
 
     preset: str = field(default="tuned", kw_only=False)
     epochs: int | None = None

@@ -11,7 +11,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -65,6 +65,11 @@ class PackedClassifier(MultiLabelClassifier):
     member_settings_ : list of mapping
         Rates, dropouts and loss weights that each member was trained with.
     """
+
+    member_parameters: ClassVar[frozenset[str]] = frozenset(
+        {"learning_rate", "weight_decay", "dropout", "input_dropout"}
+    )
+    """Parameters that estimators which are fitted together may differ in."""
 
     n_members: int = 4
     members: Sequence[Mapping[str, Any]] | None = None

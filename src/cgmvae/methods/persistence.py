@@ -1,7 +1,7 @@
 """Model files: arrays and JSON in one file that cannot run code (:mod:`cgmvae.data.tensor_file`).
 
 An estimator gives its fitted state as arrays by name and a description that JSON can hold; what all
-estimators share (names, scaling, threshold rule) is added here.
+estimators share (names, scaling, threshold rule, origin) is added here.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         "n_features": model.n_features_in_,
         "scaling": scaler.kind_,
         "threshold": _describe_rule(rule),
+        "origin": _plain(getattr(model, "origin_", None)),
         "fitted": _plain(own),
     }
     tensors = {f"shared.{name}": array for name, array in shared.items()}
@@ -135,6 +136,7 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
     model.n_features_in_ = int(description["n_features"])
     if description["feature_names"] is not None:
         model.feature_names_in_ = np.array(description["feature_names"], dtype=object)
+    model.origin_ = _read_origin(description)
     scaler = FeatureScaler(description["scaling"])
     scaler.kind_ = description["scaling"]
     scaler.shift_, scaler.scale_, scaler.fill_ = (
@@ -148,6 +150,14 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
         model.threshold_rule_ = TopK(int(rule["k"]))
     else:
         model.threshold_rule_ = LabelThresholds(_vector(tensors, "thresholds", model.n_labels_))
+
+
+def _read_origin(description: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return where a model comes from; files of earlier versions do not say."""
+    origin = description.get("origin")
+    if origin is not None and not isinstance(origin, dict):
+        raise ValueError("its origin is not a record")
+    return origin
 
 
 def _vector(tensors: Mapping[str, NDArray[Any]], name: str, length: int) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from cgmvae.model.label_encoder import LabelEncoder
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.noise import Noise
-from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.packed import PackedMLP, inner_products
 
 TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
 
@@ -204,7 +204,7 @@ class CGMVAENetwork(nn.Module):
 
     def logits(self, embedding: Tensor) -> Tensor:
         """Return the inner products with the label embeddings, biases added, (M, B, L)."""
-        return self._with_bias(torch.bmm(embedding, self.label_embeddings().transpose(1, 2)))
+        return self._with_bias(inner_products(embedding, self.label_embeddings())[0])
 
     def _with_bias(self, inner: Tensor) -> Tensor:
         return inner if self.label_bias is None else inner + self.label_bias[:, None, :]
@@ -240,12 +240,12 @@ class CGMVAENetwork(nn.Module):
         _go_to(noise, _DECODER)
         embeddings = [self.decode(features, z, noise) for z in draws]
         labels = self.label_embeddings()
-        inner = [torch.bmm(embedding, labels.transpose(1, 2)) for embedding in embeddings]
-        logits = [self._with_bias(each) for each in inner]
+        products = [inner_products(embedding, labels) for embedding in embeddings]
+        logits = [self._with_bias(inner) for inner, _ in products]
         if "contrastive" in self.term_names:
             branches = (0, -1) if self.config.label_branch else (0,)
             aligned = [
-                self._alignment(inner[i], embeddings[i], labels, batch, noise) for i in branches
+                self._alignment(products[i], embeddings[i], labels, batch, noise) for i in branches
             ]
             terms["contrastive"] = torch.stack(aligned).sum(0)
         terms["cross_entropy"] = torch.stack(
@@ -290,15 +290,20 @@ class CGMVAENetwork(nn.Module):
         return objective.bernoulli_reconstruction(features, predicted)
 
     def _alignment(
-        self, inner: Tensor, embedding: Tensor, labels: Tensor, batch: Batch, noise: Noise | None
+        self,
+        products: tuple[Tensor, Tensor],
+        embedding: Tensor,
+        labels: Tensor,
+        batch: Batch,
+        noise: Noise | None,
     ) -> Tensor:
-        positive, known = batch.positive, batch.known
+        positive, known, inner = batch.positive, batch.known, products[0]
         if self.config.alignment == "ranking":
             probabilities = self.probabilities(self._with_bias(inner))
             return objective.ranking(probabilities, positive, known)
         similarity = inner
         if self.config.normalise_labels or self.config.alignment == "triplet":
-            similarity = objective.cosine_similarity(embedding, labels, inner)
+            similarity = objective.cosine_similarity(embedding, labels, products)
         if self.config.alignment == "triplet":
             # Without noise, which is evaluation, the first label of each kind.
             draws = (

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cgmvae.nn.gaussian import Gaussian, log_density, mixture_log_density
+from cgmvae.nn.packed import inner_products
 
 #: Norms are at least this, as in torch's own normalisation.
 _TINY = 1e-12
@@ -56,18 +57,17 @@ def bernoulli_reconstruction(features: Tensor, logits: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, features, reduction="none").sum(-1)
 
 
-def cosine_similarity(features: Tensor, labels: Tensor, inner: Tensor | None = None) -> Tensor:
+def cosine_similarity(
+    features: Tensor, labels: Tensor, products: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """Return cosines between rows' and labels' embeddings, (n_members, n_rows, n_labels).
 
-    0 where a norm is 0. ``inner`` are the inner products of the two where they are there already;
-    then only norms are computed.
+    0 where a norm is 0. ``products`` is what ``inner_products`` gives for the two, where that is
+    there already.
     """
-    if inner is None:
-        inner = torch.bmm(features, labels.transpose(1, 2))
-    rows, columns = (
-        torch.linalg.vector_norm(each, dim=-1).clamp(min=_TINY) for each in (features, labels)
-    )
-    return inner / rows[:, :, None] / columns[:, None, :]
+    inner, rows = inner_products(features, labels) if products is None else products
+    columns = torch.linalg.vector_norm(labels, dim=-1)
+    return inner / rows.clamp(min=_TINY)[:, :, None] / columns.clamp(min=_TINY)[:, None, :]
 
 
 def contrastive(similarity: Tensor, positive: Tensor, known: Tensor) -> Tensor:

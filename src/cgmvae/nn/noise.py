@@ -8,6 +8,7 @@ generator a member (the processor's choice), :class:`CounterNoise` computes ever
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -71,9 +72,27 @@ class Noise(ABC):
 
         ``rate`` is (n_members,); what is kept is divided by the probability of keeping it.
         """
-        kept = self.half_words(*x.shape[1:]) >= _limits(rate).to(torch.int16)[:, None, None]
-        scale = (1 / (1 - rate)).to(x.dtype)[:, None, None]
-        return x * (kept * scale)
+        return x * self.masks(*x.shape[1:], rate=rate, dtype=x.dtype)[0]
+
+    def masks(
+        self, n_rows: int, *widths: int, rate: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, ...]:
+        """Return what dropout multiplies layers by, each (n_members, n_rows, its width).
+
+        0 for what is dropped with each member's own rate, (n_members,), and the inverse of the
+        probability of keeping it for the rest.
+        """
+        sizes = [n_rows * width for width in widths]
+        # Whole words, so that layers drop the same whether they are drawn together or in turn.
+        places = list(itertools.accumulate((-(-size // 4) * 4 for size in sizes), initial=0))
+        limits = _limits(rate).to(torch.int16)[:, None]
+        # In place: torch compares to integers in vectors, to booleans one by one.
+        kept = self.half_words(places[-1]).ge_(limits).to(dtype)
+        kept.mul_((1 - rate).reciprocal_().to(dtype)[:, None])
+        return tuple(
+            kept[:, place : place + size].view(self.n_members, n_rows, width)
+            for place, size, width in zip(places, sizes, widths, strict=False)
+        )
 
 
 class GeneratorNoise(Noise):
@@ -144,10 +163,15 @@ class CounterNoise(Noise):
         """Go to a numbered part of the step."""
         self._draw = number * _DRAWS_A_SECTION
 
+    def _next_draw(self) -> fused.Draw:
+        self._draw += 1
+        offset = (self._draw * _STRIDE_32 + 2**31) % 2**32 - 2**31
+        return fused.Draw(self._step_keys[:, 0], offset)
+
     def _next_keys(self) -> Tensor:
         """Return the keys of the next draw, int32 (n_members, 1)."""
-        self._draw += 1
-        return _mixed(self._step_keys + self._draw * _STRIDE_32)
+        keys, offset = self._next_draw()
+        return _mixed(keys[:, None] + offset)
 
     def _words(self, n: int) -> Tensor:
         """Return 32 random bits for each member and position, int32 (n_members, n)."""
@@ -156,8 +180,7 @@ class CounterNoise(Noise):
 
     def dropping(self, rate: Tensor) -> fused.Dropping:
         """Return what a kernel needs to drop with the bits of the next draw."""
-        scales = (1 / (1 - rate)).to(torch.float32)
-        return fused.Dropping(self._next_keys()[:, 0], _limits(rate), scales)
+        return fused.Dropping(*self._next_draw(), rate.to(torch.float32))
 
     def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
         """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate."""
@@ -171,23 +194,31 @@ class CounterNoise(Noise):
 
     def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return uniform numbers in [0, 1), with 24 random bits each, (n_members, *shape)."""
+        if self._has_kernels(dtype):
+            numbers = fused.uniform(self._next_draw(), math.prod(shape))
+            return numbers.reshape(self.n_members, *shape)
         bits = (self._words(math.prod(shape)) >> 8) & 0xFFFFFF
         return (bits.to(dtype) / (1 << 24)).reshape(self.n_members, *shape)
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return standard normal numbers (Box and Muller's method), (n_members, *shape)."""
         n = math.prod(shape)
+        if self._has_kernels(dtype):
+            return fused.normal(self._next_draw(), n).reshape(self.n_members, *shape)
         u = self.uniform(2, -(-n // 2), dtype=dtype)
         radius = torch.sqrt(-2 * torch.log1p(-u[:, 0]))
         angle = 2 * math.pi * u[:, 1]
         both = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
         return both[:, :n].reshape(self.n_members, *shape)
 
+    def _has_kernels(self, dtype: torch.dtype) -> bool:
+        return dtype == torch.float32 and fused.usable(torch.empty(0, device=self.device))
+
 
 def _limits(rate: Tensor) -> Tensor:
     """Return what 16 signed random bits must reach to be kept, int32 (n_members,)."""
-    limit = (rate.double() * _LEVELS).round() - _LEVELS // 2
-    return limit.clamp(max=_LEVELS // 2 - 1).to(torch.int32)
+    limit = (rate * _LEVELS).round_().sub_(_LEVELS // 2)  # exact: a power of 2
+    return limit.clamp_(max=_LEVELS // 2 - 1).to(torch.int32)
 
 
 def _mixed(x: Tensor) -> Tensor:

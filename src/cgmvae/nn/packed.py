@@ -8,15 +8,16 @@ noise means evaluation.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cgmvae.nn import fused
-from cgmvae.nn.noise import CounterNoise, Noise
+from cgmvae.nn.noise import CounterNoise, GeneratorNoise, Noise
+from cgmvae.nn.perceptron import perceptron
 
 
 class PackedLinear(nn.Module):
@@ -24,6 +25,10 @@ class PackedLinear(nn.Module):
 
     Weights start uniform in ±1/√n_in, as torch's own linear layer does.
     """
+
+    training_weight: Tensor | None = None
+    """What an accelerator's training takes products with in place of ``weight``: the same numbers,
+    with rows of zeros up to a multiple of ``TILE``, in bfloat16 if wished."""
 
     def __init__(self, n_in: int, n_out: int, noise: Noise, *, dtype: torch.dtype) -> None:
         super().__init__()
@@ -33,7 +38,13 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out)."""
-        return torch.baddbmm(self.bias[:, None, :], x, self.weight)
+        weight = self.weight_in_use()
+        return fused.affine(_fitting(x, weight), weight, self.bias)
+
+    def weight_in_use(self) -> Tensor:
+        """Return the matrix of products: in training, the one that gradients are taken for."""
+        in_training = self.training_weight is not None and torch.is_grad_enabled()
+        return cast(Tensor, self.training_weight if in_training else self.weight)
 
 
 class PackedLayerNorm(nn.Module):
@@ -53,6 +64,9 @@ class PackedLayerNorm(nn.Module):
 
 
 ACTIVATIONS = {"relu": torch.relu, "leaky_relu": F.leaky_relu}
+
+#: Numbers that an accelerator's matrix product takes at a time: it is slow with what is left over.
+TILE = 8
 
 #: Slopes of the activations below 0.
 _SLOPES = {"relu": 0.0, "leaky_relu": 0.01}
@@ -98,20 +112,88 @@ class PackedMLP(nn.Module):
 
         ``rate`` (n_members,) is the dropout of the hidden layers; without ``noise`` there is none.
         """
-        *hidden, last = self.layers
-        for i, layer in enumerate(hidden):
+        if isinstance(noise, GeneratorNoise) and x.device.type == "cpu":
+            return self._trained(x, noise, rate)
+        *before, last = self.layers
+        for i, layer in enumerate(before):
             x = self._hidden(layer, self.norms[i] if self.norms else None, x, noise, rate)
         return last(x)
+
+    def _trained(self, x: Tensor, noise: Noise, rate: Tensor) -> Tensor:
+        """Do the same on a processor in training."""
+        parts: list[Any] = [*self.layers]
+        layers = [(layer.weight, layer.bias) for layer in parts]
+        parts = [*self.norms]
+        norms = [(norm.gain, norm.shift) for norm in parts]
+        widths = [bias.shape[1] for _, bias in layers[:-1]]
+        masks = noise.masks(x.shape[1], *widths, rate=rate, dtype=x.dtype)
+        return perceptron(x, layers, norms, masks=masks, slope=self.slope)
 
     def _hidden(
         self, layer: Any, norm: Any, x: Tensor, noise: Noise | None, rate: Tensor
     ) -> Tensor:
         if norm is not None and isinstance(noise, CounterNoise) and fused.usable(x):
-            product, dropping = torch.bmm(x, layer.weight), noise.dropping(rate)
+            weight = layer.weight_in_use()
+            product, dropping = torch.bmm(_fitting(x, weight), weight), noise.dropping(rate)
             return fused.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)
         x = layer(x)
         x = self.activation(x if norm is None else norm(x))
         return x if noise is None else noise.dropout(x, rate)
+
+
+def _fitting(x: Tensor, weight: Tensor) -> Tensor:
+    """Return ``x`` in the precision of the weights, with columns of zeros for their last rows."""
+    spare = weight.shape[1] - x.shape[-1]
+    return F.pad(x.to(weight.dtype), (0, spare)) if spare else x.to(weight.dtype)
+
+
+def layers_for_training(module: nn.Module) -> Iterator[PackedLinear]:
+    """Return the layers that can have a ``training_weight``: those of normalised networks."""
+    for part in module.modules():
+        if isinstance(part, PackedMLP) and len(part.norms):
+            yield from part.layers  # type: ignore[misc]
+
+
+def inner_products(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the inner products of all rows with all labels, and the norms of the rows.
+
+    Together they need one pass less over ``x``, which is wide, than apart.
+
+    Parameters
+    ----------
+    x : Tensor, (n_members, n_rows, width)
+    labels : Tensor, (n_members, n_labels, width)
+
+    Returns
+    -------
+    inner : Tensor, (n_members, n_rows, n_labels)
+    norms : Tensor, (n_members, n_rows)
+    """
+    n_labels = labels.shape[1]
+    if x.is_cuda:
+        labels = F.pad(labels, (0, 0, 0, -n_labels % TILE))
+    inner, norms = _InnerProducts.apply(x, labels)
+    return inner[..., :n_labels], norms
+
+
+class _InnerProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        norms = torch.linalg.vector_norm(x, dim=-1)
+        ctx.save_for_backward(x, labels, norms)
+        ctx.set_materialize_grads(False)
+        return torch.bmm(x, labels.transpose(1, 2)), norms
+
+    @staticmethod
+    def backward(ctx: Any, dinner: Tensor | None, dnorms: Tensor | None) -> Any:
+        x, labels, norms = ctx.saved_tensors
+        dx = dlabels = None
+        if dnorms is not None:
+            dx = x * torch.where(norms > 0, dnorms / norms, 0.0)[..., None]
+        if dinner is not None:
+            dlabels = torch.bmm(dinner.transpose(1, 2), x)
+            dx = torch.bmm(dinner, labels) if dx is None else dx.baddbmm_(dinner, labels)
+        return dx, dlabels
 
 
 def keep_members(module: nn.Module, places: Tensor) -> None:

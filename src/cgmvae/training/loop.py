@@ -132,7 +132,7 @@ def train(
     while run.epoch < config.epochs and bool(run.running.any()):
         with fast_products(device):
             run.train_epoch()
-        run.validate()
+            run.validate()
         if keep is not None and run.epoch < config.epochs:
             run.go_on_with(keep(run.epoch, run.places, _host(run.best_value)))
         if checkpoint is not None:
@@ -355,15 +355,15 @@ class _Run:
                 raise InputError(f"{path} has no right {name!r}; remove it or name another file.")
         self.epoch = int(state["epoch"][0])
         self._planned = None
-        targets = (
-            self.flat.values,
-            self.step.adam.mean,
-            self.step.adam.square,
-            self.step.adam.n_steps,
-            self.best,
-        )
-        names = ("values", "mean", "square", "n_steps", "best")
-        for target, name in zip(targets, names, strict=True):
+        self.flat.set(torch.from_numpy(state["values"]))
+        adam = self.step.adam
+        targets = {
+            "mean": adam.mean,
+            "square": adam.square,
+            "n_steps": adam.n_steps,
+            "best": self.best,
+        }
+        for name, target in targets.items():
             target.copy_(torch.from_numpy(state[name]))
         for name in ("best_value", "best_epoch", "running"):
             setattr(self, name, torch.from_numpy(state[name]).to(self.device))
@@ -377,7 +377,8 @@ class _Run:
         """Give each member its best weights."""
         if not bool((self.best_epoch > 0).any()):
             raise InputError("No epoch gave finite scores; lower the learning rate.")
-        self.flat.values.copy_(self.best)
+        self.flat.set(self.best)
+        self.flat.release()
         self._settle()
         return TrainingResult(self.history, self.final_epoch, self.final_value, self.places)
 

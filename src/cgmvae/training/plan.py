@@ -48,6 +48,8 @@ class TrainingConfig:
     """Epochs without a better validation metric after which a member stops."""
     selection: str = MEAN_OF_FIVE
     """The validation metric whose best epoch is kept."""
+    precision: Literal["tf32", "bf16"] = "tf32"
+    """Of an accelerator's matrix products in training; all else is float32 or finer."""
 
 
 class Epoch(NamedTuple):

@@ -6,6 +6,7 @@ there the step is recorded once as a CUDA graph over fixed tensors, and then rep
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cgmvae.errors import InputError
+from cgmvae.nn import fused
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import make_noise
 from cgmvae.training.members import Member, column, weight_tensors
@@ -51,25 +53,26 @@ class PackedStep:
         self, network: Any, members: Sequence[Member], config: TrainingConfig, device: torch.device
     ) -> None:
         self.network = network
-        self.flat = FlatParameters(network)
+        half = config.precision == "bf16" and fused.usable(next(network.parameters()))
+        self.flat = FlatParameters(network, half=half)
         decay = column(members, "weight_decay")
         self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
         self.noise = make_noise(column(members, "seed"), device)
         self.weights = weight_tensors(members, dtype=self.flat.values.dtype, device=device)
         if not self.weights:
             raise InputError("Every term has weight 0; give at least one of them a weight.")
-        self._weights_now = {name: weight.clone() for name, weight in self.weights.items()}
-        zeros = torch.zeros(len(members), dtype=torch.float64, device=device)
-        self.sums = {name: zeros.clone() for name in self.weights}
+        self._weights_now = torch.stack(list(self.weights.values()))
+        self._sums = torch.zeros_like(self._weights_now, dtype=torch.float64)
+        self.sums = dict(zip(self.weights, self._sums, strict=True))
         self.failed_at = torch.full((len(members),), -1, dtype=torch.int64, device=device)
         self._alive = torch.ones(len(members), dtype=torch.bool, device=device)
-        self._recorded = _Recorded(self._update) if device.type == "cuda" else None
+        self._recorded = _Recorded() if device.type == "cuda" else None
 
     def start_epoch(self, running: Tensor, factor: Callable[[str], float]) -> None:
         """Begin an epoch with the members that are running and each term's factor."""
-        for name, weight in self.weights.items():
-            self._weights_now[name].copy_(weight * factor(name))
-            self.sums[name].zero_()
+        for now, (name, weight) in zip(self._weights_now, self.weights.items(), strict=True):
+            now.copy_(weight * factor(name))
+        self._sums.zero_()
         self.failed_at.fill_(-1)
         self._alive.copy_(running)
 
@@ -78,14 +81,14 @@ class PackedStep:
         if self._recorded is None:
             self._update(given)
         else:
-            self._recorded(given)
+            self._recorded(given, self._update)
 
     def _update(self, given: StepInput) -> None:
         batch = given.batch
         self.noise.seek(given.numbers)
         means = self._mean_terms(batch)
         # Eq. 8, the one place where terms are weighted.
-        total = torch.stack([self._weights_now[n] * mean for n, mean in means.items()]).sum(0)
+        total = (self._weights_now * means).sum(0)
         gradients = self.flat.gradients(total.sum())
         norms = gradient_norms(gradients)
         stepping = self._alive & (batch.weight.sum(1) > 0)
@@ -94,11 +97,10 @@ class PackedStep:
         self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
         self._alive &= ~failed
         self.adam.step(gradients, norms, given.rates, stepping & finite)
-        for name, mean in means.items():
-            self.sums[name] += torch.where(stepping, mean.detach(), 0.0)
+        self._sums += torch.where(stepping, means.detach(), 0.0)
 
-    def _mean_terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the weighted mean over rows of each term that somebody weighs, (n_members,)."""
+    def _mean_terms(self, batch: Batch) -> Tensor:
+        """Return the mean over rows of each term that somebody weighs, (n_terms, n_members)."""
         terms = self.network.terms(batch, self.noise)
         if missing := [name for name in self.weights if name not in terms]:
             raise InputError(
@@ -106,7 +108,7 @@ class PackedStep:
             )
         total = batch.weight.sum(1, keepdim=True)
         share = batch.weight / total.masked_fill(total == 0, 1.0)
-        return {name: (terms[name] * share).sum(1) for name in self.weights}
+        return (torch.stack([terms[name] for name in self.weights]) * share).sum(2)
 
 
 class _Recorded:
@@ -115,39 +117,41 @@ class _Recorded:
     A network that cannot be recorded (one that waits for a result on the host) is called each time.
     """
 
-    def __init__(self, work: Callable[[StepInput], None]) -> None:
-        self._work, self._calls = work, 0
+    def __init__(self) -> None:
+        self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._input: StepInput | None = None
         self._can_record = True
 
-    def __call__(self, given: StepInput) -> None:
+    def __call__(self, given: StepInput, work: Callable[[StepInput], None]) -> None:
         if self._input is None:
             self._input = _like(given)
         _copy(given, self._input)
         self._calls += 1
         if self._graph is None and self._can_record and self._calls > _WARM_UP:
-            self._record()
+            self._record(work)
         if self._graph is not None:
             self._graph.replay()
         else:
-            self._warm_up()
+            self._warm_up(work)
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, work: Callable[[StepInput], None]) -> None:
         """Call the function on a stream of its own, as recording asks for."""
         assert self._input is not None
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._work(self._input)
+            work(self._input)
         torch.cuda.current_stream().wait_stream(stream)
 
-    def _record(self) -> None:
+    def _record(self, work: Callable[[StepInput], None]) -> None:
         assert self._input is not None
         graph = torch.cuda.CUDAGraph()
+        collecting = gc.isenabled()
+        gc.disable()  # what is freed on the card during a recording spoils it
         try:
             with torch.cuda.graph(graph):
-                self._work(self._input)
+                work(self._input)
         except RuntimeError as error:
             self._can_record = False
             torch.cuda.synchronize()
@@ -155,6 +159,9 @@ class _Recorded:
             warnings.warn(f"The step runs unrecorded, and slower ({reason}).", stacklevel=5)
         else:
             self._graph = graph
+        finally:
+            if collecting:
+                gc.enable()
 
 
 def _like(given: StepInput) -> StepInput:

@@ -1,4 +1,4 @@
-"""Figures, with matplotlib; each takes what was fitted or found, and draws on given axes or new."""
+"""What each parameter of a search did to the metric."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cgmvae.report.figures.style import BLUE, GREY, ORANGE
 from cgmvae.search import SearchResult
-
-#: Colours that a colour-blind person can tell apart (Okabe and Ito).
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
 
 
 def plot_effects(results: Sequence[SearchResult], *, metric: str = "validation metric") -> Any:

@@ -1,0 +1,164 @@
+"""The paper's main tables: ten methods on its nine data sets and the stand-ins, five metrics."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
+from cgmvae.experiments.measured import Measured
+from cgmvae.experiments.published import published_value
+from cgmvae.experiments.results import Results, Spread, spread
+from cgmvae.experiments.spec import RunSpec
+from cgmvae.experiments.statistics import RankTest, rank_methods
+from cgmvae.experiments.study import (
+    PAPER_DATA,
+    STAND_INS,
+    Scope,
+    Study,
+    StudyFigure,
+    is_here,
+    method_title,
+    why_missing,
+)
+from cgmvae.experiments.tables import Cell, Table, marked, number
+from cgmvae.methods import REGISTRY
+
+QUICK_DATA = ("yeast", "scene")
+
+#: Methods that come out the same whatever their seed: they are run with one.
+SEEDLESS = ("binary-relevance", "mlknn")
+
+
+def _data(scope: Scope) -> tuple[str, ...]:
+    return scope.chosen_data((*PAPER_DATA, *STAND_INS), QUICK_DATA)
+
+
+def _spec(scope: Scope, data: str, method: str) -> RunSpec:
+    return RunSpec(data, method, settings=scope.settings(method))
+
+
+def _seeds(scope: Scope, method: str) -> tuple[int, ...]:
+    seeds = scope.chosen_seeds()
+    return seeds[:1] if method in SEEDLESS else seeds
+
+
+def runs(scope: Scope) -> list[RunSpec]:
+    """Return every method on every data set that is here, cheap methods first."""
+    methods = scope.chosen_methods(tuple(REGISTRY))
+    specs = [_spec(scope, data, method) for data in _data(scope) for method in methods]
+    return [run for run in scope.runs(specs) if run.seed in _seeds(scope, run.method)]
+
+
+def _spreads(scope: Scope, results: Results, data: str, protocol: str) -> dict[str, list[Spread]]:
+    """Return mean and deviations of each metric, by method."""
+    found = {}
+    for method in scope.chosen_methods(tuple(REGISTRY)):
+        values = results.metrics(
+            _spec(scope, data, method),
+            scope.chosen_splits(),
+            _seeds(scope, method),
+            protocol=protocol,
+        )
+        found[method] = [spread(values[:, :, i]) for i in range(len(PAPER_METRICS))]
+    return found
+
+
+def _data_table(scope: Scope, results: Results, data: str, protocol: str) -> Table:
+    stand_in = f" (in place of {STAND_INS[data]})" if data in STAND_INS else ""
+    title = f"{data}{stand_in}, thresholds: {protocol}"
+    if not is_here(data):
+        return Table(title, ["data"], [[why_missing(data)]])
+    beside_paper = protocol == "test-oracle" and data in PAPER_DATA
+    found = _spreads(scope, results, data, protocol)
+    marks = [marked([spreads[i].mean for spreads in found.values()]) for i in range(5)]
+    rows: list[list[Cell | str]] = []
+    for place, (method, spreads) in enumerate(found.items()):
+        if spreads[0].n_runs == 0:
+            rows.append(
+                [
+                    method_title(method),
+                    Measured(scope, results).why_empty(_spec(scope, data, method)),
+                ]
+            )
+            continue
+        cells = [_cell(marks[i][place], spreads[i]) for i in range(5)]
+        rows.append([method_title(method), *cells, str(spreads[0].n_runs)])
+        if beside_paper and method in REGISTRY:
+            published = [published_value(m, REGISTRY[method].row, data) for m in PAPER_METRICS]
+            rows.append(["— the paper", *map(number, published), ""])
+    return Table(title, ["method", *METRIC_TITLES.values(), "runs"], rows, [_READING])
+
+
+_READING = (
+    "Mean ± deviation over seeds ± deviation over splits; the best and the second of each column "
+    "are marked."
+)
+
+
+def _cell(mean: Cell, own: Spread) -> Cell:
+    return Cell(f"{mean.text} ± {number(own.over_seeds)} ± {number(own.over_splits)}", mean.mark)
+
+
+def _ranks(scope: Scope, results: Results, protocol: str) -> RankTest:
+    """Rank methods over data sets and metrics, by their means."""
+    rows = [
+        [spreads[i].mean for spreads in found.values()]
+        for data in _data(scope)
+        if is_here(data)
+        for found in [_spreads(scope, results, data, protocol)]
+        for i in range(len(PAPER_METRICS))
+    ]
+    methods = scope.chosen_methods(tuple(REGISTRY))
+    scores = np.array(rows, np.float64).reshape(-1, len(methods))
+    return rank_methods(scores)
+
+
+def _small(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.2g}"
+
+
+def _rank_table(scope: Scope, results: Results) -> Table:
+    tests = {protocol: _ranks(scope, results, protocol) for protocol in PROTOCOLS}
+    rows = [
+        [method_title(method), *(number(test.mean_ranks[i], 2) for test in tests.values())]
+        for i, method in enumerate(scope.chosen_methods(tuple(REGISTRY)))
+    ]
+    notes = [
+        f"{protocol}: over {test.n_problems} pairs of data set and metric on which every method "
+        f"has a score; Friedman p = {_small(test.p_value)}, Nemenyi's critical difference (.05) "
+        f"{number(test.critical_difference, 2)}. Metrics of one data set are not independent, so "
+        "the test is too sure of itself."
+        for protocol, test in tests.items()
+    ]
+    return Table("Mean ranks, 1 the best", ["method", *tests], rows, notes)
+
+
+def tables(scope: Scope, results: Results) -> list[Table]:
+    """Return a table for each data set and protocol, and the ranks."""
+    each = [
+        _data_table(scope, results, data, protocol)
+        for protocol in PROTOCOLS
+        for data in _data(scope)
+    ]
+    return [_rank_table(scope, results), *each]
+
+
+def figures(scope: Scope, results: Results) -> list[StudyFigure]:
+    """Return the critical-difference plot of each protocol that has one."""
+    titles = [method_title(method) for method in scope.chosen_methods(tuple(REGISTRY))]
+    found = []
+    for protocol in PROTOCOLS:
+        test = _ranks(scope, results, protocol)
+        if not np.isnan(test.critical_difference):
+            contents = {
+                "names": titles,
+                "mean_ranks": test.mean_ranks,
+                "critical_difference": test.critical_difference,
+            }
+            found.append(StudyFigure(f"main_{protocol}", "critical-difference", contents))
+    return found
+
+
+STUDY = Study(
+    "main", "Ten methods on the paper's data sets, beside its numbers", runs, tables, figures
+)

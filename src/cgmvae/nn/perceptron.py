@@ -1,0 +1,134 @@
+"""A whole packed network in training on a processor, as one function with its own gradient.
+
+Operation by operation autograd passes over every intermediate, and each of some two hundred calls
+costs more than its arithmetic. Written as one function, hidden layers work in place and keep what
+the gradient needs. It computes what :class:`~cgmvae.nn.packed.PackedMLP` computes otherwise, which
+stays the way of evaluation and export; :mod:`cgmvae.nn.fused` is the accelerator's counterpart.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+#: The ``eps`` of torch's layer normalisation.
+_EPSILON = 1e-5
+
+#: Two tensors that belong to one layer.
+Pair = tuple[Tensor, Tensor]
+
+
+def perceptron(
+    x: Tensor,
+    layers: Sequence[Pair],
+    norms: Sequence[Pair],
+    *,
+    masks: Sequence[Tensor],
+    slope: float,
+) -> Tensor:
+    """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out).
+
+    Parameters
+    ----------
+    x : Tensor, (n_members, n_rows, n_in)
+    layers : sequence of pairs
+        Weight, (n_members, n_in, n_out), and bias, (n_members, n_out), of each layer.
+    norms : sequence of pairs
+        Gain and shift, (n_members, n_out), of each hidden layer, or nothing without normalisation.
+    masks : sequence of Tensor, (n_members, n_rows, n_out)
+        What dropout multiplies each hidden layer by.
+    slope : float
+        Of the activation below 0: 0 for ReLU.
+    """
+    flat = itertools.chain(*layers, *norms)
+    return _Perceptron.apply(x, len(layers), tuple(masks), slope, *flat)
+
+
+class _Perceptron(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, n_layers: int, masks: tuple[Tensor, ...], slope: float, *flat: Tensor
+    ) -> Tensor:
+        pairs = list(zip(flat[::2], flat[1::2], strict=True))
+        layers, norms = pairs[:n_layers], pairs[n_layers:]
+        inputs, kept = [x], []
+        for i, mask in enumerate(masks):
+            active = _affine(inputs[-1], layers[i])
+            if norms:
+                kept.append(active)
+                active, *moments = _normalised(active, norms[i])
+                kept += moments
+            inputs.append(F.leaky_relu_(active, slope).mul_(mask))
+        ctx.save_for_backward(*flat, *masks, *inputs, *kept)
+        ctx.n_layers, ctx.slope = n_layers, slope
+        return _affine(inputs[-1], layers[-1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> Any:
+        n, saved = ctx.n_layers, iter(ctx.saved_tensors)
+        n_norms = (len(ctx.needs_input_grad) - 4) // 2 - n
+        weights, _ = _pairs(saved, n)
+        gains, shifts = _pairs(saved, n_norms)
+        masks, inputs = list(itertools.islice(saved, n - 1)), list(itertools.islice(saved, n))
+        kept = list(zip(saved, saved, saved, strict=True))
+        of_layers: list[Tensor] = []
+        of_norms: list[Tensor] = []
+        for i in reversed(range(n)):
+            of_layers[:0] = torch.bmm(inputs[i].transpose(1, 2), d_out), d_out.sum(1)
+            if i == 0:
+                break
+            d_in = torch.bmm(d_out, weights[i].transpose(1, 2))
+            # The sign of the result is that of what was activated, and 0 is what was dropped.
+            d_out = torch.ops.aten.leaky_relu_backward(d_in, inputs[i], ctx.slope, True)
+            d_out.mul_(masks[i - 1])
+            if kept:
+                norm = gains[i - 1], shifts[i - 1]
+                d_out, *of_norm = _normalised_gradients(d_out, *kept[i - 1], norm)
+                of_norms[:0] = of_norm
+        wanted = ctx.needs_input_grad[0]
+        d_x = torch.bmm(d_out, weights[0].transpose(1, 2)) if wanted else None
+        return d_x, None, None, None, *of_layers, *of_norms
+
+
+def _pairs(saved: Any, n: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Take the first and the second tensors of n pairs."""
+    both = list(itertools.islice(saved, 2 * n))
+    return both[::2], both[1::2]
+
+
+def _affine(x: Tensor, layer: Pair) -> Tensor:
+    weight, bias = layer
+    return torch.baddbmm(bias[:, None], x, weight)
+
+
+def _normalised(x: Tensor, norm: Pair) -> tuple[Tensor, Tensor, Tensor]:
+    """Return layer normalisation, and each row's mean and inverse deviation, (M, B, 1)."""
+    gain, shift = norm
+    if len(x) == 1:  # torch's kernel takes one gain and one shift along
+        return torch.native_layer_norm(x, x.shape[-1:], gain[0], shift[0], _EPSILON)
+    normal, center, spread = torch.native_layer_norm(x, x.shape[-1:], None, None, _EPSILON)
+    return normal.mul_(gain[:, None]).add_(shift[:, None]), center, spread
+
+
+def _normalised_gradients(
+    d_out: Tensor, x: Tensor, center: Tensor, spread: Tensor, norm: Pair
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients with respect to what is normalised, the gain and the shift."""
+    gradients, width = torch.ops.aten.native_layer_norm_backward, x.shape[-1:]
+    gain, shift = norm
+    if len(x) == 1:
+        wanted = [True, True, True]
+        d_x, d_gain, d_shift = gradients(d_out, x, width, center, spread, gain[0], shift[0], wanted)
+        return d_x, d_gain[None], d_shift[None]
+    d_gain = (x - center).mul_(spread).mul_(d_out).sum(1)
+    d_shift = d_out.sum(1)
+    d_normal = d_out.mul_(gain[:, None])
+    d_x, _, _ = gradients(d_normal, x, width, center, spread, None, None, [True, False, False])
+    return d_x, d_gain, d_shift

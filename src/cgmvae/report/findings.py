@@ -1,0 +1,173 @@
+"""What somebody who trusts the model should know first: the warnings of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from cgmvae.data import MultiLabelDataset
+from cgmvae.data.formats.table.columns import listed
+from cgmvae.evaluation import count, sweep
+from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold
+from cgmvae.report.comparison import Measured, Verdict
+from cgmvae.report.figures.style import title_of
+from cgmvae.report.rows import ReportRows
+
+#: Fewer test rows than this leave every number uncertain by several hundredths.
+FEW_ROWS = 200
+
+#: A threshold drifts where the best one on the test rows is this far off …
+DRIFT = 0.1
+#: … and gives this much more.
+DRIFT_GAIN = 0.01
+
+#: The latent space says little where another row's z costs less micro-F1 than this.
+LATENT_GAIN = 0.01
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One warning: what is so, and what it means."""
+
+    weight: Literal["serious", "note"]
+    title: str
+    text: str
+
+
+def find(
+    model: Any, rows: ReportRows, measured: Measured, verdicts: Sequence[Verdict]
+) -> list[Finding]:
+    """Return the warnings that apply, the serious ones first."""
+    found = [
+        *_about_rows(rows),
+        *_about_labels(rows, measured),
+        *_about_threshold(model, rows.test, measured),
+        *_about_latent_space(model, rows.test),
+        *_about_rivals(model.threshold_metric, verdicts),
+    ]
+    return sorted(found, key=lambda finding: finding.weight != "serious")
+
+
+def _about_rows(rows: ReportRows) -> Iterator[Finding]:
+    if rows.standing == "trained":
+        yield Finding(
+            "serious",
+            "The model was trained on these very rows",
+            "It was fitted on all rows, so that none are left to test it. The numbers show how "
+            "well it remembers, not how well it will do on new rows.",
+        )
+    if rows.standing == "unknown":
+        yield Finding(
+            "serious",
+            "The model may have been trained on these rows",
+            "Nothing says which rows it learnt from. If they are among these, the numbers show how "
+            "well it remembers, not how well it will do on new rows.",
+        )
+    if (n := rows.test.n_samples) < FEW_ROWS:
+        yield Finding(
+            "note",
+            f"Only {n:,} rows to test on",
+            "Small differences between numbers mean nothing here; look at the intervals.",
+        )
+    shared = _shared_groups(rows)
+    if shared:
+        yield Finding(
+            "serious",
+            f"{shared:,} groups have rows in training and in test",
+            "Rows of one group are alike, so that the model has seen much of what it is tested on. "
+            "Fit again with a split by group.",
+        )
+
+
+def _shared_groups(rows: ReportRows) -> int:
+    if rows.train is None or rows.train.groups is None or rows.test.groups is None:
+        return 0
+    return len(np.intersect1d(rows.train.groups, rows.test.groups))
+
+
+def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:
+    test = rows.test
+    counts = count(test.Y, measured.predicted, test.unknown)
+    never = np.flatnonzero((counts.label_predicted == 0) & (counts.label_true > 0))
+    absent = np.flatnonzero(counts.label_true == 0)
+    if len(never):
+        missed = int(counts.label_true[never].sum())
+        yield Finding(
+            "note",
+            f"{_labels(len(never), test)} never predicted, though the rows have "
+            f"{'them' if len(never) > 1 else 'it'}",
+            f"{_named(test, never)}. That is {missed:,} of {int(counts.label_true.sum()):,} labels "
+            "that cannot be found; a lower threshold of their own may help.",
+        )
+    if len(absent):
+        yield Finding(
+            "note",
+            f"{_labels(len(absent), test)} without a test row",
+            f"{_named(test, absent)}. Nothing can be said of them here; macro-F1 counts each as 0.",
+        )
+    if rows.train is not None:
+        unlearnt = np.flatnonzero(np.asarray(rows.train.Y.sum(axis=0)).ravel() == 0)
+        if len(unlearnt):
+            yield Finding(
+                "note",
+                f"{_labels(len(unlearnt), test)} without a training row",
+                f"{_named(test, unlearnt)}. The model cannot know what these look like.",
+            )
+
+
+def _labels(n: int, test: MultiLabelDataset) -> str:
+    return f"{n:,} of {test.n_labels:,} labels {'is' if n == 1 else 'are'}"
+
+
+def _named(test: MultiLabelDataset, labels: Any) -> str:
+    return listed([test.label_names[label] for label in labels])
+
+
+def _about_threshold(model: Any, test: MultiLabelDataset, measured: Measured) -> Iterator[Finding]:
+    """Compare the threshold of the validation rows with the best one of the test rows."""
+    rule, metric = model.threshold_rule_, model.threshold_metric
+    if not isinstance(rule, GlobalThreshold):
+        return
+    values = sweep(test.Y, measured.scores, FINE_THRESHOLDS, unknown=test.unknown).value(metric)
+    best = int(np.argmax(values))
+    own = float(count(test.Y, measured.predicted, test.unknown).value(metric))
+    gain = float(values[best]) - own
+    if abs(FINE_THRESHOLDS[best] - rule.threshold) >= DRIFT and gain >= DRIFT_GAIN:
+        yield Finding(
+            "note",
+            "The threshold drifts",
+            f"Validation rows chose {rule.threshold:.2f}; on the test rows "
+            f"{FINE_THRESHOLDS[best]:.2f} would have given {gain:.3f} more {title_of(metric)}. "
+            "The two sets of rows differ, or there are too few rows to choose on.",
+        )
+
+
+def _about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding]:
+    if not hasattr(model, "diagnostics"):
+        return
+    numbers = model.diagnostics(test.X, test)
+    lost = numbers["micro_f1"] - numbers["micro_f1_shuffled_z"]
+    if numbers["active_units"] < 1 or lost < LATENT_GAIN:
+        yield Finding(
+            "note",
+            "The latent space hardly matters",
+            f"{numbers['active_units']:.1f} latent units vary between rows, and another row's "
+            f"latent code costs only {lost:.3f} micro-F1: the posterior has collapsed, and the "
+            "model predicts from the features alone.",
+        )
+
+
+def _about_rivals(metric: str, verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    beaten = [verdict for verdict in verdicts if verdict.sign < 0]
+    if beaten:
+        where = ", ".join(title_of(verdict.metric) for verdict in beaten)
+        who = ", ".join(dict.fromkeys(verdict.rival for verdict in beaten))
+        yield Finding(
+            "serious" if metric in {verdict.metric for verdict in beaten} else "note",
+            f"A plainer method is better in {where}",
+            f"The intervals of the difference leave no room for chance: {who}. Train longer, "
+            "choose thresholds for that number, or use the plainer method.",
+        )

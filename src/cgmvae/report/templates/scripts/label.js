@@ -1,0 +1,137 @@
+// One label: its numbers under the present thresholds, its own threshold, and the labels beside it.
+
+const N_NEIGHBOURS = 10;
+
+// Similarity and rows disagree where a label's ranks by the two are half the list apart, and the rows
+// are on the other side of chance.
+const DISAGREEMENT = 0.5;
+
+function ranks(values) {
+  const order = [...values.keys()].sort((a, b) => values[a] - values[b]);
+  const rank = new Float64Array(values.length);
+  order.forEach((place, i) => { rank[place] = values.length > 1 ? i / (values.length - 1) : 0; });
+  return rank;
+}
+
+// The other labels with how alike and how often together they are, and how far the two ranks differ.
+function neighbours(label) {
+  const others = [...names.keys()].filter((other) => other !== label);
+  const alike = others.map((other) => similarity(label, other));
+  const joint = others.map((other) => correlation(label, other));
+  const measured = joint.map((value, i) => (Number.isNaN(value) ? -1 : i)).filter((i) => i >= 0);
+  const gap = new Float64Array(others.length);
+  const alikeRank = ranks(measured.map((i) => alike[i])), jointRank = ranks(measured.map((i) => joint[i]));
+  measured.forEach((i, place) => {
+    const apart = alikeRank[place] - jointRank[place];
+    gap[i] = apart * joint[i] < 0 ? apart : 0;
+  });
+  return others.map((other, i) => ({ other, alike: alike[i], joint: joint[i], gap: gap[i] }));
+}
+
+const ORDERS = {
+  alike: (a, b) => b.alike - a.alike,
+  together: (a, b) => (Number.isNaN(b.joint) ? -2 : b.joint) - (Number.isNaN(a.joint) ? -2 : a.joint),
+  disagree: (a, b) => Math.abs(b.gap) - Math.abs(a.gap),
+};
+
+function neighbourRow({ other, alike, gap }) {
+  const link = make("button", { type: "button", className: "link" }, names[other]);
+  link.addEventListener("click", () => choose(other));
+  const name = make("td", {}, link);
+  if (Math.abs(gap) >= DISAGREEMENT) {
+    const words = gap > 0 ? "≠ more alike than together" : "≠ more together than alike";
+    name.append(make("span", { className: "disagree" }, words));
+  }
+  const cells = [decimals(alike, 2), whole(together(chosen, other)), decimals(lift(chosen, other), 2)];
+  const row = make("tr", {}, name, ...cells.map((text) => make("td", {}, text)));
+  row.dataset.label = other;
+  return row;
+}
+
+function showNeighbours() {
+  const order = document.querySelector("[name=neighbour-order]:checked").value;
+  const best = neighbours(chosen).sort(ORDERS[order]).slice(0, N_NEIGHBOURS);
+  byId("neighbour-rows").replaceChildren(...best.map(neighbourRow));
+}
+
+function showLabelFacts() {
+  const isTrue = counts.labelTrue[chosen], predicted = counts.labelPredicted[chosen], both = counts.labelBoth[chosen];
+  const facts = [
+    [record.reference, whole(arrays.frequency[chosen])],
+    ["rows here", whole(isTrue)],
+    ["rows given it", whole(predicted)],
+    ["right when given", decimals(both / predicted, 2)],
+    ["found when there", decimals(both / isTrue, 2)],
+    ["F1", decimals(2 * both / (isTrue + predicted), 3)],
+  ];
+  byId("label-name").textContent = names[chosen];
+  byId("label-facts").replaceChildren(
+    ...facts.map(([term, value]) => make("div", {}, make("dt", {}, term), make("dd", {}, value))));
+  showThreshold("label-threshold", rule.thresholds[chosen]);
+}
+
+// F1 at each hundredth, from one pass over the label's column.
+function labelCurve(label) {
+  const all = new Uint32Array(STEPS + 2), positive = new Uint32Array(STEPS + 2);
+  for (let row = 0, cell = label; row < nRows; row++, cell += nLabels) {
+    const score = arrays.scores[cell];
+    if (score === UNKNOWN) continue;
+    all[score]++;
+    positive[score] += truth[cell];
+  }
+  const f1 = [];
+  for (let score = STEPS, predicted = 0, both = 0; score >= 0; score--) {
+    predicted += all[score];
+    both += positive[score];
+    if (score % 100 === 0) f1.unshift(2 * both / Math.max(counts.labelTrue[label] + predicted, 1));
+  }
+  return f1;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+function shape(tag, attributes) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+}
+
+function showCurve() {
+  const x = (threshold) => 22 + 270 * threshold, y = (f1) => 78 - 70 * f1;
+  const line = labelCurve(chosen).map((f1, i) => `${x(i / 100).toFixed(1)},${y(f1).toFixed(1)}`).join(" ");
+  const at = x(rule.thresholds[chosen] / STEPS);
+  const text = (content, px, py, anchor) => {
+    const element = shape("text", { x: px, y: py, "text-anchor": anchor, "font-size": 10, fill: colour("--soft") });
+    element.textContent = content;
+    return element;
+  };
+  byId("label-curve").replaceChildren(
+    shape("path", { d: `M22 78H292M22 8H292`, stroke: colour("--line"), fill: "none" }),
+    shape("line", { x1: at, x2: at, y1: 8, y2: 78, stroke: colour("--missed"), "stroke-width": 1.5, "stroke-dasharray": "4 3" }),
+    shape("polyline", { points: line, fill: "none", stroke: colour("--accent"), "stroke-width": 2, "stroke-linejoin": "round" }),
+    text("1", 16, 12, "end"), text("0", 16, 81, "end"),
+    text("0", 22, 92, "middle"), text("0.5", x(0.5), 92, "middle"), text("1", 292, 92, "middle"));
+}
+
+function showThreshold(id, threshold) {
+  byId(id).value = threshold;
+  byId(id).setAttribute("aria-valuetext", (threshold / STEPS).toFixed(4).replace(/0{1,2}$/, ""));
+  byId(`${id}-number`).value = (threshold / STEPS).toFixed(4).replace(/0{1,2}$/, "");
+}
+
+// Let a slider and its number say the same; the number takes any of the ten thousand steps.
+function onThreshold(id, act) {
+  byId(id).addEventListener("input", () => act(Number(byId(id).value)));
+  byId(`${id}-number`).addEventListener("change", (event) => {
+    const value = Number(event.target.value);
+    if (event.target.value !== "" && value >= 0 && value <= 1) act(Math.round(value * STEPS));
+    else tell("rule");
+  });
+}
+
+function startLabel() {
+  onThreshold("label-threshold", (threshold) => setLabel(chosen, threshold));
+  byId("neighbour-order").addEventListener("change", showNeighbours);
+  watch("label", () => { showLabelFacts(); showNeighbours(); showCurve(); });
+  watch("rule", () => { showLabelFacts(); showCurve(); });
+  watch("theme", showCurve);
+}

@@ -1,0 +1,151 @@
+"""``cgmvae bench`` as its users call it."""
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cgmvae.experiments.spec import RunSpec
+from cgmvae.experiments.store import Store
+from cgmvae.experiments.studies import STUDIES
+
+SMALL = ("--data", "yeast", "--methods", "mlknn,binary-relevance", "--splits", "0,1", "--quick")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Return the folder of a study that was run; tests must not change it."""
+    place = tmp_path_factory.mktemp("bench") / "runs"
+    done = bench_process("main", *SMALL, "--folder", str(place)).communicate(timeout=200)
+    assert done[1] == ""
+    return place
+
+
+def bench_process(*arguments: str) -> subprocess.Popen:
+    environment = {k: v for k, v in os.environ.items() if k != "CGMVAE_DATA"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "cgmvae", "bench", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_it_lists_every_study(succeeds):
+    text = succeeds("bench", "--help")
+    for name, study in STUDIES.items():
+        assert re.search(rf"^  {name} +{re.escape(study.title[:20])}", text, re.MULTILINE)
+        assert study.title in " ".join(succeeds("bench", name, "--help").split())
+    for name in ("status", "table", "figures"):
+        assert f"  {name} " in text
+    assert "<" not in text
+
+
+def test_the_rest_of_the_command_does_not_wait_for_the_studies(shell):
+    code = "import sys, cgmvae.cli.main; sys.exit('cgmvae.experiments.studies' in sys.modules)"
+    assert shell("-c", code).code == 0
+
+
+def test_status_before_and_after(succeeds, folder, tmp_path):
+    before = succeeds("bench", "status", "main", *SMALL, "--folder", tmp_path)
+    assert re.search(r"main +0 +0 +0 +4", before)
+    after = succeeds("bench", "status", "main", *SMALL, "--folder", folder)
+    assert re.search(r"main +4 +0 +0 +0", after)
+    everything = succeeds("bench", "status", "--folder", folder, "--quick")
+    for name in STUDIES:
+        assert f" {name} " in everything
+
+
+def test_the_table_in_every_format(succeeds, folder, tmp_path):
+    table = ("bench", "table", "main", *SMALL, "--folder", folder)
+    assert "| ML-kNN |" in succeeds(*table)
+    assert r"\begin{tabular}" in succeeds(*table, "--format", "tex")
+    assert "<table>" in succeeds(*table, "--format", "html")
+    out = tmp_path / "main.csv"
+    assert succeeds(*table, "--format", "csv", "--out", out) == f"Wrote {out}.\n"
+    rows = list(csv.reader(out.read_text(encoding="utf-8").splitlines()))
+    assert sum(row[1:2] == ["ML-kNN"] for row in rows) == 4  # ranks, and three protocols
+    again = succeeds("bench", "main", *SMALL, "--folder", folder)
+    assert again == succeeds(*table)  # nothing is run twice, and the same is printed
+
+
+def test_figures(succeeds, folder, tmp_path):
+    draw = ("bench", "figures", "main", *SMALL, "--folder", folder, "--out", tmp_path / "new")
+    assert "main_validation.png" in succeeds(*draw)
+    assert (tmp_path / "new" / "main_validation.png").read_bytes().startswith(b"\x89PNG")
+    succeeds(*draw, "--format", "svg")
+    assert "C-GMVAE" not in (tmp_path / "new" / "main_validation.svg").read_text()
+    assert "nothing to draw" in succeeds("bench", "figures", "stats", "--out", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mian",), "No such command 'mian'"),
+        (("table", "mian"), "There is no study 'mian'"),
+        (("status", "mian"), "There is no study 'mian'"),
+        (("table", "main", "--format", "xls"), "There is no format 'xls'"),
+        (("table", "main", "--quick", "--out", "/proc/none/a.md"), "/proc/none"),
+        (("figures", "main", "--out", "a", "--format", "gif"), "no picture 'gif'"),
+        (("main", "--data", "yeats"), "did you mean yeast"),
+        (("main", "--methods", "ml-knn"), "There is no method 'ml-knn'"),
+        (("main", "--splits", "a"), "not a list of whole numbers"),
+        (("main", "--engine", "slurm"), "There is no engine 'slurm'"),
+        (("main", "--workers", "0"), "--workers"),
+        (("main", "--device", "tpu9"), "There is no device 'tpu9'"),
+        (("main", "--quick", "--folder", "/proc/none"), "Cannot write /proc/none"),
+    ],
+)
+def test_wrong_use_is_one_sentence_before_anything_is_computed(
+    refused, tmp_path, monkeypatch, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    assert words in refused("bench", *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_that_failed_are_named_with_their_reason(cgmvae, succeeds, tmp_path, monkeypatch):
+    def break_down(*_, **__):
+        raise MemoryError("no more")
+
+    small = ("--data", "yeast", "--methods", "mlknn", "--splits", "0,1", "--folder", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("cgmvae.experiments.runner.make_records", break_down)
+        outcome = cgmvae("bench", "main", *small)
+    line = "mlknn on yeast (2 runs): MemoryError: no more"
+    assert (outcome.code, outcome.err) == (1, f"Warning: {line}\n")
+    assert "| ML-kNN | MemoryError: no more |" in outcome.out
+    assert line in succeeds("bench", "status", "main", *small)
+    assert "MemoryError" not in succeeds("bench", "main", *small)  # it is tried again
+
+
+def test_a_damaged_run_says_so(refused, succeeds, tmp_path):
+    small = ("--data", "yeast", "--methods", "mlknn", "--splits", "0", "--folder", tmp_path)
+    succeeds("bench", "main", *small)
+    report = Store(tmp_path).place(RunSpec("yeast", "mlknn")) / "report.json"
+    report.write_text("{")
+    sentence = refused("bench", "table", "main", *small)
+    assert sentence == f"{report} is damaged; remove {report.parent} and run the study again."
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path, folder, succeeds):
+    process = bench_process("main", *SMALL, "--folder", str(tmp_path))
+    done = RunSpec("yeast", "mlknn")
+    while not Store(tmp_path).is_done(done) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (130, "")
+    assert err == (
+        f"Error: Stopped; what is done is kept in {tmp_path}, and the same command goes on.\n"
+    )
+    assert Store(tmp_path).is_done(done)
+    table = succeeds("bench", "main", *SMALL, "--folder", tmp_path)
+    assert table == succeeds("bench", "table", "main", *SMALL, "--folder", folder)

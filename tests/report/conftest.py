@@ -1,0 +1,191 @@
+"""A model with hostile label names and unknown labels, its report, and a browser to open it in."""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+from cgmvae.data import make_split, make_survey
+from cgmvae.evaluation import PAPER_METRICS, Scored, evaluate
+from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
+from cgmvae.report.contents import Contents, collect
+from cgmvae.report.page import write_page
+from cgmvae.report.rows import ReportRows
+
+NAMES = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    'say "hi" & bye',
+    "{{ 7 * 7 }}",
+    "owl 10",
+    "owl 2",
+    "a very long name of a label that does not fit into any column of a phone",
+    "日本",
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A model with what its report says, and the page."""
+
+    model: Any
+    contents: Contents
+    path: Path
+
+    @property
+    def test(self):
+        return self.contents.rows.test
+
+    @property
+    def scores(self):
+        return self.contents.measured[0].scores
+
+
+class Page:
+    """The page as its readers use it."""
+
+    def __init__(self, browser, report):
+        self.browser, self.report = browser, report
+        self.names = report.model.label_names_
+        self.look_at(1280, 900, "light")
+        browser.get(report.path.as_uri())
+        self.wait(lambda: browser.execute_script("return document.documentElement.dataset.ready"))
+        self.settle()
+
+    def look_at(self, width, height, scheme):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+
+    def wait(self, condition):
+        return WebDriverWait(self.browser, 20).until(lambda _: condition())
+
+    def settle(self):
+        """Wait until what is drawn once a frame was drawn."""
+        self.browser.execute_async_script(
+            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+        )
+
+    def find(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.browser.execute_script(
+            "return document.querySelector(arguments[0]).textContent", selector
+        )
+
+    def type(self, selector, *keys):
+        element = self.find(selector)
+        element.click()
+        element.send_keys(*keys)
+        self.settle()
+
+    def click_at(self, selector, x, y):
+        """Click a place of an element, given as shares of its width and height."""
+        self.point_at(selector, x, y)
+        ActionChains(self.browser).click().perform()
+        self.settle()
+
+    def point_at(self, selector, x, y):
+        element = self.find(selector)
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        box = element.rect
+        dx, dy = (x - 0.5) * box["width"], (y - 0.5) * box["height"]
+        ActionChains(self.browser, duration=0).move_to_element_with_offset(
+            element, dx, dy
+        ).perform()
+        self.settle()
+
+    def choose(self, name):
+        self.type("#search", Keys.CONTROL, "a", Keys.NULL, name, Keys.ENTER)
+        assert self.text("#label-name") == name
+
+    def set_threshold(self, selector, value):
+        self.type(selector, Keys.CONTROL, "a", Keys.NULL, str(value), Keys.TAB)
+
+    def live(self):
+        return {name: self.text(f"#live-{name}") for name in PAPER_METRICS}
+
+    def measured(self, rule):
+        """Return what the library says under a rule, as the page writes it."""
+        rows = Scored(self.report.test.Y, self.report.scores, self.report.test.unknown)
+        return {name: f"{value:.3f}" for name, value in evaluate(rows, rule=rule).metrics.items()}
+
+
+@pytest.fixture(scope="session")
+def report_rows():
+    data, _ = make_survey(600, 6, len(NAMES), seed=2)
+    unknown = np.random.default_rng(0).random(data.Y.shape) < 0.08
+    data = replace(
+        data, label_names=NAMES, unknown=unknown, groups=None, name="birds & <b>bees</b>"
+    )
+    return ReportRows.of_split(data, make_split(data, seed=0, fractions=(0.5, 0.2, 0.3)))
+
+
+def make_report(folder, model, rows):
+    train, held = rows.train, rows.validation
+    model.fit(train.X, train, validation_data=(held.X, held))
+    contents = collect(model, rows)
+    write_page(model, contents, folder / "report.html", command="cgmvae report <m> & go")
+    return Report(model, contents, folder / "report.html")
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory, report_rows):
+    """Return the report of a small C-GMVAE."""
+    sizes = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
+    model = CGMVAEClassifier(
+        n_members=2, epochs=6, embedding_dim=16, settings=sizes, random_state=0
+    )
+    return make_report(tmp_path_factory.mktemp("report"), model, report_rows)
+
+
+@pytest.fixture(scope="session", params=["per-label", "top-k"])
+def ruled_report(request, tmp_path_factory, report_rows):
+    """Return the report of a model whose rule is not one threshold."""
+    model = BinaryRelevance(threshold_rule=request.param, random_state=0)
+    return make_report(tmp_path_factory.mktemp("report"), model, report_rows)
+
+
+@pytest.fixture(scope="session")
+def lonely_report(tmp_path_factory):
+    """Return the report of a model that knows one label."""
+    data, _ = make_survey(120, 3, 1, n_groups=1, cardinality=0.5, seed=1)
+    split = make_split(data, seed=0, drop_unlabelled=False)
+    model = BinaryRelevance(random_state=0)
+    return make_report(tmp_path_factory.mktemp("report"), model, ReportRows.of_split(data, split))
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Return headless Chromium, which writes down what the page says and asks for."""
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in programs:
+        pytest.skip("Chromium and its driver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, Service(programs[1]))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open reports; in the end the browser must have had nothing to complain of."""
+    yield lambda report: Page(browser, report)
+    assert browser.get_log("browser") == []

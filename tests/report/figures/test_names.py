@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from cgmvae.errors import InputError
+from cgmvae.report.figures.names import (
+    escaped,
+    names_for,
+    one_line,
+    place_names,
+    spacing,
+    spread_order,
+    write_ticks,
+)
+
+
+def test_names_are_one_line_of_bounded_length():
+    assert one_line("two\nlines\tand \x07 more") == "two lines and more"
+    assert one_line("a" * 28) == "a" * 28
+    assert len(one_line("ab" * 100)) == 28
+    assert one_line("owl", 5) == "owl"
+
+
+def test_markup_is_escaped_and_different_names_stay_different():
+    names = ["<b>", "&lt;b&gt;", "$x$", "&#36;x&#36;"]
+    assert escaped(names)[0] == "&lt;b&gt;"
+    assert "$" not in escaped(names)[2]
+    assert len(set(escaped(names))) == 4
+
+
+def test_a_wrong_number_of_names_is_refused():
+    assert names_for(None, 2) == ("label_0", "label_1")
+    with pytest.raises(InputError, match="3 feature names for 2 features"):
+        names_for(["a", "b", "c"], 2, "feature")
+
+
+def test_every_kth_name_has_room():
+    assert spacing(10, 1000, 8, 5) == 1
+    assert spacing(100, 500, 8, 5) == 2
+    assert spacing(1000, 500, 8, 5) == 0
+
+
+def test_ticks_are_text_and_not_formulas():
+    ax = Figure().subplots()
+    write_ticks(ax, "y", ["$a$", "b", "$c$"], size=8, every=2)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["$a$", "$c$"]
+    assert not any(label.get_parse_math() for label in ax.get_yticklabels())
+    write_ticks(ax, "y", ["$a$", "b", "$c$"], size=8, every=0)
+    assert list(ax.get_yticks()) == []
+
+
+def test_placed_names_overlap_neither_each_other_nor_the_edge(rng, texts_apart):
+    figure = Figure(figsize=(4, 3), layout="constrained")
+    ax = figure.subplots()
+    points = rng.uniform(size=(200, 2))
+    ax.scatter(*points.T)
+    written = place_names(ax, points, [f"name {i}" for i in range(200)], avoid_points=False)
+    assert 5 < len(written) < 80
+    assert [text.get_text() for text in ax.texts] == [f"name {i}" for i in written]
+    assert texts_apart(figure, ax.texts)
+    frame = ax.get_window_extent()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert all(box.x0 >= frame.x0 - 1 and box.x1 <= frame.x1 + 1 for box in boxes)
+
+
+def test_names_keep_clear_of_points_where_asked():
+    ax = Figure(figsize=(4, 3)).subplots()
+    points = np.array([[0.5, 0.5], [0.53, 0.5], [0.56, 0.5], [0.59, 0.5]])
+    ax.scatter(*points.T)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    place_names(ax, points, ["first", "second", "third", "fourth"], order=[0])
+    (text,) = ax.texts
+    box = text.get_window_extent()
+    assert not any(box.contains(*point) for point in ax.transData.transform(points))
+
+
+def test_only_so_many_names_are_written_and_the_first_of_the_order_first():
+    ax = Figure(figsize=(4, 3)).subplots()
+    points = np.array([[0.2, 0.2], [0.5, 0.5], [0.8, 0.8]])
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    assert place_names(ax, points, ["a", "b", "c"], order=[2, 0, 1], most=2) == [2, 0]
+
+
+def test_every_part_of_the_plane_is_named_before_any_twice(rng):
+    crowd = rng.uniform(0, 0.1, size=(50, 2))
+    points = np.vstack([crowd, [[1.0, 1.0]], [[0.0, 1.0]]])
+    weight = np.arange(52.0)[::-1]
+    assert set(spread_order(points, weight)[:3]) == {0, 50, 51}
+    assert sorted(spread_order(points)) == list(range(52))

@@ -1,0 +1,193 @@
+"""What a report says, computed again by other means, and the warnings that apply."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+from cgmvae.data import MultiLabelDataset, make_split, make_survey
+from cgmvae.errors import InputError
+from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule
+from cgmvae.evaluation.thresholds import GlobalThreshold
+from cgmvae.methods import BinaryRelevance
+from cgmvae.report import baselines
+from cgmvae.report.comparison import Verdict
+from cgmvae.report.contents import collect, label_similarity
+from cgmvae.report.findings import find
+from cgmvae.report.rows import ReportRows
+
+
+@pytest.fixture(scope="module")
+def rows():
+    data, _ = make_survey(500, 5, 6, seed=3)
+    return ReportRows.of_split(data, make_split(data, seed=0, fractions=(0.5, 0.2, 0.3)))
+
+
+@pytest.fixture(scope="module")
+def model(rows):
+    held = rows.validation
+    return BinaryRelevance(random_state=0).fit(
+        rows.train.X, rows.train, validation_data=(held.X, held)
+    )
+
+
+@pytest.fixture(scope="module")
+def contents(model, rows):
+    return collect(model, rows)
+
+
+def titles(findings):
+    return " | ".join(finding.title for finding in findings)
+
+
+# --- Numbers --------------------------------------------------------------------------------------
+
+
+def test_the_models_numbers(contents, model, rows):
+    own = contents.measured[0]
+    scored = Scored(rows.test.Y, model.predict_proba(rows.test.X), rows.test.unknown)
+    expected = evaluate(scored, rule=model.threshold_rule_).metrics
+    assert {name: found.value for name, found in own.metrics.items()} == pytest.approx(expected)
+    assert all(found.low <= found.value <= found.high for found in own.metrics.values())
+    assert contents.oracle == evaluate(scored, protocol="test-oracle").metrics
+    true, given = rows.test.Y.astype(bool), own.predicted.astype(bool)
+    assert contents.precision == pytest.approx(true[given].mean())
+    assert contents.recall == pytest.approx(given[true].mean())
+
+
+def test_baselines_learn_from_the_same_rows(contents, rows):
+    train, held, test = rows.train, rows.validation, rows.test
+    measured = {each.title: each for each in contents.measured}
+    forest = RandomForestClassifier(baselines.N_TREES, random_state=0).fit(train.X, train.Y)
+    expected = {
+        "label prior": [np.tile(train.Y.mean(0), (len(part.Y), 1)) for part in (held, test)],
+        "random forest": [np.stack(forest.predict_proba(p.X))[:, :, 1].T for p in (held, test)],
+    }
+    for title, (chosen_on, scores) in expected.items():
+        np.testing.assert_allclose(measured[title].scores, scores)
+        rule = learn_rule(held.Y, chosen_on)
+        np.testing.assert_array_equal(measured[title].predicted, rule.apply(scores))
+    np.testing.assert_allclose(measured["logistic regression"].scores, contents.measured[0].scores)
+
+
+def test_slow_baselines_are_left_out_and_named(rows, monkeypatch):
+    monkeypatch.setattr(baselines, "FOREST_LIMIT", 100)
+    parts = [rows.validation, rows.test]
+    found = {each.title: each for each in baselines.fit_baselines(rows.train, parts)}
+    assert "minutes" in found["random forest"].left_out
+    assert found["random forest"].scores == ()
+    assert not found["logistic regression"].left_out
+    none = baselines.fit_baselines(rows.train, parts, choice="none")
+    assert [each.title for each in none if not each.left_out] == ["label prior"]
+
+
+def test_a_forest_of_labels_that_never_vary():
+    Y = np.zeros((40, 3), np.uint8)
+    Y[:, 1] = 1
+    Y[::2, 2] = 1
+    data = MultiLabelDataset(np.arange(40.0)[:, None] % 2, Y)
+    (found,) = (b for b in baselines.fit_baselines(data, [data, data]) if "forest" in b.title)
+    np.testing.assert_allclose(found.scores[0], Y, atol=0.05)
+
+
+def test_a_verdict_needs_an_interval_without_0():
+    signs = [
+        Verdict("micro_f1", "x", Interval(0, *bounds)).sign
+        for bounds in ((0.1, 0.2), (-0.1, 0.2), (-0.2, -0.1))
+    ]
+    assert signs == [1, 0, -1]
+
+
+def test_a_method_without_label_similarity(model, contents):
+    similarity, words = label_similarity(model, contents.measured[0].scores)
+    expected = np.corrcoef(contents.measured[0].scores, rowvar=False)
+    np.testing.assert_allclose(similarity, expected)
+    assert "probabilities" in words
+    constant, _ = label_similarity(model, np.full((5, 3), 0.5))
+    np.testing.assert_array_equal(constant, np.eye(3))
+
+
+def test_an_unknown_choice(model, rows):
+    with pytest.raises(InputError, match="no choice 'some'"):
+        collect(model, rows, baselines="some")
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+
+def found(model, rows, measured, verdicts=()):
+    return titles(find(model, rows, measured, verdicts))
+
+
+def test_rows_that_were_or_may_have_been_trained_on(model, rows, contents):
+    whole = ReportRows.all_of(rows.test, "trained")
+    own = contents.measured[0]
+    assert "was trained on these very rows" in found(model, whole, own)
+    whole = ReportRows.all_of(rows.test, "unknown")
+    assert "may have been trained on" in found(model, whole, own)
+    assert "trained on" not in found(model, rows, own)
+    assert collect(model, whole).measured[1:] == []
+
+
+def test_few_rows(model, rows, contents):
+    assert f"Only {rows.test.n_samples} rows" in found(model, rows, contents.measured[0])
+    test = rows.test.rows(np.tile(np.arange(rows.test.n_samples), 2))
+    many = replace(rows, test=test)
+    scores = model.predict_proba(test.X)
+    own = replace(contents.measured[0], scores=scores, predicted=model.predict(test.X))
+    assert "Only" not in found(model, many, own)
+
+
+def test_shared_groups(model, rows, contents):
+    train = replace(rows.train, groups=np.arange(rows.train.n_samples))
+    apart = np.arange(rows.test.n_samples) + rows.train.n_samples
+    for shift, words in ((0, ""), (3, "3 groups have rows in training and in test")):
+        grouped = replace(rows, train=train, test=replace(rows.test, groups=apart - shift))
+        text = found(model, grouped, contents.measured[0])
+        assert words in text
+        assert ("groups" in text) == bool(words)
+
+
+def test_labels_never_predicted_or_never_there(model, rows, contents):
+    predicted = contents.measured[0].predicted.copy()
+    predicted[:, 1] = 0
+    Y = rows.test.Y.copy()
+    Y[:, 4] = 0
+    altered = replace(rows, test=replace(rows.test, Y=Y))
+    findings = find(model, altered, replace(contents.measured[0], predicted=predicted), ())
+    texts = {finding.title: finding.text for finding in findings}
+    never = next(title for title in texts if "never predicted" in title)
+    assert "'species_1'" in texts[never]
+    absent = next(title for title in texts if "without a test row" in title)
+    assert absent.startswith("1 of 6 labels is")
+    assert "'species_4'" in texts[absent]
+
+
+def test_a_threshold_that_drifts(model, rows, contents):
+    own = contents.measured[0]
+    drifted = BinaryRelevance().set_params(**model.get_params())
+    drifted.threshold_rule_ = GlobalThreshold(0.95)
+    predicted = drifted.threshold_rule_.apply(own.scores)
+    assert "threshold drifts" in found(drifted, rows, replace(own, predicted=predicted))
+    assert "drifts" not in found(model, rows, own)
+
+
+def test_a_collapsed_posterior(report, report_rows):
+    own = report.contents.measured[0]
+
+    class Collapsed(type(report.model)):
+        def diagnostics(self, X, Y, random_state=0):
+            return {"active_units": 0.0, "micro_f1": 0.5, "micro_f1_shuffled_z": 0.5}
+
+    collapsed = Collapsed()
+    collapsed.__dict__.update(report.model.__dict__)
+    assert "latent space hardly matters" in found(collapsed, report_rows, own)
+
+
+def test_a_rival_that_is_better(model, rows, contents):
+    worse = [Verdict("macro_f1", "random forest", Interval(-0.1, -0.2, -0.05))]
+    (finding,) = (f for f in find(model, rows, contents.measured[0], worse) if "plainer" in f.title)
+    assert (finding.weight, finding.title[-8:]) == ("note", "macro-F1")
+    worse = [replace(worse[0], metric=model.threshold_metric)]
+    assert find(model, rows, contents.measured[0], worse)[0].weight == "serious"

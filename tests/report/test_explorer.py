@@ -1,0 +1,307 @@
+"""The page in a real browser: what it shows against the library, and what it must never do."""
+
+import re
+
+import numpy as np
+import pytest
+from selenium.webdriver import Keys
+from selenium.webdriver.common.by import By
+
+from cgmvae.evaluation import GlobalThreshold, LabelThresholds
+from cgmvae.report.explorer import GRID, STEPS, UNKNOWN
+from cgmvae.report.figures.cooccurrence import association, pair_counts
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def page(open_page, report):
+    return open_page(report)
+
+
+def known_labels(test):
+    return np.where(test.unknown, 0, test.Y).astype(bool), ~test.unknown
+
+
+# --- Thresholds -----------------------------------------------------------------------------------
+
+
+def test_the_models_own_numbers(page):
+    expected = page.measured(page.report.model.threshold_rule_)
+    assert page.live() == expected
+    shown = [line.text for line in page.all(".metric .own .value")]
+    assert [text.split()[0] for text in shown] == list(expected.values())
+
+
+@pytest.mark.parametrize("threshold", [0.01, 0.29, 0.5, 0.1234, 0.97, 1.0])
+def test_numbers_under_any_threshold(page, threshold):
+    page.set_threshold("#threshold-number", threshold)
+    assert page.live() == page.measured(GlobalThreshold(threshold))
+    page.find("#own").click()
+    assert page.live() == page.measured(page.report.model.threshold_rule_)
+
+
+def test_a_score_at_the_threshold_counts(page):
+    codes = page.report.contents.explorer.arrays["scores"]
+    codes = codes[codes != UNKNOWN]
+    for place in np.unique(codes)[[5, -5]]:
+        page.set_threshold("#threshold-number", place / STEPS)
+        assert page.live() == page.measured(GlobalThreshold(GRID[place - 1]))
+
+
+def test_the_slider_by_keyboard(page):
+    slider = page.find("#threshold")
+    start = round(page.report.model.threshold_rule_.threshold * 100)
+    page.browser.execute_script("arguments[0].focus()", slider)
+    slider.send_keys(*[Keys.ARROW_RIGHT] * 7)
+    assert page.find("#threshold-number").get_attribute("value") == f"{(start + 7) / 100:.2f}"
+    assert page.live() == page.measured(GlobalThreshold((start + 7) / 100))
+    assert "▲" in page.text("#live") or "▼" in page.text("#live")
+
+
+def test_a_threshold_for_one_label(page):
+    page.choose(page.names[0])
+    page.set_threshold("#label-threshold-number", 0.61)
+    thresholds = np.full(len(page.names), page.report.model.threshold_rule_.threshold)
+    thresholds[0] = 0.61
+    assert page.live() == page.measured(LabelThresholds(thresholds))
+    page.set_threshold("#threshold-number", 0.4)  # all but the one set by hand
+    thresholds[np.arange(len(page.names)) != 0] = 0.4
+    assert page.live() == page.measured(LabelThresholds(thresholds))
+    assert page.text("#by-hand button") == f"{page.names[0]} 0.61 ×"
+    page.find("#by-hand button").click()
+    assert page.live() == page.measured(GlobalThreshold(0.4))
+
+
+def test_rules_that_are_not_one_threshold(open_page, ruled_report):
+    page = open_page(ruled_report)
+    own = ruled_report.model.threshold_rule_
+    assert page.live() == page.measured(own)
+    page.set_threshold("#threshold-number", 0.33)
+    assert page.live() == page.measured(GlobalThreshold(0.33))
+    page.find("#own").click()
+    assert page.live() == page.measured(own)
+
+
+# --- Labels ---------------------------------------------------------------------------------------
+
+
+def test_search_by_keyboard(page):
+    field = page.find("#search")
+    page.type("#search", Keys.CONTROL, "a", Keys.NULL, "OWL")
+    options = [item.text.split("\n")[0] for item in page.all("#matches [role=option]")]
+    assert sorted(options) == ["owl 10", "owl 2"]
+    assert field.get_attribute("aria-expanded") == "true"
+    field.send_keys(Keys.ARROW_DOWN)
+    active = field.get_attribute("aria-activedescendant")
+    chosen = page.find(f"#{active}").text.split("\n")[0]
+    assert chosen == options[1]
+    field.send_keys(Keys.ENTER)
+    assert page.text("#label-name") == chosen
+    assert field.get_attribute("aria-expanded") == "false"
+    field.send_keys("x")
+    assert field.get_attribute("aria-expanded") == "true"
+    field.send_keys(Keys.ESCAPE)
+    assert field.get_attribute("aria-expanded") == "false"
+    assert page.text("#label-name") == chosen
+
+
+def test_nearest_labels_with_similarity_and_lift(page):
+    page.choose(page.names[5])
+    similarity = page.report.contents.similarity[5].copy()
+    similarity[5] = -np.inf
+    counts = pair_counts(page.report.contents.rows.train.Y, page.report.contents.rows.train.unknown)
+    rows = [
+        [cell.text for cell in row.find_elements(By.TAG_NAME, "td")]
+        for row in page.all("#neighbour-rows tr")
+    ]
+    order = np.argsort(-similarity)[: len(page.names) - 1]
+    assert [row[0].split("\n")[0] for row in rows] == [page.names[i] for i in order]
+    for label, (_, alike, together, lift) in zip(order, rows, strict=True):
+        assert float(alike.replace("−", "-")) == pytest.approx(similarity[label], abs=0.0051)
+        assert int(together) == counts.both[5, label]
+        expected = counts.both[5, label] * counts.known[5, label]
+        expected /= counts.first[5, label] * counts.second[5, label]
+        assert float(lift) == pytest.approx(expected, abs=0.0061)
+
+
+def test_where_similarity_and_rows_disagree(page):
+    page.choose(page.names[0])
+    similarity = np.delete(page.report.contents.similarity[0], 0)
+    train = page.report.contents.rows.train
+    joint = np.delete(association(pair_counts(train.Y, train.unknown))[0], 0)
+    n = len(similarity)
+    gap = (similarity.argsort().argsort() - joint.argsort().argsort()) / (n - 1)
+    gap[gap * joint >= 0] = 0
+    page.find("#neighbour-order label:nth-of-type(3) span").click()
+    rows = page.all("#neighbour-rows tr")
+    assert len(rows) == n
+    places = [page.names.index(row.find_element(By.TAG_NAME, "button").text) - 1 for row in rows]
+    assert sorted(places) == list(range(n))
+    sizes = np.abs(gap[places])
+    assert (np.diff(sizes) <= 0).all()
+    assert (sizes >= 0.5).any()
+    for row, place in zip(rows, places, strict=True):
+        marks = [mark.text for mark in row.find_elements(By.CLASS_NAME, "disagree")]
+        assert bool(marks) == (abs(gap[place]) >= 0.5)
+        if marks:
+            assert ("more alike" in marks[0]) == (gap[place] > 0)
+
+
+def test_heat_map(page):
+    order = page.report.contents.explorer.arrays["order"]
+    canvas = page.find("#heat-canvas")
+    page.point_at("#heat-canvas", 0.97, 0.03)  # the last column of the first row
+    text = page.text("#heat-say")
+    first, last = order[0], order[-1]
+    similarity = page.report.contents.similarity[first, last]
+    assert text.startswith(f"{page.names[first]} and {page.names[last]}: similarity ")
+    shown = re.search(r"similarity (−?[\d.]+)", text)[1].replace("−", "-")
+    assert float(shown) == pytest.approx(similarity, abs=0.0051)
+    page.click_at("#heat-canvas", 0.97, 0.03)
+    assert page.text("#label-name") == page.names[first]
+    assert canvas.get_attribute("data-shown") == str(len(page.names))
+    page.find("#heat [data-zoom=in]").click()
+    page.settle()
+    assert int(canvas.get_attribute("data-shown")) < len(page.names)
+    page.find("#heat [data-zoom=all]").click()
+    page.find("#heat-order option[value=name]").click()
+    page.settle()
+    page.browser.execute_script("arguments[0].focus()", canvas)
+    canvas.send_keys(*[Keys.ARROW_UP, Keys.ARROW_LEFT] * len(page.names), Keys.ARROW_RIGHT)
+    by_name = page.browser.execute_script(
+        "return arguments[0].sort(new Intl.Collator('en', {numeric: true}).compare)",
+        list(page.names),
+    )
+    assert page.text("#heat-say").startswith(f"{by_name[0]} and {by_name[1]}: ")
+    canvas.send_keys(Keys.ENTER)
+    assert page.text("#label-name") == by_name[0]
+
+
+def test_map(page):
+    places = page.report.contents.explorer.arrays["map"] * [1, -1]
+    low, high = places.min(0), places.max(0)
+    unit = 0.5 + (places - (low + high) / 2) * 0.86 / (high - low).max()
+    label = int(np.argmax(np.linalg.norm(unit - 0.5, axis=1)))
+    page.choose(page.names[(label + 1) % len(page.names)])
+    page.point_at("#map-canvas", *unit[label])
+    assert page.text("#map-say").startswith(f"{page.names[label]}: similarity to ")
+    page.click_at("#map-canvas", *unit[label])
+    assert page.text("#label-name") == page.names[label]
+    inwards = Keys.ARROW_LEFT if unit[label, 0] > 0.5 else Keys.ARROW_RIGHT
+    page.browser.execute_script("document.getElementById('map-canvas').focus()")
+    page.find("#map-canvas").send_keys(inwards)
+    assert page.text("#label-name") != page.names[label]
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+def test_worst_rows(page):
+    true, known = known_labels(page.report.test)
+    predicted = page.report.contents.measured[0].predicted.astype(bool) & known
+    wrong = (true ^ predicted).sum(1)
+    worst = np.argsort(-wrong, kind="stable")
+    items = page.all("#error-rows > li")
+    numbers = [int(item.get_attribute("data-row")) for item in items]
+    assert numbers == page.report.contents.rows.numbers[worst[: len(items)]].tolist()
+    assert page.text("#error-page").endswith(f"of {(wrong > 0).sum()} rows")
+    for item, row in zip(items, worst, strict=False):
+        for kind, cells in {
+            "missed": true & ~predicted,
+            "extra": predicted & ~true,
+            "found": true & predicted,
+        }.items():
+            chips = item.find_elements(By.CSS_SELECTOR, f".chip.{kind}")
+            names = [
+                page.browser.execute_script("return arguments[0].firstChild.data", chip)
+                for chip in chips
+            ]
+            assert sorted(names) == sorted(np.array(page.names, dtype=object)[cells[row]])
+            for chip, name in zip(chips, names, strict=True):
+                score = page.report.scores[row, page.names.index(name)]
+                value = float(chip.find_element(By.TAG_NAME, "b").text)
+                assert value == pytest.approx(score, abs=0.0051)
+    page.find("#error-next").click()
+    page.settle()
+    after = [int(item.get_attribute("data-row")) for item in page.all("#error-rows > li")]
+    expected = page.report.contents.rows.numbers[worst[len(items) : 2 * len(items)]]
+    assert after == expected.tolist()
+
+
+def test_errors_of_one_label_under_a_new_threshold(page):
+    page.choose(page.names[6])
+    page.set_threshold("#threshold-number", 0.5)
+    page.find("#error-filter").click()
+    page.settle()
+    true, known = known_labels(page.report.test)
+    wrong = true[:, 6] ^ ((page.report.scores[:, 6] >= np.float32(0.5)) & known[:, 6])
+    assert page.text("#error-page").endswith(f"of {wrong.sum()} rows")
+
+
+def test_one_label_alone(open_page, lonely_report):
+    page = open_page(lonely_report)
+    assert page.live() == page.measured(lonely_report.model.threshold_rule_)
+    assert page.text("#label-name") == page.names[0]
+    assert page.all("#neighbour-rows tr") == []
+    page.set_threshold("#label-threshold-number", 0.2)
+    assert page.live() == page.measured(GlobalThreshold(0.2))
+
+
+# --- What it must never do ------------------------------------------------------------------------
+
+
+def test_names_are_text(page):
+    script = "return [document.images.length, document.scripts.length, document.title]"
+    n_pictures = len(page.all("figure"))
+    assert page.browser.execute_script(script) == [n_pictures, 3, "C-GMVAE on birds & <b>bees</b>"]
+    for name in page.names[:4]:
+        page.choose(name)
+    assert page.text("h1") == "C-GMVAE on birds & <b>bees</b>"
+    assert page.browser.execute_script(script)[:2] == [n_pictures, 3]
+
+
+def test_nothing_is_asked_of_the_network(page):
+    urls = {
+        message.split('"url":"')[1].split('"')[0]
+        for entry in page.browser.get_log("performance")
+        if '"Network.requestWillBeSent"' in (message := entry["message"])
+    }
+    assert {url.split(":")[0] for url in urls} <= {"file", "data"}
+    blocked = page.browser.execute_async_script(
+        "const done = arguments[0];"
+        "document.addEventListener('securitypolicyviolation', (e) => done(e.violatedDirective));"
+        "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done('let through'), 500))"
+    )
+    assert blocked == "connect-src"
+    assert "Content Security Policy" in str(page.browser.get_log("browser"))  # ours, just now
+
+
+@pytest.mark.parametrize("width", [360, 390, 768])
+def test_no_sideways_scrolling(page, width):
+    page.look_at(width, 800, "light")
+    page.settle()
+    page.choose(page.names[6])
+    width_of = "return document.documentElement.scrollWidth"
+    assert page.browser.execute_script(width_of) <= width
+    outside = page.browser.execute_script(
+        "return [...document.querySelectorAll('main *')]"
+        ".filter((e) => !e.closest('.picture, pre, .hidden, .choice input'))"
+        ".filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
+        ".map((e) => e.outerHTML.slice(0, 80))"
+    )
+    assert outside == []
+
+
+def test_light_and_dark(page):
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    light = page.browser.execute_script(colour)
+    page.look_at(1280, 900, "dark")
+    page.settle()
+    dark = page.browser.execute_script(colour)
+    assert light != dark
+    page.find("#theme").click()
+    assert page.browser.execute_script(colour) == light
+    page.find("#theme").click()
+    assert page.browser.execute_script(colour) == dark
+    page.browser.execute_script("localStorage.clear()")
