@@ -5,7 +5,8 @@
 Ratios of times taken in one run, alternately, so that a noisy machine disturbs both sides alike:
 
 1. an epoch of yeast at E = 2048, batch 128, one member, against the bare matrix products of the
-   same shapes, forward and backward;
+   same shapes, forward and backward: the difference between fits of 2n and of n epochs over the
+   products of n epochs, and a whole fit of n epochs over the same products;
 2. eight packed members at E = 512 against eight runs one after the other;
 3. peak resident memory of a fit of delicious, where its data is here.
 """
@@ -84,6 +85,26 @@ def ratio(numerator: Callable[[], object], denominator: Callable[[], object], re
     """Return the median of paired ratios, and their range."""
     numerator(), denominator()
     ratios = [seconds(numerator) / seconds(denominator) for _ in range(repeats)]
+    return described(ratios)
+
+
+def epoch_ratios(epochs: int, n_rows: int, repeats: int) -> tuple[str, str]:
+    """Return the ratios of epochs, and of whole fits, to their matrix products."""
+    short, long = fit_yeast(1, 2048, epochs), fit_yeast(1, 2048, 2 * epochs)
+    products = matrix_products(2048, n_rows, epochs)
+    short(), products()
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        # The products before, between and after: their speed drifts with the machine's.
+        times = [seconds(work) for work in (products, short, products, long, products)]
+        bare = (times[0] + 2 * times[2] + times[4]) / 4
+        found[0].append((times[3] - times[1]) / bare)
+        found[1].append(times[1] / bare)
+    return described(found[0]), described(found[1])
+
+
+def described(ratios: list[float]) -> str:
+    """Return the median of ratios, and their range."""
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
@@ -109,8 +130,9 @@ def main() -> None:
     epochs, repeats = arguments.epochs, arguments.repeats
     n_rows = len(make_split(load_dataset("yeast"), seed=0).train)
     print(f"threads: {torch.get_num_threads()}, torch {torch.__version__}, numpy {np.__version__}")
-    one = ratio(fit_yeast(1, 2048, epochs), matrix_products(2048, n_rows, epochs), repeats)
-    print(f"epoch of yeast, E = 2048, one member / bare matrix products: {one}")
+    epoch, fit = epoch_ratios(epochs, n_rows, repeats)
+    print(f"epoch of yeast, E = 2048, one member / bare matrix products: {epoch}")
+    print(f"the whole fit of {epochs} such epochs / bare matrix products: {fit}")
     singles = [fit_yeast(1, 512, epochs, seed) for seed in range(8)]
     packed = ratio(fit_yeast(8, 512, epochs), lambda: [fit() for fit in singles], repeats)
     print(f"eight packed members / eight single runs, E = 512: {packed}")

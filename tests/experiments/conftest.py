@@ -12,12 +12,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for tiny_study
 
-from tiny_study import STUDY
+from tiny_study import STUDY, written
 
 from cgmvae.data import catalog
 from cgmvae.data.splits import Split
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS
-from cgmvae.experiments.commands import run_study, study_tables
+from cgmvae.experiments.commands import run_study
 from cgmvae.experiments.engines import local_engine
 from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.store import RunRecord, Store
@@ -35,7 +35,7 @@ def whole_store(tmp_path_factory) -> Store:
 @pytest.fixture(scope="session")
 def whole_table(whole_store) -> str:
     """Return the tables of the tiny study, made in one go."""
-    return study_tables(STUDY, Scope(), whole_store, "md")
+    return written(whole_store)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_study import STUDY, runs
+from tiny_study import STUDY, runs, written
 
 from cgmvae.errors import InputError
 from cgmvae.experiments.commands import (
@@ -18,7 +18,6 @@ from cgmvae.experiments.commands import (
     make_scope,
     run_study,
     study_status,
-    study_tables,
 )
 from cgmvae.experiments.engines import RETRIES, Event, local_engine, ray_engine
 from cgmvae.experiments.spec import make_jobs
@@ -50,7 +49,7 @@ def test_two_workers_give_the_same_tables_though_both_are_killed_once(whole_tabl
     engine = local_engine(workers=2, device="cpu")
     assert run_study(STUDY, Scope(), store, engine, tell=kill_once) == []
     assert killed
-    assert study_tables(STUDY, Scope(), store, "md") == whole_table
+    assert written(store) == whole_table
     assert multiprocessing.active_children() == []
 
 
@@ -137,7 +136,7 @@ def test_a_ray_cluster_gives_the_same_tables_though_a_worker_is_killed(whole_tab
     engine = ray_engine(workers=2, device="cpu")
     assert run_study(STUDY, Scope(), store, engine, tell=kill_one) == []
     assert killed
-    assert study_tables(STUDY, Scope(), store, "md") == whole_table
+    assert written(store) == whole_table
 
 
 @needs_ray

@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 import pytest
-from tiny_study import STUDY, made_up, runs
+from tiny_study import STUDY, made_up, runs, written
 
-from cgmvae.experiments.commands import study_status, study_tables
+from cgmvae.experiments.commands import study_status
 from cgmvae.experiments.store import Store
 from cgmvae.experiments.study import Scope
 
@@ -53,7 +53,7 @@ def test_killed_at_random_moments_it_gives_the_same_tables(
     assert set(codes) <= {0, KILLED}
     for folder in folders:
         assert order(folder=str(folder)) == [0]
-        assert study_tables(STUDY, Scope(), Store(folder), "md") == whole_table
+        assert written(Store(folder)) == whole_table
 
 
 def test_killed_at_any_file_operation_a_run_is_there_whole_or_not_at_all(order, tmp_path):
@@ -83,7 +83,7 @@ def test_two_processes_at_once_train_every_run_once(order, whole_table, tmp_path
     log = tmp_path / "log"
     assert order(folder=str(tmp_path / "runs"), children=2, log=str(log)) == [0, 0]
     assert sorted(log.read_text().split()) == sorted(spec.key for spec in runs(Scope()))
-    assert study_tables(STUDY, Scope(), Store(tmp_path / "runs"), "md") == whole_table
+    assert written(Store(tmp_path / "runs")) == whole_table
 
 
 def test_one_of_two_is_killed_and_the_other_does_its_work_too(
@@ -95,7 +95,7 @@ def test_one_of_two_is_killed_and_the_other_does_its_work_too(
         folder = tmp_path / str(moment)
         codes = order(folder=str(folder), children=2, kill_after=moment)
     assert codes == [KILLED, 0]
-    assert study_tables(STUDY, Scope(), Store(folder), "md") == whole_table
+    assert written(Store(folder)) == whole_table
 
 
 def test_a_study_that_is_done_trains_nothing(order, tmp_path):

@@ -34,7 +34,7 @@ from cgmvae.experiments.results import Results
 from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.store import RunRecord, Store
 from cgmvae.experiments.study import Scope, Study
-from cgmvae.experiments.tables import Table
+from cgmvae.experiments.tables import Table, render
 
 SIZES = {"feature_hidden": [16], "label_hidden": [16], "decoder_hidden": [16], "latent_dim": 4}
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -67,6 +67,11 @@ def tables(scope: Scope, results: Results) -> list[Table]:
 
 
 STUDY = Study("tiny", "A tiny study", runs, tables)
+
+
+def written(store: Store) -> str:
+    """Return the tables, without the day and the commit of the runs."""
+    return render(tables(Scope(), Results(store)), "md")
 
 
 def made_up(spec: RunSpec) -> RunRecord:

@@ -128,6 +128,17 @@ class TestDropout:
             kept = member[member != 0]
             assert torch.equal(kept, torch.full_like(kept, 1 / (1 - rate)))
 
+    def test_layers_drop_the_same_together_and_in_turn(self):
+        rates, widths = torch.tensor([0.3, 0.6]), (5, 8, 1)
+        noise = GeneratorNoise(SEEDS[:2])
+        together = noise.masks(3, *widths, rate=rates, dtype=torch.float64)
+        noise.seek([0, 0])
+        for width, mask in zip(widths, together, strict=True):
+            assert mask.shape == (2, 3, width)
+            ones = torch.ones(2, 3, width, dtype=torch.float64)
+            assert torch.equal(mask, noise.dropout(ones, rates))
+        assert noise.masks(3, rate=rates, dtype=torch.float32) == ()
+
     @both_kinds
     def test_what_is_left_is_right_in_expectation(self, kind, rng):
         x = torch.from_numpy(rng.normal(size=(2, 4, 5)))

@@ -80,7 +80,7 @@ class _Studies(TyperGroup):
 
 app = typer.Typer(
     cls=_Studies,
-    help="Studies: run them, see how far they are, write their tables and figures.",
+    help="Studies: run them, see how far they are, write tables.",
     no_args_is_help=True,
 )
 

@@ -99,34 +99,40 @@ def explore(
     frequency = label_frequency(rows.reference, model.label_names_)
     labels = np.sort(np.argsort(-frequency, kind="stable")[:max_labels])
     kept = _sampled(rows.test.n_samples, max_rows)
-    cells = np.ix_(kept, labels)
-    true, given = as_bool(rows.test.Y)[cells], scores[cells]
-    known = np.ones(true.shape, bool)
-    if rows.test.unknown is not None:
-        known = ~as_bool(rows.test.unknown)[cells]
+    true, known = _cells(rows, kept, labels)
+    given = scores[np.ix_(kept, labels)]
     codes, rule = _coded(given, model.threshold_rule_, labels, scores[kept])
     pairs = similarity[np.ix_(labels, labels)]
-    return Explorer(
-        names=tuple(model.label_names_[i] for i in labels),
-        labels=labels,
-        rows=kept,
-        arrays={
-            "scores": np.where(known, codes, UNKNOWN).astype(np.uint16),  # (n_rows, n_labels)
-            "truth": np.packbits(true & known, bitorder="little"),  # (n_rows · n_labels / 8,)
-            "numbers": rows.numbers[kept].astype(np.uint32),  # (n_rows,)
-            "surprise": _surprise(true, given, known),  # (n_rows,)
-            "frequency": frequency[labels].astype(np.uint32),  # (n_labels,)
-            **_label_arrays(pairs),
-            **_pair_arrays(rows, labels, pairs),
-            **rule.pop("arrays"),
-        },
-        facts={
-            "rule": rule,
-            "precision_at_1": _number(precision_at_k(true, given, 1, unknown=~known)),
-            "n_known": int(known.sum()),
-            "reference": "rows" if rows.train is None else "training rows",
-        },
-    )
+    arrays = {
+        "scores": np.where(known, codes, UNKNOWN).astype(np.uint16),  # (n_rows, n_labels)
+        "truth": np.packbits(true, bitorder="little"),  # (n_rows · n_labels / 8,)
+        "numbers": rows.numbers[kept].astype(np.uint32),  # (n_rows,)
+        "surprise": _surprise(true, given, known),  # (n_rows,)
+        "frequency": frequency[labels].astype(np.uint32),  # (n_labels,)
+        **_label_arrays(pairs),
+        **_pair_arrays(rows, labels, pairs),
+        **rule.pop("arrays"),
+    }
+    facts = {
+        "rule": rule,
+        "precision_at_1": _number(precision_at_k(true, given, 1, unknown=~known)),
+        "n_known": int(known.sum()),
+        "reference": "rows" if rows.train is None else "training rows",
+    }
+    names = tuple(model.label_names_[i] for i in labels)
+    return Explorer(names, labels, kept, arrays, facts)
+
+
+def _cells(
+    rows: ReportRows, kept: NDArray[np.int64], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which cells are known to be true, and which are known, (n_rows, n_labels) each."""
+    places = np.ix_(kept, labels)
+    true = as_bool(rows.test.Y)[places]
+    if rows.test.unknown is None:
+        return true, np.ones(true.shape, bool)
+    known = ~as_bool(rows.test.unknown)[places]
+    return true & known, known
 
 
 def _sampled(n_rows: int, most: int) -> NDArray[np.int64]:

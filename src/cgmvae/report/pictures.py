@@ -48,10 +48,20 @@ class Picture:
 
 def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     """Yield the plots that the model and the rows allow."""
-    test, own = contents.rows.test, contents.measured[0]
-    names = test.label_names
-    if contents.rows.validation is not None:
-        held = contents.rows.validation
+    yield from _of_predictions(model, contents)
+    yield from _of_labels(model, contents)
+    if hasattr(model, "history_"):
+        yield _picture(
+            "Training",
+            "The terms that training makes small, and the number on validation rows that chooses "
+            "the best epoch. Thin lines are single networks.",
+            lambda: TrainingHistoryDisplay.from_estimator(model),
+        )
+
+
+def _of_predictions(model: Any, contents: Contents) -> Iterator[Picture]:
+    test, own, held = contents.rows.test, contents.measured[0], contents.rows.validation
+    if held is not None:
         yield _picture(
             "Threshold curves",
             "What each number would be on the validation rows under other thresholds. The line is "
@@ -62,14 +72,17 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
         "Common and rare labels",
         "Each point is a label: how common it is, and how well it is predicted on the rows tested. "
         "Rare labels have little to learn from.",
-        lambda: LabelF1Display.from_predictions(test, own.predicted, label_names=names),
+        lambda: LabelF1Display.from_predictions(test, own.predicted, label_names=test.label_names),
     )
     yield _picture(
         "Can probabilities be believed?",
         "Where the curve follows the diagonal, labels with a probability of 0.8 are true eight "
         "times in ten.",
-        lambda: CalibrationDisplay.from_predictions(test, own.scores, label_names=names),
+        lambda: CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
     )
+
+
+def _of_labels(model: Any, contents: Contents) -> Iterator[Picture]:
     if len(contents.similarity) > 1:
         yield _picture(
             "Alike, and together?",
@@ -80,7 +93,7 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     yield _picture(
         "Which features matter",
         "How much worse the ranking of rows becomes, over all labels, when a feature is shuffled.",
-        lambda: _importance(model, test),
+        lambda: _importance(model, contents.rows.test),
     )
     if hasattr(model, "label_prior"):
         yield _picture(
@@ -88,13 +101,6 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "Every label is a cloud in the space of codes, seen from its widest side: near clouds "
             "are labels that the model takes for much the same.",
             lambda: LatentMapDisplay.from_estimator(model),
-        )
-    if hasattr(model, "history_"):
-        yield _picture(
-            "Training",
-            "The terms that training makes small, and the number on validation rows that chooses "
-            "the best epoch. Thin lines are single networks.",
-            lambda: TrainingHistoryDisplay.from_estimator(model),
         )
 
 

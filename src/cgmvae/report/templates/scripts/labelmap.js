@@ -15,6 +15,10 @@ function unitPlaces() {
   }));
 }
 
+const boxAt = (start, y, length) => ({ x: start - 2, y: y - 9, w: length + 4, h: 18 });
+const isFree = (taken, box) => taken.every(
+  (b) => box.x >= b.x + b.w || b.x >= box.x + box.w || box.y >= b.y + b.h || b.y >= box.y + box.h);
+
 function startMap() {
   const canvas = byId("map-canvas"), places = unitPlaces();
   const state = { pointed: -1, area: { left: 0, top: 0, side: 1 } };
@@ -66,11 +70,10 @@ function startMap() {
       context.font = `${must ? "700 13px" : "12px"} system-ui, sans-serif`;
       const text = shortened(context, names[label], width * 0.45), length = context.measureText(text).width;
       const right = x + radius(label) + 4, left = x - radius(label) - 4 - length;
-      const start = right + length <= width ? right : Math.max(left, 0);
-      const box = { x: start - 2, y: y - 9, w: length + 4, h: 18 };
-      if (!must && taken.some((b) => box.x < b.x + b.w && b.x < box.x + box.w && box.y < b.y + b.h && b.y < box.y + box.h)) continue;
-      if (box.y < 0 || box.y + box.h > width) continue;
-      taken.push(box);
+      const starts = [right, left].filter((start) => start >= 0 && start + length <= width && y >= 9 && y + 9 <= width);
+      const start = starts.find((place) => isFree(taken, boxAt(place, y, length))) ?? (must ? starts[0] : undefined);
+      if (start === undefined) continue;
+      taken.push(boxAt(start, y, length));
       context.strokeStyle = halo;
       context.lineWidth = 3.5;
       context.strokeText(text, start, y);
