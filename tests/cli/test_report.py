@@ -1,4 +1,4 @@
-"""``cgmvae report``: from a model's file to a page, and what is said where that cannot be."""
+"""``cgmvae report``: from a model or a folder of runs to a page, or to what is wrong with it."""
 
 import json
 import re
@@ -145,3 +145,32 @@ def test_bad_arguments(succeeds, refused, survey, arguments, words):
     fit(succeeds)
     assert words in refused("report", "birds.cgmvae", "--out", "page.html", *arguments)
     assert not Path("page.html").exists()
+
+
+def test_a_folder_of_runs(succeeds, refused, survey):
+    made = ("--data", "yeast", "--methods", "mlknn", "--splits", "0", "--quick")
+    succeeds("bench", "main", *made, "--folder", "results")
+    said = succeeds("report", "results", "--quick", "--out", "page.html")
+    assert said == "Wrote page.html, about 1 run of main.\n"
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "ML-kNN" in page
+    assert "cgmvae report results --quick --out page.html" in page
+    assert "page.html exists" in refused("report", "results", "--quick", "--out", "page.html")
+    for given, word in ((("birds.csv",), "SOURCE"), (("--baselines", "none"), "--baselines")):
+        sentence = refused("report", "results", *given, "--out", "other.html")
+        assert f"{word} is for models, and results is a folder" in sentence
+    assert not Path("other.html").exists()
+
+
+def test_a_folder_without_runs(refused, survey):
+    Path("empty").mkdir()
+    sentence = refused("report", "empty", "--out", "page.html")
+    assert "empty holds no runs; name a folder that cgmvae bench --folder wrote" in sentence
+    assert not Path("page.html").exists()
+
+
+def test_a_model_is_not_quick(succeeds, refused, survey):
+    fit(succeeds)
+    sentence = refused("report", "birds.cgmvae", "--quick", "--out", "page.html")
+    assert "--quick is for a folder of runs, and birds.cgmvae is none" in sentence
+    assert "does not exist" in refused("report", "nowhere.cgmvae", "--out", "page.html")

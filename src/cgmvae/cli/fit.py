@@ -251,3 +251,4 @@ def _print(report: Mapping[str, Any]) -> None:
             [["validation", *(metric_text(report["metrics"][name]) for name in METRIC_TITLES)]],
         )
     print_text(f"To predict: cgmvae predict {shlex.quote(out)} SOURCE --out predictions.csv")
+    print_text(f"To look at it: cgmvae report {shlex.quote(out)} --out report.html")

@@ -1,10 +1,11 @@
-"""``cgmvae report``: one page about a model that anybody can open."""
+"""``cgmvae report``: one page that anybody can open, about a model or about the runs of studies."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,33 +16,78 @@ from cgmvae.cli.evaluate import load_labelled, with_labels
 from cgmvae.cli.fit import check_target
 from cgmvae.cli.origin import recorded_source, recorded_split, same_data
 from cgmvae.cli.output import print_text
-from cgmvae.cli.sources import ModelArgument, Source, feature_places, load_fitted, with_source
+from cgmvae.cli.sources import Source, feature_places, load_fitted, with_source
 from cgmvae.data import MultiLabelDataset
 from cgmvae.errors import InputError
 
 Origin = Mapping[str, Any] | None
 
 
+_SubjectArgument = Annotated[str, typer.Argument(metavar="MODEL_OR_RESULTS", hidden=True)]
+
+
 @with_source
 def report(
-    model: ModelArgument,
+    subject: _SubjectArgument,
     out: Annotated[str, typer.Option(metavar="FILE", help="The page, *.html.")],
     source: Source | None = None,
     baselines: Annotated[
-        str,
-        typer.Option(metavar="CHOICE", help="auto (without slow ones), all or none."),
-    ] = "auto",
+        str | None,
+        typer.Option(
+            metavar="CHOICE",
+            help="auto (without slow ones), all or none; of a model.",
+            show_default="auto",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The small versions of the studies; of results.")
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that exists.")
     ] = False,
 ) -> None:
-    """Write a page about a model, with its labels to explore.
+    """Write a page about a model, or about the runs of studies.
 
-    Numbers beside those of plainer methods, warnings, plots, and how to make it all again.
-    MODEL is a file that 'cgmvae fit' wrote: it knows its data, and which rows test it. SOURCE is
-    needed where that data has moved, and for other rows.
+    MODEL is a file that 'cgmvae fit' wrote: it knows its data, and which rows test it. Its page has
+    numbers beside those of plainer methods, warnings, plots, labels to explore, and how to make it
+    all again. SOURCE is needed where that data has moved, and for other rows.
+
+    RESULTS is a folder of runs that 'cgmvae bench' wrote. Its page has the tables and figures of
+    every study that has runs there.
     """
-    check_target(Path(out), Source(model), overwrite=overwrite)
+    check_target(Path(out), Source(subject), overwrite=overwrite)
+    if _is_folder(subject):
+        if source is not None or baselines is not None:
+            given = "SOURCE" if source is not None else "--baselines"
+            raise InputError(f"{given} is for models, and {subject} is a folder; leave it out.")
+        _report_results(subject, out, quick=quick)
+    elif quick:
+        raise InputError(f"--quick is for a folder of runs, and {subject} is none; leave it out.")
+    else:
+        _report_model(subject, source, out, baselines="auto" if baselines is None else baselines)
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:  # too long to be looked for
+        return False
+
+
+def _report_results(folder: str, out: str, *, quick: bool) -> None:
+    from cgmvae.experiments.store import Store
+    from cgmvae.experiments.study import Scope
+
+    with _report_packages():
+        from cgmvae.report.results_page import write_results_page
+
+        found = write_results_page(Store(folder), Scope(quick=quick), out, command=_command())
+    n_runs = len({spec for results in found for spec in results.done})
+    studies = ", ".join(results.study.name for results in found)
+    print_text(f"Wrote {out}, about {n_runs:,} run{'s' if n_runs > 1 else ''} of {studies}.")
+
+
+def _report_model(model: str, source: Source | None, out: str, *, baselines: str) -> None:
     fitted, names = load_fitted(model)
     source = _source(model, fitted.origin_, source)
     dataset = load_labelled(source, fitted)
@@ -103,11 +149,22 @@ def report_rows(origin: Origin, read: MultiLabelDataset, fitted: MultiLabelDatas
 
 def make_page(fitted: Any, rows: Any, out: str, *, baselines: Any = "auto") -> None:
     """Compute a report and write its page."""
-    try:
+    with _report_packages():
         from cgmvae.report.contents import collect
         from cgmvae.report.page import write_page
 
         contents = collect(fitted, rows, origin=fitted.origin_, baselines=baselines)
-        write_page(fitted, contents, out, command=shlex.join(["cgmvae", *sys.argv[1:]]))
+        write_page(fitted, contents, out, command=_command())
+
+
+@contextmanager
+def _report_packages() -> Iterator[None]:
+    """Say what to install where a package of reports is missing."""
+    try:
+        yield
     except ImportError as error:
         raise InputError('A report needs more packages: pip install "cgmvae[report]"') from error
+
+
+def _command() -> str:
+    return shlex.join(["cgmvae", *sys.argv[1:]])

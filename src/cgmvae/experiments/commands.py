@@ -187,10 +187,10 @@ def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
 def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
     """Write the tables of a study from the runs that are there, and where these come from."""
     found = study.tables(scope, Results(store))
-    return render([*found, *_origin(study, scope, store)], format)
+    return render([*found, *study_origin(study, scope, store)], format)
 
 
-def _origin(study: Study, scope: Scope, store: Store) -> list[Table]:
+def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
     """Return a table of the environments that the runs were made in."""
     counts: dict[tuple[str, ...], int] = {}
     fields = ("date", "device", "commit", "cgmvae", "torch")

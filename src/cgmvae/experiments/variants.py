@@ -27,7 +27,8 @@ PARTS_DATA = (
 QUICK_DATA = ("yeast", "scene")
 
 READING = (
-    "Mean ± deviation over seeds ± deviation over splits; **best** and *second* of each data set."
+    "Mean ± deviation over seeds ± deviation over splits; the best and the second of each data set "
+    "are marked."
 )
 
 

@@ -79,8 +79,8 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
     """
     from markupsafe import Markup
 
-    theme, script = _read("scripts/theme.js"), _explorer_script()
-    return _template().render(
+    theme, script = read_template("scripts/theme.js"), _explorer_script()
+    return find_template("report.html").render(
         c=contents,
         command=command,
         sections=SECTIONS,
@@ -88,8 +88,8 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
         explorer_notes=list(_notes(contents)),
         pictures=list(pictures(model, contents)),
         publication=_publication(model),
-        policy=_policy(theme, script),
-        style=Markup(_read("style.css")),
+        policy=content_policy(theme, script),
+        style=Markup(read_template("style.css")),
         theme=Markup(theme),
         script=Markup(script),
         data=Markup(embedded_json(contents.explorer.packed())),
@@ -110,7 +110,8 @@ def embedded_json(value: Any) -> str:
     return text
 
 
-def _template() -> Any:
+def find_template(name: str) -> Any:
+    """Return a template of this package, in which every text is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -127,20 +128,22 @@ def _template() -> Any:
         "percent": "{:.0%}".format,
         "duration": _duration,
     }
-    return environment.get_template("report.html")
+    return environment.get_template(name)
 
 
-def _read(name: str) -> str:
+def read_template(name: str) -> str:
+    """Return the text of a style or a script."""
     place = resources.files("cgmvae.report") / "templates" / name
     return place.read_text(encoding="utf-8")
 
 
 def _explorer_script() -> str:
-    parts = "\n".join(_read(f"scripts/{name}.js") for name in SCRIPTS)
+    parts = "\n".join(read_template(f"scripts/{name}.js") for name in SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
-def _policy(*scripts: str) -> str:
+def content_policy(*scripts: str) -> str:
+    """Return a policy that allows these scripts and forbids every request."""
     sums = (hashlib.sha256(script.encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in sums)
     return (

@@ -51,7 +51,7 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     yield from _of_predictions(model, contents)
     yield from _of_labels(model, contents)
     if hasattr(model, "history_"):
-        yield _picture(
+        yield make_picture(
             "Training",
             "The terms that training makes small, and the number on validation rows that chooses "
             "the best epoch. Thin lines are single networks.",
@@ -62,19 +62,19 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
 def _of_predictions(model: Any, contents: Contents) -> Iterator[Picture]:
     test, own, held = contents.rows.test, contents.measured[0], contents.rows.validation
     if held is not None:
-        yield _picture(
+        yield make_picture(
             "Threshold curves",
             "What each number would be on the validation rows under other thresholds. The line is "
             "the threshold that the model uses.",
             lambda: ThresholdCurveDisplay.from_estimator(model, held.X, held),
         )
-    yield _picture(
+    yield make_picture(
         "Common and rare labels",
         "Each point is a label: how common it is, and how well it is predicted on the rows tested. "
         "Rare labels have little to learn from.",
         lambda: LabelF1Display.from_predictions(test, own.predicted, label_names=test.label_names),
     )
-    yield _picture(
+    yield make_picture(
         "Can probabilities be believed?",
         "Where the curve follows the diagonal, labels with a probability of 0.8 are true eight "
         "times in ten.",
@@ -84,19 +84,19 @@ def _of_predictions(model: Any, contents: Contents) -> Iterator[Picture]:
 
 def _of_labels(model: Any, contents: Contents) -> Iterator[Picture]:
     if len(contents.similarity) > 1:
-        yield _picture(
+        yield make_picture(
             "Alike, and together?",
             "Each point is a pair of labels: how alike the model finds them, and how strongly they "
             "occur together. Pairs far from the others are named.",
             lambda: _cooccurrence(contents),
         )
-    yield _picture(
+    yield make_picture(
         "Which features matter",
         "How much worse the ranking of rows becomes, over all labels, when a feature is shuffled.",
         lambda: _importance(model, contents.rows.test),
     )
     if hasattr(model, "label_prior"):
-        yield _picture(
+        yield make_picture(
             "Labels in latent space",
             "Every label is a cloud in the space of codes, seen from its widest side: near clouds "
             "are labels that the model takes for much the same.",
@@ -125,7 +125,8 @@ def _importance(model: Any, test: MultiLabelDataset) -> Any:
     )
 
 
-def _picture(title: str, text: str, make: Callable[[], Any]) -> Picture:
+def make_picture(title: str, text: str, make: Callable[[], Any]) -> Picture:
+    """Draw the display that ``make`` returns."""
     with warnings.catch_warnings(record=True) as told:
         warnings.filterwarnings("always", _NO_GLYPH, UserWarning)
         figure = make().plot().figure_

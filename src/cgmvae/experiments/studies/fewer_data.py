@@ -153,7 +153,8 @@ def _gain_table(measured: Measured, metric: str) -> Table:
     columns = ["data", "method", *(f"{fraction:.0%} of the rows" for fraction in FRACTIONS)]
     notes = [
         "Mean, thresholds: validation, and in brackets the relative gain over "
-        f"{REGISTRY[BASE].title} with the same rows; **best** and *second* of each data set.",
+        f"{REGISTRY[BASE].title} with the same rows; the best and the second of each data set are "
+        "marked.",
         *(_lead(measured, metric, fraction) for fraction in FRACTIONS),
     ]
     return Table(f"{METRIC_TITLES[metric]} with fewer rows", columns, rows, notes)

@@ -130,7 +130,8 @@ def _data_table(scope: Scope, results: Results, data: str, protocol: str) -> Tab
 
 
 _READING = (
-    "Mean ± deviation over seeds ± deviation over splits; **best** and *second* of each column. "
+    "Mean ± deviation over seeds ± deviation over splits; the best and the second of each column "
+    "are marked. "
     "C-GMVAE with its defaults; what the peers leave open is chosen on the validation rows."
 )
 

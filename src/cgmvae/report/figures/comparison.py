@@ -15,6 +15,9 @@ from cgmvae.errors import InputError
 from cgmvae.report.figures.names import one_line, plain_legend
 from cgmvae.report.figures.style import Display, series_style, tidy, title_of
 
+#: Room beside the first and the last tick, as a share of what lies between them.
+_ROOM = 0.06
+
 #: How far the error bars of neighbouring methods are moved apart, as a share of the x-value.
 _DODGE = 0.012
 
@@ -93,12 +96,19 @@ class FewerDataDisplay(Display):
                 **series_style(int(place)),
             )
         ticks = 100 * self.fractions
+        ax.set_xlim(*_widened(ticks))
         ax.set_xticks(ticks, [f"{tick:g} %" for tick in ticks])
         ax.set(xlabel="training rows", ylabel=title_of(self.metric))
         legend = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
         plain_legend(legend)
         tidy(ax)
         return self
+
+
+def _widened(ticks: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the range of the axis: all ticks, though some have no point, and room beside them."""
+    room = _ROOM * (np.ptp(ticks) or ticks.max())
+    return float(ticks.min() - room), float(ticks.max() + room)
 
 
 class CriticalDifferenceDisplay(Display):

@@ -1,0 +1,247 @@
+"""The page of a folder of runs: the tables of the studies, escaped, and nothing from outside."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from cgmvae.data.splits import Split
+from cgmvae.errors import InputError
+from cgmvae.experiments.commands import run_study
+from cgmvae.experiments.engines import local_engine
+from cgmvae.experiments.results import Results
+from cgmvae.experiments.spec import RunSpec
+from cgmvae.experiments.store import RunRecord, Store
+from cgmvae.experiments.studies import find_study
+from cgmvae.experiments.study import Scope, Study, StudyFigure
+from cgmvae.experiments.tables import Cell, Table
+from cgmvae.report.results_page import OPEN_PICTURES, READINGS, render_results, write_results_page
+from cgmvae.report.studies import KINDS
+from cgmvae.report.study_results import collect_studies, stored_keys
+
+HOSTILE = '<img src="x" onerror="alert(1)"></script>{{ 7 * 7 }}'
+MADE = Scope(quick=True, data=("yeast",), methods=("mlknn", "binary-relevance"), splits=(0, 1))
+FOUND, FAILED = RunSpec("yeast", "mlknn"), RunSpec("yeast", "mlknn", seed=1)
+
+
+class Elements(HTMLParser):
+    """What a browser would see: elements with attributes, tables as texts, marked and plain."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.tables, self.marked, self.texts = [], [], [], []
+        self.cell, self.mark = None, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("th", "td"):
+            self.cell = ""
+        elif tag in ("strong", "em"):
+            self.mark = tag
+
+    def handle_endtag(self, tag):
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append(self.cell)
+            self.cell = None
+        elif tag == self.mark:
+            self.mark = None
+
+    def handle_data(self, data):
+        self.texts.append(data.strip())
+        if self.cell is not None:
+            self.cell += data
+            if self.mark:
+                self.marked.append((self.mark, data))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Return a store with real runs of the main study."""
+    store = Store(tmp_path_factory.mktemp("results"))
+    assert run_study(find_study("main"), MADE, store, local_engine(device="cpu")) == []
+    return store
+
+
+@pytest.fixture(scope="module")
+def page(store, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    write_results_page(store, Scope(quick=True), path, command="cgmvae report <runs>")
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory):
+    """Write the page of a study whose every text is markup, with all kinds of figures."""
+    store = Store(tmp_path_factory.mktemp("hostile"))
+    split = Split([0], [1], [2], kind="random", seed=0, train_fraction=1.0)
+    store.write(FOUND, RunRecord(split, {"device": HOSTILE}, {}, {}))
+    store.write_error(FAILED, HOSTILE)
+    study = Study(
+        HOSTILE, f"{HOSTILE} of a study", lambda _: [FOUND, FAILED], _hostile_tables, _figures
+    )
+    found = collect_studies(store, Scope(), studies={"hostile": study})
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    page = render_results(found, quick=False, stored={"other"}, command=HOSTILE)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _hostile_tables(*_):
+    row = [HOSTILE, Cell(HOSTILE, "best"), Cell("0.5", "second"), *["0.123 ± 0.456 ± 0.789"] * 20]
+    notes = [f"**{HOSTILE}**, *{HOSTILE}*, `{HOSTILE}`", "a_long_word_" * 40]
+    short = [HOSTILE, "not run"]
+    return [Table(HOSTILE, [HOSTILE, *map(str, range(22))], [row, short], notes)]
+
+
+def _figures(*_):
+    fewer = {
+        "fractions": [0.1, 1.0],
+        "methods": [HOSTILE],
+        "values": np.array([[0.1, 0.2]]),
+        "deviations": np.full((1, 2), 0.01),
+        "metric": HOSTILE,
+        "data": HOSTILE,
+    }
+    ranks = {"names": ["a", HOSTILE], "mean_ranks": [1.2, 1.8], "critical_difference": 0.5}
+    alike = {"names": ["a", HOSTILE], "matrix": np.eye(2)}
+    return [
+        StudyFigure("ranks", "critical-difference", ranks),
+        StudyFigure("alike_cgmvae", "similarity", alike),
+        *[StudyFigure(f"{HOSTILE}_{i}", "fewer-data", fewer) for i in range(OPEN_PICTURES)],
+    ]
+
+
+def test_the_tables_are_those_of_the_study(page, store):
+    study, scope = find_study("main"), Scope(quick=True)
+    expected = study.tables(scope, Results(store))
+    elements = Elements(page)
+    assert len(expected) > 3
+    shown = dict(zip([table.title for table in expected], elements.tables, strict=False))
+    for table in expected:
+        rows = [[getattr(cell, "text", cell) for cell in row] for row in table.rows]
+        assert shown[table.title] == [list(table.columns), *rows]
+        assert table.title in elements.texts
+    tags = {"best": "strong", "second": "em"}
+    cells = [cell for table in expected for row in table.rows for cell in row]
+    marks = [(tags[cell.mark], cell.text) for cell in cells if getattr(cell, "mark", None)]
+    assert elements.marked == marks
+    assert {tag for tag, _ in marks} == {"strong", "em"}
+
+
+def test_it_says_where_the_runs_were_made_and_how_many_there_are(page, store):
+    elements = Elements(page)
+    assert "cgmvae bench main --quick" in elements.texts
+    assert "cgmvae report <runs>" in elements.texts
+    origin = store.environment(find_study("main").runs(MADE)[0])
+    assert elements.tables[-1][1][:2] == [origin["date"], origin["device"]]
+    assert elements.tables[-1][1][-1] == "4"
+    wanted = len(find_study("main").runs(Scope(quick=True)))
+    assert any(text.startswith(f"4 of {wanted:,} runs are there") for text in elements.texts)
+
+
+def test_studies_without_runs_are_left_out(page):
+    ids = {attributes.get("id") for _, attributes in Elements(page).found}
+    assert "study-main" in ids
+    assert not {"study-ablation", "study-stats"} & ids
+
+
+def test_the_contents_lead_to_every_study_and_nowhere_else(page, hostile_page):
+    for text in (page, hostile_page.read_text(encoding="utf-8")):
+        found = Elements(text).found
+        ids = [attributes["id"] for _, attributes in found if "id" in attributes]
+        targets = {a["href"][1:] for tag, a in found if tag == "a"}
+        assert targets <= set(ids)
+        assert {each for each in ids if each.startswith("study-")} <= targets
+
+
+def test_no_text_becomes_markup(hostile_page):
+    elements = Elements(hostile_page.read_text(encoding="utf-8"))
+    tags = [tag for tag, _ in elements.found]
+    assert tags.count("script") == 1
+    assert tags.count("img") == tags.count("figure") == OPEN_PICTURES + 2
+    assert not any("onerror" in attributes for _, attributes in elements.found)
+    assert "49" not in elements.texts
+    assert elements.tables[0][0][0] == elements.tables[0][1][0] == HOSTILE
+    assert ("strong", HOSTILE) in elements.marked
+    assert elements.texts.count(f"{HOSTILE} of a study") == 2
+    assert f"mlknn on yeast (1 run): {HOSTILE}" in elements.texts
+    assert HOSTILE in elements.tables[1][1]
+
+
+def test_it_refers_to_nothing_outside(page, hostile_page):
+    for text in (page, hostile_page.read_text(encoding="utf-8")):
+        for tag, attributes in Elements(text).found:
+            for name in ("src", "href", "action", "srcset", "data"):
+                address = attributes.get(name) or ""
+                assert address.startswith(("data:", "#")) or not address, (tag, address)
+
+
+def test_runs_of_no_study_are_counted(hostile_page, page):
+    assert "The folder holds 1 more whole run that" in hostile_page.read_text(encoding="utf-8")
+    assert "more whole run" not in page
+
+
+def test_every_kind_of_figure_can_be_read():
+    assert READINGS.keys() == KINDS.keys()
+
+
+def test_folders_without_runs(store, tmp_path):
+    with pytest.raises(InputError, match="holds no runs; name a folder"):
+        collect_studies(Store(tmp_path), Scope())
+    (tmp_path / "runs" / "unfinished").mkdir(parents=True)
+    assert stored_keys(Store(tmp_path)) == set()
+    other = {"other": Study("other", "Other", lambda _: [FAILED], lambda *_: [])}
+    with pytest.raises(InputError, match="of this size on data that is here; try with --quick"):
+        collect_studies(store, Scope(), studies=other)
+    with pytest.raises(InputError, match="try without --quick"):
+        collect_studies(store, Scope(quick=True), studies=other)
+
+
+@pytest.fixture
+def look_at(browser, hostile_page):
+    """Open the page at a width in a scheme, with everything unfolded; the choice is forgotten."""
+
+    def look(width, scheme):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        browser.get(hostile_page.as_uri())
+        browser.execute_script("document.querySelectorAll('details').forEach((e) => e.open = true)")
+
+    browser.get_log("performance")
+    yield look
+    browser.execute_script("localStorage.removeItem('theme')")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_in_a_browser(browser, look_at, width, scheme):
+    look_at(width, scheme)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    outside = browser.execute_script(
+        "return [...document.querySelectorAll('main *')]"
+        ".filter((e) => !e.closest('.picture, pre, .wide-table > *'))"
+        ".filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
+        ".map((e) => e.outerHTML.slice(0, 80))"
+    )
+    assert outside == []
+    theme = "return document.documentElement.dataset.theme"
+    assert browser.execute_script(theme) == scheme
+    browser.find_element("id", "theme").click()
+    assert browser.execute_script(theme) == ("light" if scheme == "dark" else "dark")
+    assert _requested(browser) <= {"file", "data"}
+    assert browser.get_log("browser") == []
+
+
+def _requested(browser):
+    """Return the kinds of addresses that the page asked for."""
+    messages = [entry["message"] for entry in browser.get_log("performance")]
+    sent = [message for message in messages if '"Network.requestWillBeSent"' in message]
+    return {message.split('"url":"')[1].split(":")[0] for message in sent}
