@@ -95,6 +95,8 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     (5, 5)
     """
 
+    similarity_is: ClassVar[str] = "the correlation of the two labels beyond what the features say"
+
     config_class: ClassVar = MPVAEConfig
     network_class: ClassVar = MPVAENetwork
     dropout: float = 0.4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from cgmvae.errors import InputError
 
 class LabelSimilarity(ABC):
     """Mixed into a method that has ``label_similarity``."""
+
+    similarity_is: ClassVar[str] = "the cosine of the labels' embeddings"
+    """What the similarity of two labels is, for people."""
 
     label_names_: Sequence[str]
 

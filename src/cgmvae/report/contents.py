@@ -17,6 +17,7 @@ from cgmvae import __version__
 from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError
 from cgmvae.methods import REGISTRY
+from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.report.baselines import CHOICES, Baseline, Choice, fit_baselines
 from cgmvae.report.comparison import (
     Measured,
@@ -138,8 +139,8 @@ def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[
 
     A method that learns no similarity of labels gets the correlation of its scores.
     """
-    if hasattr(model, "label_similarity"):
-        return model.label_similarity(), "the cosine of the labels' embeddings"
+    if isinstance(model, LabelSimilarity):
+        return model.label_similarity(), model.similarity_is
     spread = scores.std(axis=0) > 0
     similarity = np.zeros((scores.shape[1],) * 2)
     if spread.sum() > 1:
