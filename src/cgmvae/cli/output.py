@@ -18,7 +18,9 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    SpinnerColumn,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
@@ -132,6 +134,16 @@ def download_progress(title: str) -> Iterator[Any]:
             progress.update(task, completed=done, total=total, visible=True)
 
         yield update
+
+
+@contextmanager
+def working(title: str) -> Iterator[None]:
+    """Show that something is being done, and for how long."""
+    columns = (SpinnerColumn(), TextColumn(title), TimeElapsedColumn())
+    hidden = not error_console.is_interactive
+    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+        progress.add_task(title, total=None)
+        yield
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import typer
 from cgmvae.cli.evaluate import load_labelled, with_labels
 from cgmvae.cli.fit import check_target
 from cgmvae.cli.origin import recorded_source, recorded_split, same_data
-from cgmvae.cli.output import print_text
+from cgmvae.cli.output import print_text, working
 from cgmvae.cli.sources import Source, feature_places, load_fitted, with_source
 from cgmvae.data import MultiLabelDataset
 from cgmvae.errors import InputError
@@ -81,7 +81,8 @@ def _report_results(folder: str, out: str, *, quick: bool) -> None:
     with _report_packages():
         from cgmvae.report.results_page import write_results_page
 
-        found = write_results_page(Store(folder), Scope(quick=quick), out, command=_command())
+        with working("Computing tables and drawing figures"):
+            found = write_results_page(Store(folder), Scope(quick=quick), out, command=_command())
     n_runs = len({spec for results in found for spec in results.done})
     studies = ", ".join(results.study.name for results in found)
     print_text(f"Wrote {out}, about {n_runs:,} run{'s' if n_runs > 1 else ''} of {studies}.")
@@ -153,8 +154,10 @@ def make_page(fitted: Any, rows: Any, out: str, *, baselines: Any = "auto") -> N
         from cgmvae.report.contents import collect
         from cgmvae.report.page import write_page
 
-        contents = collect(fitted, rows, origin=fitted.origin_, baselines=baselines)
-        write_page(fitted, contents, out, command=_command())
+        with working("Measuring the model beside others"):
+            contents = collect(fitted, rows, origin=fitted.origin_, baselines=baselines)
+        with working("Drawing plots and writing the page"):
+            write_page(fitted, contents, out, command=_command())
 
 
 @contextmanager
