@@ -62,7 +62,7 @@ def test_every_study_has_runs_and_tables_before_anything_was_run(tmp_path, monke
         wanted = {spec.key for spec in study.runs(scope)}
         status = study_status(study, scope, Store(tmp_path / "runs"))
         assert status == (0, 0, 0, len(wanted)), name
-        assert study_tables(study, scope, Store(tmp_path / "runs"), "md").startswith("### ")
+        assert study_tables(study, scope, Store(tmp_path), "md").startswith("### ")
 
 
 def test_status_tells_apart_what_became_of_runs(whole_store, tmp_path):
@@ -155,3 +155,10 @@ def test_bad_input_is_one_line(capsys, arguments):
     assert printed.out == ""
     assert printed.err.splitlines()[-1].startswith("Error: ")
     assert "Traceback" not in printed.err
+
+
+def test_a_folder_that_is_not_there_has_no_tables(tmp_path):
+    nowhere = Store(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="There is no folder"):
+        study_tables(find_study("main"), Scope(quick=True), nowhere, "md")
+    assert study_tables(find_study("stats"), Scope(quick=True), nowhere, "md")  # it has no runs

@@ -18,7 +18,7 @@ from cgmvae.experiments.results import Results
 from cgmvae.experiments.spec import RunSpec, make_jobs, unique
 from cgmvae.experiments.store import Store
 from cgmvae.experiments.study import Scope, Study
-from cgmvae.experiments.tables import Table, render
+from cgmvae.experiments.tables import Table, check_format, render
 from cgmvae.experiments.workers import Job
 
 #: Seconds between looks at runs that another process makes.
@@ -186,6 +186,12 @@ def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
 
 def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
     """Write the tables of a study from the runs that are there, and where these come from."""
+    check_format(format)
+    if not store.folder.is_dir() and study.runs(scope):
+        raise InputError(
+            f"There is no folder {store.folder}; name the one that has the runs, or make them "
+            f"with: cgmvae bench {study.name}"
+        )
     found = study.tables(scope, Results(store))
     return render([*found, *study_origin(study, scope, store)], format)
 

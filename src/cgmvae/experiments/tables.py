@@ -71,6 +71,12 @@ def marked(values: Sequence[float], *, digits: int = 3) -> list[Cell]:
     return [Cell(text, marks.get(text)) for text in texts]
 
 
+def check_format(format: str) -> None:
+    """Refuse a format that tables cannot be written in."""
+    if format not in FORMATS:
+        raise InputError(f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
+
+
 def render(tables: Iterable[Table], format: str) -> str:
     """Write tables one below the other.
 
@@ -79,8 +85,7 @@ def render(tables: Iterable[Table], format: str) -> str:
     tables : iterable of Table
     format : {"md", "tex", "html", "csv"}
     """
-    if format not in FORMATS:
-        raise InputError(f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
+    check_format(format)
     return "\n".join(FORMATS[format](table) for table in tables)
 
 

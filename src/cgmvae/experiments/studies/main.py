@@ -7,6 +7,7 @@ import numpy as np
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
 from cgmvae.experiments.measured import Measured
 from cgmvae.experiments.published import published_value
+from cgmvae.experiments.rank_table import rank_figures, rank_table
 from cgmvae.experiments.results import Results, Spread, spread
 from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.statistics import RankTest, rank_methods
@@ -21,6 +22,7 @@ from cgmvae.experiments.study import (
     why_missing,
 )
 from cgmvae.experiments.tables import Cell, Table, marked, number
+from cgmvae.experiments.variants import spread_cell
 from cgmvae.methods import REGISTRY
 
 QUICK_DATA = ("yeast", "scene")
@@ -81,7 +83,7 @@ def _data_table(scope: Scope, results: Results, data: str, protocol: str) -> Tab
                 ]
             )
             continue
-        cells = [_cell(marks[i][place], spreads[i]) for i in range(5)]
+        cells = [spread_cell(marks[i][place], spreads[i]) for i in range(5)]
         rows.append([method_title(method), *cells, str(spreads[0].n_runs)])
         if beside_paper and method in REGISTRY:
             published = [published_value(m, REGISTRY[method].row, data) for m in PAPER_METRICS]
@@ -93,10 +95,6 @@ _READING = (
     "Mean ± deviation over seeds ± deviation over splits; the best and the second of each column "
     "are marked."
 )
-
-
-def _cell(mean: Cell, own: Spread) -> Cell:
-    return Cell(f"{mean.text} ± {number(own.over_seeds)} ± {number(own.over_splits)}", mean.mark)
 
 
 def _ranks(scope: Scope, results: Results, protocol: str) -> RankTest:
@@ -113,24 +111,8 @@ def _ranks(scope: Scope, results: Results, protocol: str) -> RankTest:
     return rank_methods(scores)
 
 
-def _small(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.2g}"
-
-
-def _rank_table(scope: Scope, results: Results) -> Table:
-    tests = {protocol: _ranks(scope, results, protocol) for protocol in PROTOCOLS}
-    rows = [
-        [method_title(method), *(number(test.mean_ranks[i], 2) for test in tests.values())]
-        for i, method in enumerate(scope.chosen_methods(tuple(REGISTRY)))
-    ]
-    notes = [
-        f"{protocol}: over {test.n_problems} pairs of data set and metric on which every method "
-        f"has a score; Friedman p = {_small(test.p_value)}, Nemenyi's critical difference (.05) "
-        f"{number(test.critical_difference, 2)}. Metrics of one data set are not independent, so "
-        "the test is too sure of itself."
-        for protocol, test in tests.items()
-    ]
-    return Table("Mean ranks, 1 the best", ["method", *tests], rows, notes)
+def _titles(scope: Scope) -> list[str]:
+    return [method_title(method) for method in scope.chosen_methods(tuple(REGISTRY))]
 
 
 def tables(scope: Scope, results: Results) -> list[Table]:
@@ -140,23 +122,19 @@ def tables(scope: Scope, results: Results) -> list[Table]:
         for protocol in PROTOCOLS
         for data in _data(scope)
     ]
-    return [_rank_table(scope, results), *each]
+    tests = {protocol: _ranks(scope, results, protocol) for protocol in PROTOCOLS}
+    return [rank_table(_titles(scope), tests), *each]
 
 
 def figures(scope: Scope, results: Results) -> list[StudyFigure]:
     """Return the critical-difference plot of each protocol that has one."""
-    titles = [method_title(method) for method in scope.chosen_methods(tuple(REGISTRY))]
-    found = []
-    for protocol in PROTOCOLS:
-        test = _ranks(scope, results, protocol)
-        if not np.isnan(test.critical_difference):
-            contents = {
-                "names": titles,
-                "mean_ranks": test.mean_ranks,
-                "critical_difference": test.critical_difference,
-            }
-            found.append(StudyFigure(f"main_{protocol}", "critical-difference", contents))
-    return found
+    return [
+        figure
+        for protocol in PROTOCOLS
+        for figure in rank_figures(
+            f"main_{protocol}", _titles(scope), _ranks(scope, results, protocol)
+        )
+    ]
 
 
 STUDY = Study(

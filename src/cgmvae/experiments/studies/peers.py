@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from cgmvae.data import catalog
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
 from cgmvae.experiments.peers import PEERS
+from cgmvae.experiments.rank_table import rank_figures, rank_table
 from cgmvae.experiments.results import Difference, Results, paired_difference, spread
 from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.statistics import RankTest, rank_methods
 from cgmvae.experiments.study import Scope, Study, StudyFigure, is_here, method_title, why_missing
-from cgmvae.experiments.tables import Cell, Table, marked, number
+from cgmvae.experiments.tables import Cell, Table, marked
 from cgmvae.experiments.variants import spread_cell
 from cgmvae.experiments.verdicts import difference_text, finding
 
@@ -183,20 +184,8 @@ def _ranks(scope: Scope, results: Results, protocol: str) -> RankTest:
     return rank_methods(np.reshape(scores, (-1, len(_methods(scope)))))
 
 
-def _rank_table(scope: Scope, results: Results) -> Table:
-    tests = {protocol: _ranks(scope, results, protocol) for protocol in PROTOCOLS}
-    rows = [
-        [method_title(method), *(number(test.mean_ranks[i], 2) for test in tests.values())]
-        for i, method in enumerate(_methods(scope))
-    ]
-    notes = [
-        f"{protocol}: over {test.n_problems} pairs of data set and metric on which all have a "
-        f"score; Friedman p = {test.p_value:.2g}, Nemenyi's critical difference (.05) "
-        f"{number(test.critical_difference, 2)}. Metrics of one data set are not independent, so "
-        "the test is too sure of itself."
-        for protocol, test in tests.items()
-    ]
-    return Table("Mean ranks, 1 the best", ["method", *tests], rows, notes)
+def _titles(scope: Scope) -> list[str]:
+    return [method_title(method) for method in _methods(scope)]
 
 
 def tables(scope: Scope, results: Results) -> list[Table]:
@@ -206,20 +195,15 @@ def tables(scope: Scope, results: Results) -> list[Table]:
         for protocol in PROTOCOLS
         for data in _data(scope)
     ]
-    return [_difference_table(scope, results), _rank_table(scope, results), *each]
+    tests = {protocol: _ranks(scope, results, protocol) for protocol in PROTOCOLS}
+    ranks = rank_table(_titles(scope), tests)
+    return [_difference_table(scope, results), ranks, *each]
 
 
 def figures(scope: Scope, results: Results) -> list[StudyFigure]:
     """Return the critical-difference plot of the protocol ``validation``, if there is one."""
     test = _ranks(scope, results, "validation")
-    if np.isnan(test.critical_difference):
-        return []
-    contents = {
-        "names": [method_title(method) for method in _methods(scope)],
-        "mean_ranks": test.mean_ranks,
-        "critical_difference": test.critical_difference,
-    }
-    return [StudyFigure("peers_validation", "critical-difference", contents)]
+    return rank_figures("peers_validation", _titles(scope), test)
 
 
 STUDY = Study("peers", "C-GMVAE against what people use instead", runs, tables, figures)
