@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from cgmvae.data.columns import as_columns
 from cgmvae.data.dataset import MultiLabelDataset, split_unknown
 from cgmvae.errors import InputError
 
@@ -257,3 +258,30 @@ class TestForms:
 def test_bad_input(change, message):
     with pytest.raises(InputError, match=message):
         MultiLabelDataset(**{"X": X, "Y": Y} | change)
+
+
+class TestColumns:
+    TABLE = as_columns({"n": [0.0, np.nan, 2.0], "c": ["a", None, "a"], "t": ["x", "y", "z"]})
+
+    def test_they_are_features_with_names(self):
+        data = MultiLabelDataset(self.TABLE, np.eye(3))
+        assert data.feature_names == ("n", "c", "t")
+        assert (data.n_samples, data.n_features) == (3, 3)
+        rows = data.rows([2, 0])
+        assert rows.X.values[0].tolist() == [2, 0]
+        assert rows.Y.tolist() == [[0, 0, 1], [1, 0, 0]]
+
+    def test_statistics(self):
+        found = MultiLabelDataset(self.TABLE, np.eye(3)).describe()
+        assert found.features == 3
+        assert found.missing_share == pytest.approx(2 / 9)
+        assert found.feature_density == pytest.approx(8 / 9)
+
+    def test_numbers_become_an_array(self):
+        data = MultiLabelDataset(self.TABLE.select(["n"]), np.eye(3))
+        assert isinstance(data.X, np.ndarray)
+        assert data.feature_names == ("n",)
+
+    def test_other_numbers_of_rows_are_refused(self):
+        with pytest.raises(InputError, match="3 rows and the labels 2"):
+            MultiLabelDataset(self.TABLE, np.eye(2))

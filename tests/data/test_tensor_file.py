@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from cgmvae.data import files
+from cgmvae.data import files, tensor_file
 from cgmvae.data.tensor_file import read_tensors, write_tensors
 from cgmvae.errors import InputError
 
@@ -109,6 +109,14 @@ class TestRoundTrip:
         with pytest.raises(InputError, match="__metadata__"):
             write_tensors(tmp_path / "a", {"__metadata__": np.ones(1)}, None)
 
+    @pytest.mark.parametrize("limit", ["_HEADER_LIMIT", "_VALUE_LIMIT"])
+    def test_what_could_not_be_read_again_is_not_written(self, tmp_path, monkeypatch, limit):
+        monkeypatch.setattr(tensor_file, limit, 500)
+        write_tensors(tmp_path / "a", {"a": np.ones(2)}, ["x"] * 20)
+        with pytest.raises(InputError, match="fewer or shorter names"):
+            write_tensors(tmp_path / "b", {"a": np.ones(2)}, ["x"] * 1000)
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
     def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
         write_tensors(tmp_path / "a", {"a": np.ones(2)}, "old")
 
@@ -162,6 +170,12 @@ DAMAGE = {
     "metadata is text": packed({"__metadata__": "a"}),
     "description is no text": packed({"__metadata__": {"description": {}}}),
     "description is no JSON": packed({"__metadata__": {"description": "{"}}),
+    "description nested too deeply": packed({"__metadata__": {"description": "[" * 40 + "]" * 40}}),
+    "header nested too deeply": packed(header_of(a=json.loads("[" * 40 + "]" * 40))),
+    "too many values": packed(b"[" + b"{}," * 2_500_000 + b"{}]"),
+    "another checksum": packed({"__metadata__": {"description": "{}", "checksum": "00000000"}}),
+    "checksum is a number": packed({"__metadata__": {"description": "{}", "checksum": 1}}),
+    "checksum is a word": packed({"__metadata__": {"description": "{}", "checksum": "owl"}}),
     "description nested without end": packed({"__metadata__": {"description": "[" * 200_000}}),
     "entry is a list": packed(header_of(a=[1]), EIGHT),
     "entry is text": packed(header_of(a="F32"), EIGHT),
@@ -229,6 +243,17 @@ class TestDamage:
         for end in range(len(content)):
             (tmp_path / "a").write_bytes(content[:end])
             with pytest.raises(InputError):
+                read_tensors(tmp_path / "a")
+
+    def test_every_changed_bit_of_an_array_is_noticed(self, tmp_path):
+        write_tensors(tmp_path / "a", {"a": np.arange(3.0), "b": np.ones(2, bool)}, DESCRIPTION)
+        content = (tmp_path / "a").read_bytes()
+        n_bytes = 3 * 8 + 2
+        for place in range(8 * (len(content) - n_bytes), 8 * len(content)):
+            changed = bytearray(content)
+            changed[place // 8] ^= 1 << place % 8
+            (tmp_path / "a").write_bytes(changed)
+            with pytest.raises(InputError, match="damaged"):
                 read_tensors(tmp_path / "a")
 
     @pytest.mark.parametrize(

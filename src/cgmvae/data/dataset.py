@@ -16,11 +16,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cgmvae.data.columns import Columns
+from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
 from cgmvae.errors import InputError
 
 #: A NumPy array or a SciPy CSR array, (n_samples, n_columns). SciPy ships no types, so a checker
 #: cannot tell the two apart.
 Matrix: TypeAlias = Any
+
+#: A matrix, or :class:`~cgmvae.data.columns.Columns` where not all features are numbers.
+Features: TypeAlias = Any
 
 #: Codes of ``MultiLabelDataset.official_split``.
 TRAIN, TEST, VALIDATION = 0, 1, 2
@@ -56,7 +61,7 @@ class DatasetStatistics:
     missing_share: float
     """Share of the feature cells that are missing (NaN)."""
     feature_density: float
-    """Share of the feature cells that are not zero."""
+    """Share of the feature cells that are not zero; what is no number never is."""
 
     def to_dict(self) -> dict[str, float]:
         """Return the statistics as a plain dictionary, in the order of the fields."""
@@ -69,12 +74,13 @@ class MultiLabelDataset:
 
     Parameters
     ----------
-    X : array or CSR array of float, (n_samples, n_features)
-        Features; NaN where a value is missing.
+    X : array or CSR array of float, Columns or MappedRows, (n_samples, n_features)
+        Features; NaN where a value is missing. Columns that are all numbers become an array.
     Y : array or CSR array of uint8, (n_samples, n_labels)
         Labels, 0 or 1; 0 where the label is unknown.
     label_names, feature_names : sequence of str
-        Unique names of the columns; ``label_0 …`` and ``feature_0 …`` when not given.
+        Unique names of the columns; ``label_0 …`` and ``feature_0 …`` when not given, except
+        that Columns have names of their own.
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
         True where nobody knows whether the label applies.
     groups : array, (n_samples,), optional
@@ -93,7 +99,7 @@ class MultiLabelDataset:
     [[1, 1]]
     """
 
-    X: Matrix
+    X: Features
     Y: Matrix
     label_names: Sequence[str] = ()
     feature_names: Sequence[str] = ()
@@ -103,7 +109,8 @@ class MultiLabelDataset:
     name: str = "data"
 
     def __post_init__(self) -> None:
-        X, Y = _as_features(self.X), _as_labels(self.Y)
+        names = self.X.names if isinstance(self.X, Columns) else self.feature_names
+        X, Y = as_features(self.X), _as_labels(self.Y)
         if X.shape[0] != Y.shape[0]:
             raise InputError(
                 f"The features have {X.shape[0]:,} rows and the labels {Y.shape[0]:,}; "
@@ -116,8 +123,8 @@ class MultiLabelDataset:
         set_(self, "X", X)
         set_(self, "Y", Y if unknown is None else _zero_where(Y, unknown))
         set_(self, "unknown", unknown)
-        set_(self, "label_names", _names(self.label_names, "label", Y.shape[1]))
-        set_(self, "feature_names", _names(self.feature_names, "feature", X.shape[1]))
+        set_(self, "label_names", column_names(self.label_names, "label", Y.shape[1]))
+        set_(self, "feature_names", column_names(names, "feature", X.shape[1]))
         if self.groups is not None:
             set_(self, "groups", _row_values(self.groups, "groups", X.shape[0]))
         if self.official_split is not None:
@@ -153,6 +160,10 @@ class MultiLabelDataset:
             official_split=take(self.official_split),
         )
 
+    def in_memory(self) -> MultiLabelDataset:
+        """Return the data set with features that are on disk read into memory."""
+        return replace(self, X=np.asarray(self.X)) if isinstance(self.X, MappedRows) else self
+
     def targets(self) -> Matrix:
         """Return the labels as an estimator takes them: with NaN where a label is unknown."""
         if self.unknown is None:
@@ -171,7 +182,7 @@ class MultiLabelDataset:
         n_cells = self.n_samples * self.n_labels
         n_unknown = 0 if self.unknown is None else int(self.unknown.sum())
         n_values = self.n_samples * self.n_features
-        values = self.X.data if sp.issparse(self.X) else self.X
+        n_missing, n_nonzero = _cell_counts(self.X)
         return DatasetStatistics(
             samples=self.n_samples,
             labels=self.n_labels,
@@ -186,8 +197,8 @@ class MultiLabelDataset:
             labels_without_rows=int((per_label == 0).sum()),
             imbalance_ratio=float((occurring.max() / occurring).mean()) if occurring.size else 0.0,
             unknown_share=_share(n_unknown, n_cells),
-            missing_share=_share(int(np.isnan(values).sum()), n_values),
-            feature_density=_share(int(np.count_nonzero(values)), n_values),
+            missing_share=_share(n_missing, n_values),
+            feature_density=_share(n_nonzero, n_values),
         )
 
 
@@ -229,7 +240,18 @@ def _canonical(values: Any) -> sp.csr_array:
     return matrix
 
 
-def _as_features(values: Any) -> Matrix:
+def as_features(values: Any) -> Features:
+    """Return a table as features are kept: numbers as float32 or float64, none of them infinite.
+
+    Rows that are mapped are taken as they are; estimators look for infinite values among them.
+    """
+    if (mapped := as_mapped(values)) is not None:
+        return mapped
+    if isinstance(values, Columns):
+        numbers = values.as_matrix()
+        if numbers is None:
+            return values
+        values = numbers
     X = _as_matrix(values)
     if X.ndim != 2:
         raise InputError(f"The features must be a table of two dimensions, not {X.ndim}.")
@@ -239,12 +261,7 @@ def _as_features(values: Any) -> Matrix:
         X = X.astype(np.float32)
     if sp.issparse(X) and max(X.nnz, *X.shape) < 2**31:
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
-    infinite = np.isinf(X.data if sp.issparse(X) else X)
-    if infinite.any():
-        raise InputError(
-            f"The features hold {int(infinite.sum()):,} infinite values; "
-            "replace them by numbers, or by NaN where the value is missing."
-        )
+    check_finite(X)
     return X
 
 
@@ -290,7 +307,8 @@ def _without_zeros(matrix: Matrix) -> Matrix:
     return matrix
 
 
-def _names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
+def column_names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
+    """Return the names of ``n`` columns, checked; ``kind_0``, ``kind_1`` … where none are given."""
     if len(names) == 0:
         return tuple(f"{kind}_{i}" for i in range(n))
     names = tuple(str(name) for name in names)
@@ -330,6 +348,23 @@ def _dense(matrix: Matrix) -> NDArray[Any]:
 
 def _sums(Y: Matrix, axis: int) -> NDArray[np.int64]:
     return np.asarray(Y.sum(axis=axis, dtype=np.int64)).ravel()
+
+
+def _cell_counts(X: Features) -> tuple[int, int]:
+    """Return how many cells are missing, and how many are not zero."""
+    if isinstance(X, Columns):
+        n_zeros = sum(
+            int((values == 0).sum())
+            for values, kind in zip(X.values, X.kinds, strict=True)
+            if kind == "number"
+        )
+        return int(X.missing().sum()), X.shape[0] * X.shape[1] - n_zeros
+    n_missing = n_nonzero = 0
+    for _, block in MappedRows.of(X).blocks():
+        values = block.data if sp.issparse(block) else block
+        n_missing += int(np.isnan(values).sum())
+        n_nonzero += int(np.count_nonzero(values))
+    return n_missing, n_nonzero
 
 
 def _share(part: int, whole: int) -> float:

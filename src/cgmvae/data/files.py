@@ -17,11 +17,16 @@ from pathlib import Path
 from typing import IO
 
 from cgmvae.data import packing
+from cgmvae.data.unfinished import unfinished_folder
 from cgmvae.errors import InputError
 
 #: The most bytes that a compressed file may unpack to: a guard against archives that are made to
 #: fill the memory, far above any data set in the catalog.
 UNPACKED_LIMIT = 8 * 2**30
+
+#: How often a file may unpack to its own size where it is read in parts, and memory is no concern;
+#: tables hardly pack better than that.
+_UNPACKED_TIMES = 100
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
@@ -46,6 +51,16 @@ def open_binary(path: str | os.PathLike[str]) -> IO[bytes]:
     if path.suffix.lower() not in packing.SUFFIXES:
         return path.open("rb")
     return packing.unpacked(path, UNPACKED_LIMIT)
+
+
+def check_unpacked(path: str | os.PathLike[str], n_bytes: int) -> None:
+    """Refuse a file that is read in parts and states that it unpacks to far more than its size."""
+    limit = max(UNPACKED_LIMIT, _UNPACKED_TIMES * Path(path).stat().st_size)
+    if n_bytes > limit:
+        raise InputError(
+            f"{path} unpacks to {n_bytes:,} bytes, more than the {limit:,} that are accepted; "
+            "divide it into several files."
+        )
 
 
 @contextmanager
@@ -100,6 +115,18 @@ def refuse_packed(path: str | os.PathLike[str], format: str) -> None:
         )
 
 
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a folder, and those that it lies in, unless it is there."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"Cannot make the folder {path} ({error.strerror}); choose another one."
+        ) from error
+    return path
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path beside ``path`` that takes its place when the block ends well.
@@ -135,6 +162,30 @@ def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
 
 
 @contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give an empty folder that becomes the new folder ``path`` when the block ends well.
+
+    When the block raises, nothing is left of it. What is there already is never replaced.
+    """
+    target = Path(path)
+    if os.path.lexists(target):
+        raise InputError(f"{path} exists; name another folder, or remove it.")
+    with _folder_beside(target) as beside:
+        try:
+            temporary = beside / target.name
+            temporary.mkdir()
+            yield temporary
+            for file in temporary.iterdir():
+                _flush_to_disk(file)
+            temporary.rename(target)
+        except OSError as error:
+            raise InputError(
+                f"Cannot write {path} ({error.strerror or error}); "
+                "check the space and the permissions."
+            ) from error
+
+
+@contextmanager
 def _folder_beside(path: Path) -> Iterator[Path]:
     """Make a folder for a temporary file beside ``path``, and remove it in the end."""
     try:
@@ -147,16 +198,14 @@ def _folder_beside(path: Path) -> Iterator[Path]:
         raise InputError(f"The folder {path.parent} does not exist; make it first.")
     if is_folder:
         raise InputError(f"{path} is a folder; name a file inside it.")
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:32]}.", dir=path.parent))
-    except OSError as error:
-        raise InputError(
-            f"Cannot write into {path.parent} ({error.strerror}); choose another folder."
-        ) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(unfinished_folder(path))
+        except OSError as error:
+            raise InputError(
+                f"Cannot write into {path.parent} ({error.strerror}); choose another folder."
+            ) from error
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
 
 
@@ -85,7 +86,8 @@ def positive_cells(Y: Any) -> sp.csr_array:
     if Y.ndim != 2:
         raise InputError(f"The labels must be a table of two dimensions, not {Y.ndim}.")
     if isinstance(Y, np.ndarray):
-        return sp.csr_array(Y == 1)
+        blocks = [sp.csr_array(block == 1) for _, block in MappedRows(Y).blocks()]
+        return sp.csr_array(sp.vstack(blocks, format="csr")) if blocks else sp.csr_array(Y == 1)
     positives = sp.csr_array(Y).copy()
     positives.sum_duplicates()
     positives.data = positives.data == 1

@@ -309,6 +309,14 @@ def test_names_that_are_none(tmp_path, names):
         npz.read(archive(tmp_path, X=X, Y=Y, label_names=names))
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("key", ["label_names", "group"])
+def test_text_that_is_no_text(tmp_path, order, key):
+    text = np.array([0x110000, 0x61], f"{order}u4").view(f"{order}U1")
+    with pytest.raises(InputError, match=f"'{key}' of .* is damaged .*no character"):
+        npz.read(archive(tmp_path, X=X, Y=Y, **{key: text}))
+
+
 def test_labels_that_are_neither_0_nor_1(tmp_path):
     with pytest.raises(InputError, match="one is 4"):
         npz.read(archive(tmp_path, X=X, Y=Y + 3))

@@ -142,7 +142,22 @@ def test_a_header_that_states_far_too_much_is_refused(tmp_path, suffix):
         read(path)
 
 
-@pytest.mark.parametrize("content", [b"not an array", b"\x93NUMPY", b"\x93NUMPY\x07\x00rest"])
+def with_header(text):
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            b"not an array",
+            b"\x93NUMPY",
+            b"\x93NUMPY\x07\x00rest",
+            with_header(b"{'descr': '''|b1'}"),
+        ),
+        *(with_header(b"("), with_header(b"{[]: 1}"), with_header(b"\0"), with_header(b"1 2")),
+    ],
+)
 def test_anything_but_an_npy_file_is_refused(tmp_path, content):
     path = tmp_path / "birds_data.npy"
     path.write_bytes(content)

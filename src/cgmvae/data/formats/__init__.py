@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cgmvae.data.dataset import MultiLabelDataset
-from cgmvae.data.files import data_suffix
-from cgmvae.data.formats import arff, npz, released, svmlight, table
+from cgmvae.data.files import check_file, data_suffix
+from cgmvae.data.formats import arff, mapped, npz, released, svmlight, table
 from cgmvae.errors import InputError
 
-__all__ = ["FORMATS", "Format", "choose", "read", "write"]
+__all__ = ["FORMATS", "Format", "check_source", "choose", "read", "write"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Format:
     suffixes: tuple[str, ...]
     read: Callable[..., MultiLabelDataset]
     write: Callable[[MultiLabelDataset, Any], None] | None
+    is_folder: bool = False
+    """Whether it is not one file but a folder."""
 
 
 FORMATS = {
@@ -40,6 +43,7 @@ FORMATS = {
         Format("csv", (".csv",), table.read_csv, table.write_csv),
         Format("parquet", (".parquet", ".pq"), table.read_parquet, table.write_parquet),
         Format("released", (".npy",), released.read, None),
+        Format("mapped", (".mapped",), mapped.read, mapped.write, is_folder=True),
     )
 }
 
@@ -68,7 +72,20 @@ def write(
     format_ = choose(path, format)
     if format_.write is None:
         raise InputError(f"The format {format_.name!r} can only be read; write npz instead.")
-    format_.write(dataset, path)
+    format_.write(dataset if format_.is_folder else dataset.in_memory(), path)
+
+
+def check_source(path: str | os.PathLike[str], format: str | None = None) -> Path:
+    """Return ``path`` as a :class:`~pathlib.Path` to data that can be read.
+
+    That is a file, or a folder where the format, by its name or by the suffix, is one.
+    """
+    suffix = data_suffix(path)
+    for each in FORMATS.values():
+        chosen = each.name == format if format else suffix in each.suffixes
+        if chosen and each.is_folder:
+            return mapped.check_folder(path)
+    return check_file(path)
 
 
 def choose(path: str | os.PathLike[str], name: str | None = None) -> Format:

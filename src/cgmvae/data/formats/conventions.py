@@ -6,12 +6,16 @@ The formats of this folder use it; nothing outside does.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.columns import Columns
+from cgmvae.data.dataset import Matrix, MultiLabelDataset
+from cgmvae.errors import InputError
 
 #: Labels of a sparse file are kept as a dense array up to this many columns, beyond it as CSR.
 DENSE_LABELS_LIMIT = 256
@@ -31,6 +35,23 @@ _NUMBER = re.compile(NUMBER)
 def labels_as_stored(Y: Any) -> Matrix:
     """Return sparse labels as they are kept: dense up to :data:`DENSE_LABELS_LIMIT` columns."""
     return Y.toarray() if Y.shape[1] <= DENSE_LABELS_LIMIT else Y
+
+
+def refuse_columns(dataset: MultiLabelDataset, format_: str) -> None:
+    """Refuse features that are no numbers, for a format that has no place for others."""
+    if isinstance(dataset.X, Columns):
+        name, kind = next(pair for pair in dataset.X.by_name().items() if pair[1] != "number")
+        raise InputError(
+            f"{format_} holds numbers only, and the column {name!r} is of the kind {kind}; write "
+            "csv or parquet, or drop the column."
+        )
+
+
+def stacked(blocks: Sequence[Matrix]) -> Matrix:
+    """Put blocks of rows under each other, as CSR where one of them is."""
+    if any(sp.issparse(block) for block in blocks):
+        return sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
+    return np.concatenate(blocks)
 
 
 def is_number(text: str) -> bool:

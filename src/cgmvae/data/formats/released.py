@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def _load(path: Path) -> NDArray[Any]:
     try:
         read_header = _HEADERS[np.lib.format.read_magic(file)]
         shape, is_fortran, dtype = read_header(file)
-    except (ValueError, KeyError) as error:
+    except (ValueError, TypeError, LookupError, SyntaxError, TokenError) as error:
         raise InputError(f"{path} is not an .npy file ({_one_line(error)}); check it.") from error
     if dtype.hasobject or dtype.kind not in "fiub":
         raise InputError(f"{path} holds {dtype} values, not numbers; save it as a float array.")

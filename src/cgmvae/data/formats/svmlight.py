@@ -1,113 +1,35 @@
-"""svmlight (libsvm) files with several labels a row, and the extreme-classification variant."""
+"""svmlight (libsvm) files with several labels a row, and the extreme-classification variant.
+
+The lines are parsed in :mod:`cgmvae.data.formats.svmlight_text`.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.files import atomic_path, create_binary, data_name, open_text
 from cgmvae.data.formats.conventions import (
-    COLUMNS_LIMIT,
     FLOAT32_LIMIT,
-    NUMBER,
     labels_as_stored,
     number_texts,
+    refuse_columns,
 )
+from cgmvae.data.formats.svmlight_text import ParsedRows, parse_rows
 from cgmvae.errors import InputError
 
 #: Rows that are turned into text at once.
 _BATCH = 1024
 
-_LABELS = r"[-+]?[0-9]{1,18}(?:\.0*)?(?:,[-+]?[0-9]{1,18}(?:\.0*)?)*"
-_FEATURE = rf"[0-9]{{1,18}}:(?:[nN][aA][nN]|{NUMBER})"
-_LINE = re.compile(
-    rf"(?:(?P<labels>{_LABELS})(?=[ \t]|$))?[ \t]*"
-    rf"(?P<features>(?:{_FEATURE}(?:[ \t]+|$))*)"
-)
-_HEADER = re.compile(r"([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})")
-
-
-@dataclass
-class _Cells:
-    """The cells of a growing sparse table, row after row."""
-
-    starts: array[int] = field(default_factory=lambda: array("q", [0]))
-    columns: array[int] = field(default_factory=lambda: array("q"))
-    values: array[float] = field(default_factory=lambda: array("d"))
-
-    def matrix(self, columns: NDArray[np.int64], values: NDArray[Any], n: int) -> sp.csr_array:
-        shape = (len(self.starts) - 1, n)
-        return sp.csr_array((values, columns, np.array(self.starts)), shape=shape)
-
-    def row_of(self, cell: int) -> int:
-        return int(np.searchsorted(np.array(self.starts), cell, side="right")) - 1
-
-
-class _File:
-    """The parsed text of a file, before it is known how many columns there are."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.features, self.labels = _Cells(), _Cells()
-        self.lines = array("q")
-        self.stated: tuple[int, int, int] | None = None
-        with open_text(path) as text:
-            for number, line in _content(text):
-                self._add(number, line)
-        if not self.lines:
-            raise InputError(f"{path} has no rows; fetch it again.")
-        if self.stated and self.stated[0] != len(self.lines):
-            raise InputError(
-                f"{path} states {self.stated[0]:,} rows and has {len(self.lines):,}; "
-                "it may be cut short: fetch it again."
-            )
-
-    def _add(self, number: int, line: str) -> None:
-        if not self.lines and self.stated is None and (header := _HEADER.fullmatch(line)):
-            n_samples, n_features, n_labels = map(int, header.groups())
-            self.stated = n_samples, n_features, n_labels
-            return
-        if not line and (self.stated is None or len(self.lines) == self.stated[0]):
-            return
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise self.error(number, _complaint(line))
-        self.lines.append(number)
-        ids = match["labels"].split(",") if match["labels"] else []
-        self.labels.columns.extend(int(label.partition(".")[0]) for label in ids)
-        self.labels.starts.append(len(self.labels.columns))
-        cells = match["features"].replace(":", " ").split()
-        self.features.columns.extend(map(int, cells[0::2]))
-        self.features.values.extend(map(float, cells[1::2]))
-        self.features.starts.append(len(self.features.columns))
-
-    def error(self, number: int, message: str) -> InputError:
-        return InputError(f"{self.path}, line {number:,}: {message}")
-
-    def error_in(self, cells: _Cells, cell: int, message: str) -> InputError:
-        return self.error(self.lines[cells.row_of(cell)], message)
-
-    def n_columns(self, kind: str, given: int | None, found: int) -> int:
-        """Return how many columns there are: as given, else as stated, else as found."""
-        stated = None if self.stated is None else self.stated[1 if kind == "features" else 2]
-        n = given if given is not None else stated if stated is not None else found
-        if n > COLUMNS_LIMIT:
-            raise InputError(
-                f"{self.path} would have {n:,} {kind}, more than the {COLUMNS_LIMIT:,} that are "
-                "accepted; number them without gaps."
-            )
-        return n
+#: Cells that are held at once where a file is read in parts.
+_PART_CELLS = 1 << 18
 
 
 def read(
@@ -151,10 +73,42 @@ def read(
     """
     if zero_based not in ("auto", True, False):
         raise InputError(f"zero_based must be 'auto', True or False, not {zero_based!r}.")
-    file = _File(Path(path))
-    X = _features(file, n_features, zero_based)
-    Y, label_names = _labels(file, n_labels)
+    with open_text(path) as text:
+        (rows,) = parse_rows(text, Path(path))
+    if zero_based == "auto":
+        zero_based = _is_zero_based([rows], n_features)
+    X = _features(rows, n_features, zero_based)
+    Y, label_names = _labels(rows, n_labels)
     return MultiLabelDataset(X, Y, label_names=label_names, name=name or data_name(path))
+
+
+def read_parts(
+    text: IO[str],
+    path: Path,
+    *,
+    n_features: int,
+    n_labels: int,
+    zero_based: bool | Literal["auto"] = "auto",
+) -> Iterator[sp.csr_array]:
+    """Yield the features that :func:`read` gives, some rows at a time; labels are only checked.
+
+    Where ``zero_based`` is not said, the whole file is looked through first.
+
+    Parameters
+    ----------
+    text : text file
+        Opened, at its beginning.
+    path : Path
+        The same file, for messages and the first look.
+    n_features, n_labels, zero_based
+        As in :func:`read`.
+    """
+    if zero_based == "auto":
+        with open_text(path) as first_look:
+            zero_based = _is_zero_based(parse_rows(first_look, path, _PART_CELLS), n_features)
+    for rows in parse_rows(text, path, _PART_CELLS):
+        _labels(rows, n_labels)
+        yield _features(rows, n_features, zero_based)
 
 
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
@@ -164,6 +118,7 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     and features gets the cell ``1:0``, since readers skip empty lines. Read it back with the
     ``n_features`` and ``n_labels`` of the data set. Unknown labels are refused.
     """
+    refuse_columns(dataset, "svmlight")
     if dataset.unknown is not None:
         raise InputError("svmlight cannot hold unknown labels; write npz or arff instead.")
     if dataset.n_features == 0:
@@ -174,29 +129,9 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
             file.writelines(map(str.encode, _row_texts(dataset.X[part], dataset.Y[part])))
 
 
-def _content(text: IO[str]) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines without comments; lines that are nothing else are left out."""
-    for number, line in enumerate(text, start=1):
-        content, mark, _ = line.partition("#")
-        content = content.strip(" \t\r\n")
-        if content or not mark:
-            yield number, content
-
-
-def _complaint(line: str) -> str:
-    parts = re.split(r"[ \t]+", line)
-    labels = "" if ":" in parts[0] else parts.pop(0)
-    if labels and not re.fullmatch(_LABELS, labels):
-        return f"{labels!r} is not a list of labels such as 1,3,7 (whole numbers); correct it."
-    bad = next(part for part in parts if not re.fullmatch(_FEATURE, part))
-    if bad.startswith("qid:"):
-        return "query ids (qid) are not supported; remove them."
-    return f"{bad!r} is not a feature such as 12:0.5 (index:value); correct it."
-
-
-def _features(file: _File, n_features: int | None, zero_based: bool | str) -> sp.csr_array:
+def _features(rows: ParsedRows, n_features: int | None, zero_based: bool) -> sp.csr_array:
     """Return X, (n_samples, n_features)."""
-    cells = file.features
+    cells, first = rows.features, 0 if zero_based else 1
     columns, values = np.array(cells.columns, dtype=np.int64), np.array(cells.values)
     steps = np.diff(columns, prepend=-1)
     starts = np.array(cells.starts)
@@ -207,13 +142,12 @@ def _features(file: _File, n_features: int | None, zero_based: bool | str) -> sp
     ):
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise file.error_in(cells, at, f"the index {columns[at]} {message}; correct the row.")
-    first = _first_index(file, columns, n_features, zero_based)
-    n = file.n_columns("features", n_features, int(columns.max(initial=first - 1)) - first + 1)
+            raise rows.error_in(cells, at, f"the index {columns[at]} {message}; correct the row.")
+    n = rows.n_columns("features", n_features, int(columns.max(initial=first - 1)) - first + 1)
     outside = (columns < first) | (columns >= n + first)
     if outside.any():
         at = int(np.argmax(outside))
-        raise file.error_in(
+        raise rows.error_in(
             cells,
             at,
             f"the index {columns[at]} is out of range for {n:,} features counted from {first}; "
@@ -222,41 +156,40 @@ def _features(file: _File, n_features: int | None, zero_based: bool | str) -> sp
     return cells.matrix(columns - first, values.astype(np.float32), n)
 
 
-def _first_index(
-    file: _File, columns: NDArray[np.int64], n_features: int | None, zero_based: bool | str
-) -> int:
-    if zero_based != "auto":
-        return 0 if zero_based else 1
-    if columns.size == 0 or columns.min() == 0:
-        return 0
-    if file.stated is None:
-        return 1
-    return int(columns.max() == file.n_columns("features", n_features, 0))
+def _is_zero_based(parts: Iterable[ParsedRows], n_features: int | None) -> bool:
+    """Tell from all the indices of a file whether features are counted from 0."""
+    none = np.iinfo(np.int64).max
+    lowest, highest, n_stated = none, -1, None
+    for rows in parts:
+        columns = np.array(rows.features.columns, dtype=np.int64)
+        lowest, highest = columns.min(initial=lowest), columns.max(initial=highest)
+        n_stated = rows.n_columns("features", n_features, 0) if rows.stated else None
+    return lowest in (0, none) or (n_stated is not None and highest != n_stated)
 
 
-def _labels(file: _File, n_labels: int | None) -> tuple[Matrix, list[str]]:
+def _labels(rows: ParsedRows, n_labels: int | None) -> tuple[Matrix, list[str]]:
     """Return Y, (n_samples, n_labels), and names where the ids are not 0 … n_labels - 1."""
-    cells = file.labels
+    cells = rows.labels
     ids = np.array(cells.columns, dtype=np.int64)
     names: list[str] = []
     if n_labels is None and ids.min(initial=0) < 0:
         found, ids = np.unique(ids, return_inverse=True)
         names, n = [f"label_{label}" for label in found], len(found)
     else:
-        n = file.n_columns("labels", n_labels, int(ids.max(initial=-1)) + 1)
+        n = rows.n_columns("labels", n_labels, int(ids.max(initial=-1)) + 1)
     if n == 0:
-        raise InputError(f"{file.path} has no labels; give n_labels, or check the format.")
+        raise InputError(f"{rows.path} has no labels; give n_labels, or check the format.")
     outside = (ids < 0) | (ids >= n)
     if outside.any():
         at = int(np.argmax(outside))
-        raise file.error_in(
+        raise rows.error_in(
             cells, at, f"the label {ids[at]} is out of range for {n:,} labels counted from 0."
         )
     Y = cells.matrix(ids, np.ones(len(ids), dtype=np.int64), n)
     Y.sum_duplicates()
     if (Y.data > 1).any():
         row = int(np.searchsorted(Y.indptr, np.argmax(Y.data > 1), side="right")) - 1
-        raise file.error(file.lines[row], "a label is repeated; give each label once.")
+        raise rows.error(rows.lines[row], "a label is repeated; give each label once.")
     return labels_as_stored(Y.astype(np.uint8)), names
 
 

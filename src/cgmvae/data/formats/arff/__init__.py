@@ -8,18 +8,22 @@ Reading goes through ``header`` (what is declared), ``labels`` (which attributes
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
-from cgmvae.data.dataset import MultiLabelDataset
+import numpy as np
+
+from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.files import atomic_paths, create_binary, data_name, open_text
 from cgmvae.data.formats.arff.arrays import check_types, features_of, labels_of, official_split_of
-from cgmvae.data.formats.arff.header import read_header
+from cgmvae.data.formats.arff.header import Header, read_header
 from cgmvae.data.formats.arff.labels import label_columns, write_label_names, xml_path
-from cgmvae.data.formats.arff.rows import read_rows
+from cgmvae.data.formats.arff.rows import read_rows, rows_in_parts
 from cgmvae.data.formats.arff.text import check_names, texts
+from cgmvae.data.formats.conventions import refuse_columns
 
-__all__ = ["read", "write"]
+__all__ = ["read", "read_feature_names", "read_parts", "write"]
 
 
 def read(
@@ -65,10 +69,7 @@ def read(
     """
     path = Path(path)
     with open_text(path) as text:
-        header = read_header(text, path)
-        chosen = label_columns(header, path, labels=labels, label_count=label_count, xml=xml)
-        others = sorted(set(range(len(header.attributes))).difference(chosen))
-        check_types(header, set(chosen), path)
+        header, chosen, others = _roles(text, path, labels, label_count, xml)
         rows = read_rows(text, header, path)
     X, feature_names = features_of(rows.values, others, header.attributes)
     Y, unknown = labels_of(rows, chosen, header, path)
@@ -83,6 +84,52 @@ def read(
     )
 
 
+def read_feature_names(
+    path: Path,
+    *,
+    labels: Sequence[str] | None = None,
+    label_count: int | None = None,
+    xml: str | os.PathLike[str] | None = None,
+) -> list[str]:
+    """Return the names of the features that :func:`read` gives, from the header alone."""
+    with open_text(path) as text:
+        header, _, others = _roles(text, path, labels, label_count, xml)
+    no_rows = np.empty((0, len(header.attributes)))
+    return features_of(no_rows, others, header.attributes)[1]
+
+
+def read_parts(
+    text: IO[str],
+    path: Path,
+    *,
+    labels: Sequence[str] | None = None,
+    label_count: int | None = None,
+    xml: str | os.PathLike[str] | None = None,
+) -> Iterator[Matrix]:
+    """Yield the features that :func:`read` gives, some rows at a time; labels are only checked.
+
+    A part is CSR when any of its own rows is sparse. The text is opened, at its beginning.
+    """
+    header, chosen, others = _roles(text, path, labels, label_count, xml)
+    for rows in rows_in_parts(text, header, path):
+        labels_of(rows, chosen, header, path)
+        yield features_of(rows.values, others, header.attributes)[0]
+
+
+def _roles(
+    text: IO[str],
+    path: Path,
+    labels: Sequence[str] | None,
+    label_count: int | None,
+    xml: str | os.PathLike[str] | None,
+) -> tuple[Header, list[int], list[int]]:
+    """Read the header; return it, and the places of the labels and of the features."""
+    header = read_header(text, path)
+    chosen = label_columns(header, path, labels=labels, label_count=label_count, xml=xml)
+    check_types(header, set(chosen), path)
+    return header, chosen, sorted(set(range(len(header.attributes))).difference(chosen))
+
+
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """Write a data set in Mulan's form: an ARFF file and, beside it, an XML file of label names.
 
@@ -91,6 +138,7 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     official split have no place in this form and are left out. When writing fails, both files
     are left as they were.
     """
+    refuse_columns(dataset, "arff")
     path = Path(path)
     check_names(dataset)
     with atomic_paths(xml_path(path), path) as (xml, arff):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import IO, Any
@@ -27,7 +27,7 @@ from cgmvae.data.formats.arff.header import (
     error_at,
     tokens,
 )
-from cgmvae.data.formats.conventions import FLOAT32_LIMIT, NUMBER, is_number
+from cgmvae.data.formats.conventions import FLOAT32_LIMIT, NUMBER, is_number, stacked
 from cgmvae.errors import InputError
 
 #: Characters of text that are held and converted at once.
@@ -93,27 +93,31 @@ def read_rows(text: IO[str], header: Header, path: object) -> Rows:
     path : path
         The file's name for messages.
     """
+    parts = list(rows_in_parts(text, header, path))
+    lines = np.concatenate([part.lines for part in parts])
+    return Rows(stacked([part.values for part in parts]), lines)
+
+
+def rows_in_parts(text: IO[str], header: Header, path: object) -> Iterator[Rows]:
+    """Yield what :func:`read_rows` reads, some rows at a time."""
     coding = _Coding(header.attributes)
-    blocks: list[Any] = []
-    numbers: list[int] = []
-    n_lines = header.n_lines
+    n_lines, is_empty = header.n_lines, True
     while batch := text.readlines(_BATCH):
         stripped = [line.strip(BLANKS) for line in batch]
         kept = [
             (n, line) for n, line in enumerate(stripped, n_lines + 1) if line[:1] not in ("", "%")
         ]
         n_lines += len(batch)
+        blocks: list[Any] = []
         for is_sparse, run in groupby(kept, key=lambda item: item[1][0] == "{"):
-            block_numbers, lines = zip(*run, strict=True)
+            numbers, lines = zip(*run, strict=True)
             read_block = _sparse_block if is_sparse else _dense_block
-            blocks.append(read_block(lines, block_numbers, coding, path))
-            numbers.extend(block_numbers)
-    if not blocks:
+            blocks.append(read_block(lines, numbers, coding, path))
+        if blocks:
+            is_empty = False
+            yield Rows(stacked(blocks), np.array([n for n, _ in kept], dtype=np.int64))
+    if is_empty:
         raise InputError(f"{path} has no rows after @data; it is cut short: fetch it again.")
-    if any(sp.issparse(block) for block in blocks):
-        values = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
-        return Rows(values, np.array(numbers, dtype=np.int64))
-    return Rows(np.concatenate(blocks), np.array(numbers, dtype=np.int64))
 
 
 def _dense_block(

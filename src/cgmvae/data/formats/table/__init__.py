@@ -1,16 +1,17 @@
 """Tables with one row a sample: CSV and Parquet, through pyarrow (the extra ``tables``).
 
-What the columns mean is decided in ``columns``, and their cells become arrays in ``cells``; a data
-set becomes a table in ``arrow``. ``csv_text`` and ``parquet_file`` know what is peculiar to the two
-kinds of file. Every cell of a CSV file is read as text first, so that nothing is taken for a date
-or loses its leading zeros. Features are kept as float32: integers beyond 2**24 and float64 values
-are rounded to it. The official split of a data set is not written; ``npz`` keeps it.
+What the columns mean is decided in ``columns``, and their cells become arrays in ``cells``, with
+``numbers`` and ``labels``; a data set becomes a table in ``arrow``. ``csv_text`` and
+``parquet_file`` know what is peculiar to the two kinds of file. Every cell of a CSV file is read as
+text first, so that nothing is taken for a date or loses its leading zeros before it is known what
+the column holds. Numbers are kept as float32: integers beyond 2**24 and float64 values are rounded
+to it. The official split of a data set is not written; ``npz`` keeps it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cgmvae.data import files
 from cgmvae.data.dataset import MultiLabelDataset
@@ -18,6 +19,7 @@ from cgmvae.data.formats.table import csv_text, parquet_file
 from cgmvae.data.formats.table.arrow import first_line, load_pyarrow, table_of
 from cgmvae.data.formats.table.cells import dataset_of
 from cgmvae.data.formats.table.columns import BlankLabels, Counts, TableOptions, choose_roles
+from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError
 
 __all__ = ["read_csv", "read_parquet", "write_csv", "write_parquet"]
@@ -35,14 +37,20 @@ def read_csv(
     blank_labels: BlankLabels | None = None,
     groups: str | None = None,
     drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+    category: Sequence[str] = (),
+    date: Sequence[str] = (),
+    kinds: Mapping[str, Kind] | None = None,
     name: str | None = None,
     delimiter: str = ",",
 ) -> MultiLabelDataset:
     r"""Read a data set from a CSV file in UTF-8 whose first line names the columns.
 
     The label columns are named by exactly one of ``labels``, ``label_prefix``, ``label_count`` and
-    ``label_sets``; their cells are 0 and 1, or true and false. All other columns are features:
-    numbers, or true and false, with NaN for a cell that is blank, ``NA``, ``NaN`` or ``?``.
+    ``label_sets``; their cells are 0 and 1, or true and false. All other columns are features. A
+    cell that is blank, ``NA``, ``NaN`` or ``?`` is missing. Where all features are numbers, or true
+    and false, ``X`` is an array; otherwise it is :class:`~cgmvae.data.columns.Columns`, and what is
+    not named by ``text``, ``category`` or ``date`` is guessed (:mod:`cgmvae.data.kinds`).
 
     Parameters
     ----------
@@ -69,6 +77,11 @@ def read_csv(
         The column of the groups, which are read as text.
     drop : sequence of str
         Columns to leave out.
+    text, category, date : sequence of str
+        Feature columns of running text, of categories (numbers too), and of dates.
+    kinds : mapping of str to {"number", "category", "date", "text"}, optional
+        What feature columns hold, such as a model's ``input_kinds()``. Names that the file does not
+        have are passed over; nothing is guessed of its other columns.
     name : str, optional
         Name of the data set; by default that of the file.
     delimiter : str, default=","
@@ -86,7 +99,7 @@ def read_csv(
     """
     options = TableOptions(
         labels, label_prefix, label_count, label_sets, separator, counts, blank_labels, groups, drop
-    )
+    ).with_kinds(kinds, {"text": text, "category": category, "date": date})
     load_pyarrow()
     names = csv_text.read_names(path, delimiter)
     roles = choose_roles(names, options)
@@ -108,17 +121,22 @@ def read_parquet(
     blank_labels: BlankLabels | None = None,
     groups: str | None = None,
     drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+    category: Sequence[str] = (),
+    date: Sequence[str] = (),
+    kinds: Mapping[str, Kind] | None = None,
     name: str | None = None,
 ) -> MultiLabelDataset:
     """Read a data set from a Parquet file.
 
     The options are those of :func:`read_csv`. A file that :func:`write_parquet` wrote needs none:
-    it says itself which columns are labels and groups, and that a blank label is unknown. Features
-    must have a numeric or boolean type; groups of an integer type stay integers.
+    it says itself which columns are labels and groups, what its features hold, and that a blank
+    label is unknown. Types say what features hold (dictionaries are categories), but text may be a
+    category, a date or text; it is no number. Groups of an integer type stay integers.
     """
     options = TableOptions(
         labels, label_prefix, label_count, label_sets, separator, counts, blank_labels, groups, drop
-    )
+    ).with_kinds(kinds, {"text": text, "category": category, "date": date})
     pa = load_pyarrow()
     files.refuse_packed(path, "Parquet")
     path = files.check_file(path)
@@ -145,7 +163,7 @@ def write_csv(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """Write a data set as CSV: features, labels, and groups in the column ``group``.
 
     Missing features and unknown labels are left blank. A path that ends in ``.gz`` or ``.bz2`` is
-    compressed. The official split is not written.
+    compressed. The official split is not written, nor what columns of text hold.
     """
     pa = load_pyarrow()
     table = table_of(dataset)
@@ -158,7 +176,8 @@ def write_parquet(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> N
     """Write a data set as Parquet: features, labels, and groups in the column ``group``.
 
     Missing features and unknown labels are null. The schema's metadata says which columns are the
-    labels and the groups (``cgmvae.labels``, ``cgmvae.groups``). The official split is not written.
+    labels and the groups, and what the features hold where not all are numbers (``cgmvae.labels``,
+    ``cgmvae.groups``, ``cgmvae.kinds``). The official split is not written.
     """
     pa = load_pyarrow()
     files.refuse_packed(path, "Parquet")

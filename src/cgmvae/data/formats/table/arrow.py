@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.dataset import Matrix, MultiLabelDataset
+from cgmvae.data.columns import Columns
+from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
 from cgmvae.errors import InputError
 
 #: The name of the column that the groups are written to.
@@ -45,13 +46,31 @@ def table_of(dataset: MultiLabelDataset) -> Any:
     """Build the Arrow table of a data set: feature columns, label columns, group column."""
     pa = load_pyarrow()
     names = _column_names(dataset)
-    X, Y, unknown = (_dense(part) for part in (dataset.X, dataset.Y, dataset.unknown))
-    columns = [pa.array(X[:, j], from_pandas=True) for j in range(dataset.n_features)]
+    Y, unknown = _dense(dataset.Y), _dense(dataset.unknown)
+    columns = _features(dataset.X)
     for j in range(dataset.n_labels):
         columns.append(pa.array(Y[:, j], mask=None if unknown is None else unknown[:, j]))
     if dataset.groups is not None:
         columns.append(pa.array(_written_groups(dataset.groups)))
     return pa.table(columns, names=names)
+
+
+def _features(X: Features) -> list[Any]:
+    pa = load_pyarrow()
+    if not isinstance(X, Columns):
+        X = _dense(X)
+        return [pa.array(X[:, j], from_pandas=True) for j in range(X.shape[1])]
+    texts = {text for values in X.values if values.dtype == object for text in values}
+    _refuse_surrogates([text for text in texts if text is not None])
+    return [pa.array(_shortest(values), from_pandas=True) for values in X.values]
+
+
+def _shortest(values: NDArray[Any]) -> NDArray[Any]:
+    """Return dates as days where none has a time, and everything else as it is."""
+    if values.dtype.kind != "M":
+        return values
+    days = values.astype("datetime64[D]")
+    return days if ((days == values) | np.isnat(values)).all() else values
 
 
 def _column_names(dataset: MultiLabelDataset) -> list[str]:

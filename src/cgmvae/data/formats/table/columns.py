@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError
 
 Counts = Literal["refuse", "presence"]
@@ -36,6 +37,17 @@ class TableOptions:
     blank_labels: BlankLabels | None = None
     groups: str | None = None
     drop: Sequence[str] = ()
+    named_kinds: Sequence[tuple[str, Kind]] = ()
+    """What columns hold that the caller names one by one; the others are guessed."""
+    kinds: Mapping[str, Kind] | None = None
+    """What all columns hold that matter; the others are not guessed."""
+
+    def with_kinds(
+        self, kinds: Mapping[str, Kind] | None, named: Mapping[Kind, Sequence[str]]
+    ) -> TableOptions:
+        """Add what columns hold: kinds by name, and lists of names by kind."""
+        pairs = [(name, kind) for kind, names in named.items() for name in _as_list(names)]
+        return replace(self, named_kinds=pairs, kinds=kinds)
 
     def names_labels(self) -> bool:
         """Tell whether any of the ways of naming the label columns was used."""
@@ -73,16 +85,20 @@ def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
     _refuse_repeated(names, "names more than one column; rename them")
     labels = _as_list(options.labels or ())
     single = [name for name in (options.groups, options.label_sets) if name is not None]
-    asked = [*_as_list(options.drop), *single, *labels]
-    absent = [name for name in asked if name not in set(names)]
+    taken = [*_as_list(options.drop), *single, *labels]
+    kinds = [name for name, _ in options.named_kinds]
+    absent = [name for name in (*taken, *kinds) if name not in set(names)]
     if absent:
         raise _no_such_column(absent[0], names)
-    _refuse_repeated(asked, "is named twice among the labels, groups and drop; decide for one")
-    rest = [name for name in names if name not in set(asked)]
+    rest = [name for name in names if name not in set(taken)]
     if options.labels is None and options.label_sets is None:
         labels = _labels_by_rule(rest, options)
     elif not labels and options.label_sets is None:
         raise InputError("The list of label columns is empty; name at least one.")
+    _refuse_repeated(
+        [*taken, *set(labels).difference(taken), *kinds],
+        "is named twice among the labels, groups, drop and kinds; decide for one",
+    )
     features = [name for name in rest if name not in set(labels)]
     if not features:
         raise InputError("No feature columns are left beside the labels; check the options.")

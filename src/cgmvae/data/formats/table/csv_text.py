@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
 
 from cgmvae.data import files
 from cgmvae.data.formats.table.arrow import first_line, load_pyarrow
@@ -13,6 +14,13 @@ from cgmvae.errors import InputError
 
 #: Bytes that are parsed at a time; a row must fit into one block.
 _BLOCK = 64 * 2**20
+
+#: Bytes that are parsed at a time where a file is read in parts: Arrow holds several such blocks.
+_SMALL_BLOCK = 2**21
+
+#: What Arrow says of a row with too many or too few cells. It would also hand the row over, but not
+#: one that is no UTF-8.
+_WRONG_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 
 def read_names(path: str | os.PathLike[str], delimiter: str) -> list[str]:
@@ -33,40 +41,90 @@ def read_names(path: str | os.PathLike[str], delimiter: str) -> list[str]:
 def read_cells(path: str | os.PathLike[str], n_columns: int, delimiter: str) -> Any:
     """Read every cell below the header as text, into columns ``f0``, ``f1`` and on."""
     pa = load_pyarrow()
-    wrong_rows: list[Any] = []
-
-    def note_wrong_row(row: Any) -> str:
-        wrong_rows.append(row)
-        return "error"
-
-    # Only a reader without threads knows the number of a wrong row.
-    read = pa.csv.ReadOptions(
-        use_threads=False,
-        block_size=_BLOCK,
-        autogenerate_column_names=True,
-        skip_rows_after_names=1,
-    )
-    parse = pa.csv.ParseOptions(
-        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note_wrong_row
-    )
-    text = pa.csv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(n_columns)})
     try:
         with files.open_binary(path) as file:
-            table = pa.csv.read_csv(file, read, parse, text)
+            table = pa.csv.read_csv(file, *_options(n_columns, delimiter, _BLOCK))
     except pa.ArrowInvalid as error:
-        raise _csv_error(path, error, wrong_rows) from error
+        raise _csv_error(path, error) from error
     if table.num_rows == 0:
-        raise InputError(f"{path} has a header and no rows; check how it was written.")
+        raise _no_rows(path)
     _refuse_open_quote(path, table, delimiter)
     return table
 
 
-def _csv_error(path: str | os.PathLike[str], error: Exception, wrong_rows: list[Any]) -> InputError:
-    if wrong_rows:
-        row = wrong_rows[0]
+def iterate_cells(
+    path: str | os.PathLike[str],
+    n_columns: int,
+    delimiter: str,
+    open_file: Callable[[], IO[bytes]],
+) -> Iterator[Any]:
+    """Yield what :func:`read_cells` reads as tables of some rows each, in their order.
+
+    Parameters
+    ----------
+    path : path
+        The file, for messages.
+    n_columns : int
+        How many columns the header names.
+    delimiter : str
+        What separates the cells.
+    open_file : callable
+        Opens the file for reading bytes. Called again where a row is too long for small blocks;
+        the rows that were read are passed over then.
+    """
+    pa = load_pyarrow()
+    n_rows, table = 0, None
+    for block in (_SMALL_BLOCK, _BLOCK):
+        options = _options(n_columns, delimiter, block)
+        try:
+            with open_file() as file:
+                for table in _tables_after(n_rows, pa.csv.open_csv(file, *options)):
+                    n_rows += table.num_rows
+                    yield table
+            break
+        except pa.ArrowInvalid as error:
+            if _WRONG_ROW.search(str(error)) or block == _BLOCK:
+                raise _csv_error(path, error) from error
+    if table is None:
+        raise _no_rows(path)
+    _refuse_open_quote(path, table, delimiter)
+
+
+def _tables_after(n_rows: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches as tables, without the first rows."""
+    pa = load_pyarrow()
+    for batch in batches:
+        rest = batch.slice(min(n_rows, batch.num_rows))
+        n_rows -= batch.num_rows - rest.num_rows
+        if rest.num_rows:
+            yield pa.Table.from_batches([rest])
+
+
+def _options(n_columns: int, delimiter: str, block: int) -> tuple[Any, Any, Any]:
+    """Return how Arrow reads, parses and converts."""
+    pa = load_pyarrow()
+    # Only a reader without threads knows the number of a wrong row.
+    read = pa.csv.ReadOptions(
+        use_threads=False,
+        block_size=block,
+        autogenerate_column_names=True,
+        skip_rows_after_names=1,
+    )
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    text = pa.csv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(n_columns)})
+    return read, parse, text
+
+
+def _no_rows(path: str | os.PathLike[str]) -> InputError:
+    return InputError(f"{path} has a header and no rows; check how it was written.")
+
+
+def _csv_error(path: str | os.PathLike[str], error: Exception) -> InputError:
+    if wrong_row := _WRONG_ROW.search(str(error)):
+        number, expected, found = wrong_row.groups()
         return InputError(
-            f"Row {row.number} of {path} has {row.actual_columns} cells and the header "
-            f"{row.expected_columns} (the header is row 1); repair the row, or check the delimiter."
+            f"Row {number} of {path} has {found} cells and the header {expected} (the header is "
+            "row 1); repair the row, or check the delimiter."
         )
     if "UTF8" in str(error):
         try:
