@@ -120,3 +120,20 @@ def test_members_in_float32_are_those_in_float64():
     single = perceptron(x.float(), layers, norms, masks=[mask.float() for mask in masks], slope=0.0)
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@every_style
+def test_gradients_of_weights_go_where_they_are_to(n_members, widths, layer_norm, slope):
+    x, layers, norms, masks = _parts(n_members, widths, layer_norm)
+    weights = [weight for weight, _ in layers]
+    plain = perceptron(x, layers, norms, masks=masks, slope=slope).sum()
+    expected = torch.autograd.grad(plain, weights)
+    rows = torch.full((n_members, 1000), torch.nan, dtype=DOUBLE)
+    first = rows[:, : weights[0][0].numel()].view(weights[0].shape)
+    places = [first, *[None] * (len(weights) - 1)]
+    placed = perceptron(x, layers, norms, masks=masks, slope=slope, places=places).sum()
+    found = torch.autograd.grad(placed, weights)
+    assert found[0].data_ptr() == rows.data_ptr()
+    assert bool(rows[:, weights[0][0].numel() :].isnan().all())
+    for ours, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, its, rtol=1e-12, atol=1e-12)

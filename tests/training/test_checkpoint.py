@@ -44,6 +44,30 @@ def test_removing_it(checkpoint):
     checkpoint.remove()
 
 
+def test_parts_belong_to_it(checkpoint):
+    part, folder = checkpoint.part(0, 3), checkpoint.path.parent
+    part.save(NEWER, FINGERPRINT)
+    assert_holds(checkpoint, STATE)
+    assert_holds(part, NEWER)
+    (folder / "state.bin.backup").touch()
+    checkpoint.path.unlink()
+    assert checkpoint.exists()
+    checkpoint.remove()
+    assert not checkpoint.exists()
+    assert [path.name for path in folder.iterdir()] == ["state.bin.backup"]
+    assert not Checkpoint(folder / "nowhere" / "state").exists()
+
+
+def test_members_are_divided_as_its_parts_are(tmp_path):
+    whole = Checkpoint(tmp_path / "state")
+    for first, last in ((0, 1), (2, 2), (7, 9)):
+        whole.part(first, last).save(STATE, FINGERPRINT)
+    division = [places.tolist() for places in whole.division(6)]
+    assert division == [[0, 1], [2], [3, 4, 5]]
+    whole.save(STATE, FINGERPRINT)
+    assert [places.tolist() for places in whole.division(3)] == [[0, 1, 2]]
+
+
 @pytest.mark.parametrize(
     "other", [{}, FINGERPRINT | {"seeds": [1, 3]}, FINGERPRINT | {"more": 1}, {"seeds": [1, 2]}]
 )

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.noise import make_noise
-from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
+from cgmvae.training.flat import FlatParameters
+from cgmvae.training.optimizer import PackedAdam, gradient_norms
 
 N_MEMBERS = 3
 RATES = torch.tensor([1e-2, 3e-3, 0.1], dtype=torch.float64)

@@ -3,6 +3,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from cgmvae.data.mapped import MappedRows
+from cgmvae.data.stacked import StackedRows
 from cgmvae.training.rows import RowStore, digest
 
 CPU = torch.device("cpu")
@@ -94,3 +96,57 @@ def test_digest_of_a_store(table):
             for matrix in (table, table.copy(), changed)
         )
         assert first == again != other
+
+
+@pytest.fixture
+def stored(table, tmp_path, monkeypatch) -> dict[str, RowStore]:
+    """Return stores that keep nothing: of rows on disk, and of rows in memory that are many."""
+    np.save(tmp_path / "rows.npy", table)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    monkeypatch.setattr("cgmvae.training.rows._COPIED_BYTES", 0)
+    halves = StackedRows([MappedRows(mapped)[:5], mapped[5:]])
+    return {
+        "disk": RowStore(halves, dtype=torch.float32, device=CPU),
+        "dense": RowStore(table, dtype=torch.float32, device=CPU),
+        "sparse": RowStore(sp.csr_array(table), dtype=torch.float32, device=CPU),
+    }
+
+
+@pytest.mark.parametrize("kind", ["disk", "dense", "sparse"])
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+def test_rows_that_are_read_where_they_are(stored, table, kind, index):
+    rows = torch.tensor(index, dtype=torch.int64)
+    expected = torch.as_tensor(table[np.asarray(index, np.int64)]).float()
+    assert torch.equal(stored[kind].gather(rows), expected)
+    assert stored[kind]._dense is stored[kind]._sparse is None
+
+
+def test_what_all_members_ask_for_is_read_once(table):
+    read = []
+
+    def note(block):
+        read.append(len(block))
+        return block
+
+    source = MappedRows(table).then(note)
+    source.on_disk = True
+    store = RowStore(source, dtype=torch.float32, device=CPU)
+    rows = torch.tensor([[3, 1, 4]]).expand(8, -1)
+    found = store.gather(rows)
+    assert torch.equal(found, torch.as_tensor(table).float()[rows])
+    assert sum(read) == 3
+    store.gather(torch.tensor([[3, 1], [1, 3]]))
+    assert sum(read) == 7
+
+
+def test_digest_of_rows_that_are_read_where_they_are(stored, table, tmp_path):
+    before = {kind: store.digest() for kind, store in stored.items()}
+    assert before == {kind: store.digest() for kind, store in stored.items()}
+    table[4, 2] += 1
+    assert stored["dense"].digest() != before["dense"]
+    changed = np.load(tmp_path / "rows.npy", mmap_mode="r+")
+    changed[4, 2] += 1
+    changed.flush()
+    assert stored["disk"].digest() != before["disk"]
+    shorter = RowStore(MappedRows(changed)[:8], dtype=torch.float32, device=CPU)
+    assert shorter.digest() != stored["disk"].digest()

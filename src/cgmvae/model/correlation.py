@@ -48,8 +48,8 @@ class LabelCovariance(nn.Module):
         n_members, n_labels, rank = self.factors.shape
         if noise is None or rank == 0:
             return self.factors.new_zeros(n_members, 1, n_rows, n_labels)
-        epsilon = noise.normal(n_draws * n_rows, rank, dtype=self.factors.dtype)
-        drawn = torch.bmm(epsilon, self.factors.transpose(1, 2))
+        epsilon = noise.normal_of_rows(n_draws, n_rows, rank, axis=1, dtype=self.factors.dtype)
+        drawn = torch.bmm(epsilon.flatten(1, 2), self.factors.transpose(1, 2))
         return drawn.view(n_members, n_draws, n_rows, n_labels)
 
     def negative_log_likelihood(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import ACTIVATIONS, PackedMLP
+from cgmvae.nn.sparse_rows import SparseRows
 
 
 class Decoder(nn.Module):
@@ -51,9 +52,16 @@ class Decoder(nn.Module):
             dtype=dtype,
         )
 
-    def forward(self, inputs: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
-        """Map (M, B, n_in) to embeddings, (M, B, E)."""
-        embedding = self.network(inputs, noise, rate)
+    def forward(
+        self,
+        inputs: Tensor | SparseRows,
+        noise: Noise | None,
+        rate: Tensor,
+        *,
+        beside: Tensor | None = None,
+    ) -> Tensor:
+        """Map (M, B, n_in) to embeddings, (M, B, E); columns ``beside`` the inputs come last."""
+        embedding = self.network(inputs, noise, rate, beside=beside)
         if self.output_activation is not None:
             embedding = self.output_activation(embedding)
         return F.normalize(embedding, dim=-1) if self.unit_norm else embedding

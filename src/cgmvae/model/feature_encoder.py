@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.sparse_rows import SparseRows
 
 
 class FeatureEncoder(nn.Module):
@@ -35,6 +36,6 @@ class FeatureEncoder(nn.Module):
             dtype=dtype,
         )
 
-    def forward(self, features: Tensor, noise: Noise | None, rate: Tensor) -> Gaussian:
+    def forward(self, features: Tensor | SparseRows, noise: Noise | None, rate: Tensor) -> Gaussian:
         """Map (M, B, n_features) to the posterior of each row, (M, B, latent_dim)."""
         return Gaussian.from_output(self.network(features, noise, rate))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.noise import Noise
+from cgmvae.nn.noise import GeneratorNoise, Noise
 from cgmvae.nn.packed import PackedMLP
 
 
@@ -56,8 +57,28 @@ class LabelEncoder(nn.Module):
 
     def forward(self, noise: Noise | None, rate: Tensor) -> Gaussian:
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
-        output = self._encode(self.embeddings, noise, rate)
+        with nullcontext() if noise is None else noise.undivided():
+            output = self._encode(self.embeddings, noise, rate)
         return Gaussian.from_output(torch.cat([output, self.background[:, None]], dim=1))
+
+    def of_labels(
+        self, labels: Sequence[Tensor], noise: GeneratorNoise, rate: Tensor
+    ) -> list[Gaussian]:
+        """Return the Gaussians of some labels and, last, of the background, (n + 1, d) a member.
+
+        In training on a processor, where most of very many labels are in no row of a batch.
+        ``labels`` are each member's own, int64 (n,).
+        """
+        members = [torch.full_like(own, place) for place, own in enumerate(labels)]
+        chosen = self.embeddings[torch.cat(members), torch.cat(list(labels))]
+        found = []
+        for place, own in enumerate(chosen.split([len(own) for own in labels])):
+            alone, own_rate = noise.of_member(place), rate[place : place + 1]
+            embeddings = self._first(own[None], alone, own_rate)
+            output = self.network.of_member(embeddings, place, alone, own_rate)
+            with_background = torch.cat([output[0], self.background[place, None]])
+            found.append(Gaussian.from_output(with_background))
+        return found
 
     def of_set(self, positive: Tensor, noise: Noise | None, rate: Tensor) -> Gaussian:
         """Return one Gaussian for each row's label set, from the sum of its embeddings.
@@ -68,7 +89,11 @@ class LabelEncoder(nn.Module):
         return Gaussian.from_output(self._encode(summed, noise, rate))
 
     def _encode(self, embeddings: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
-        if self.relu_first:
-            embeddings = torch.relu(embeddings)
-            embeddings = embeddings if noise is None else noise.dropout(embeddings, rate)
-        return self.network(embeddings, noise, rate)
+        return self.network(self._first(embeddings, noise, rate), noise, rate)
+
+    def _first(self, embeddings: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
+        """Return what enters the network for embeddings."""
+        if not self.relu_first:
+            return embeddings
+        embeddings = torch.relu(embeddings)
+        return embeddings if noise is None else noise.dropout(embeddings, rate)

@@ -16,20 +16,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgmvae.model import objective
+from cgmvae.model import analytic, many_labels, objective
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.decoder import Decoder
 from cgmvae.model.feature_encoder import FeatureEncoder
 from cgmvae.model.label_encoder import LabelEncoder
+from cgmvae.model.label_losses import LABEL_BLOCK, label_losses
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.noise import Noise
+from cgmvae.nn.noise import GeneratorNoise, Noise
 from cgmvae.nn.packed import PackedMLP, inner_products
+from cgmvae.nn.sparse_rows import SparseRows
 
 TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
 
 #: Parts of a step with random numbers of their own: a term that is left out moves no other.
-_LABELS, _RECONSTRUCTION, _DECODER = 1, 2, 3
+_LABELS, _RECONSTRUCTION, _DECODER, _INPUT, _SAMPLE = 1, 2, 3, 4, 5
+
+#: From so many labels on, a processor computes the Gaussians of a batch's own labels alone.
+MANY_LABELS = 1024
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class NetworkConfig:
     """Draws of z for each row whose predictions are trained."""
     label_branch: bool = False
     """Whether the decoder is also trained on the mean of the positive labels' means."""
+    sampled_labels: int = 0
+    """Labels of no row of a batch that are scored in place of all such labels; 0 scores all."""
 
 
 class CGMVAENetwork(nn.Module):
@@ -175,7 +182,12 @@ class CGMVAENetwork(nn.Module):
     input_dropout: Tensor
     temperature: Tensor
 
-    def encode(self, features: Tensor, noise: Noise | None = None) -> Gaussian:
+    @property
+    def takes_sparse_rows(self) -> bool:
+        """Whether features may come without their zeros."""
+        return self.reconstruction is None
+
+    def encode(self, features: Tensor | SparseRows, noise: Noise | None = None) -> Gaussian:
         """Return the posterior q(z|x) of each row, (M, B, d)."""
         return self.feature_encoder(features, noise, self.dropout)
 
@@ -183,19 +195,37 @@ class CGMVAENetwork(nn.Module):
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
         return self.label_encoder(noise, self.dropout)
 
-    def decode(self, features: Tensor, z: Tensor, noise: Noise | None = None) -> Tensor:
+    def decode(
+        self, features: Tensor | SparseRows, z: Tensor, noise: Noise | None = None
+    ) -> Tensor:
         """Return the feature embedding w_x^f of each row, (M, B, E)."""
-        inputs = z
-        if self.config.decoder_input == "xz":
-            inputs = torch.cat([self._shown(features, noise), z], dim=-1)
-        rate = self.dropout if self.config.decoder_dropout else torch.zeros_like(self.dropout)
-        return self.decoder(inputs, noise if self.config.decoder_dropout else None, rate)
+        rate, drawn = self.dropout, noise
+        if not self.config.decoder_dropout:
+            rate, drawn = torch.zeros_like(rate), None
+        if self.config.decoder_input == "z":
+            return self.decoder(z, drawn, rate)
+        return self.decoder(self._shown(features, noise), drawn, rate, beside=z)
 
-    def _shown(self, features: Tensor, noise: Noise | None) -> Tensor:
+    def _shown(self, features: Tensor | SparseRows, noise: Noise | None) -> Tensor | SparseRows:
         """Return what the decoder sees of the features: in training, nothing for some rows."""
         if noise is None or self.config.skip_dropout == 0:
             return features
-        return features * (noise.uniform(features.shape[1], 1) >= self.config.skip_dropout)
+        shown = noise.uniform_of_rows(features.shape[1], 1) >= self.config.skip_dropout
+        return features.times(shown) if isinstance(features, SparseRows) else features * shown
+
+    def _with_input_dropout(
+        self, features: Tensor | SparseRows, noise: Noise | None
+    ) -> Tensor | SparseRows:
+        if noise is None:
+            return features
+        # A part of its own: how many numbers sparse rows draw depends on the company.
+        noise.section(_INPUT)
+        if isinstance(features, SparseRows):
+            dropped: Tensor | SparseRows = features.dropout(noise, self.input_dropout)
+        else:
+            dropped = noise.dropout(features, self.input_dropout)
+        noise.section(0)
+        return dropped
 
     def label_embeddings(self) -> Tensor:
         """Return the embeddings that inner products are taken with, (M, L, E)."""
@@ -209,7 +239,7 @@ class CGMVAENetwork(nn.Module):
     def _with_bias(self, inner: Tensor) -> Tensor:
         return inner if self.label_bias is None else inner + self.label_bias[:, None, :]
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor | SparseRows) -> Tensor:
         """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
         embedding = self.decode(features, self.encode(features).mean)
         return self.probabilities(self.logits(embedding))
@@ -222,24 +252,42 @@ class CGMVAENetwork(nn.Module):
 
     def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B)."""
-        features = batch.features
-        if noise is not None:
-            features = noise.dropout(features, self.input_dropout)
+        features = self._with_input_dropout(batch.features, noise)
         posterior = self.encode(features, noise)
         draws = [posterior.sample(noise) for _ in range(self.config.n_draws)]
         terms: dict[str, Tensor] = {}
         _go_to(noise, _LABELS)
-        components = self._components(noise)
+        components = None if self._has_many_labels(batch, noise) else self._components(noise)
         if "kl" in self.term_names:
             terms["kl"] = self._kl(draws[0], posterior, components, batch, noise)
         _go_to(noise, _RECONSTRUCTION)
-        if self.reconstruction is not None:
+        if isinstance(batch.features, Tensor) and self.reconstruction is not None:
             terms["reconstruction"] = self._reconstruction(batch.features, draws[0], noise)
         if self.config.label_branch and components is not None:
             draws.append(_mean_of_positives(components, batch.positive))
         _go_to(noise, _DECODER)
         embeddings = [self.decode(features, z, noise) for z in draws]
+        return terms | self._label_terms(embeddings, batch, noise)
+
+    def _label_terms(
+        self, embeddings: list[Tensor], batch: Batch, noise: Noise | None
+    ) -> dict[str, Tensor]:
+        """Return the terms that score embeddings against those of the labels, each (M, B)."""
         labels = self.label_embeddings()
+        plain = len(embeddings) == 1 and self._has_plain_labels() and _on_processor(batch, noise)
+        if plain and (self.config.sampled_labels or labels.shape[1] > LABEL_BLOCK):
+            return self._terms_of_many(embeddings[0], labels, batch, noise)
+        if plain:
+            found = analytic.contrastive_and_cross_entropy(
+                embeddings[0],
+                labels,
+                self.label_bias,
+                self.temperature,
+                positive=batch.positive,
+                known=batch.known,
+            )
+            return dict(zip(("contrastive", "cross_entropy"), found, strict=True))
+        terms: dict[str, Tensor] = {}
         products = [inner_products(embedding, labels) for embedding in embeddings]
         logits = [self._with_bias(inner) for inner, _ in products]
         if "contrastive" in self.term_names:
@@ -252,6 +300,44 @@ class CGMVAENetwork(nn.Module):
             [self._cross_entropy(each, batch, noise) for each in logits]
         ).sum(0)
         return terms
+
+    def _terms_of_many(
+        self, embedding: Tensor, labels: Tensor, batch: Batch, noise: Noise | None
+    ) -> dict[str, Tensor]:
+        """Return the same terms without a tensor of all rows and labels, or from a sample."""
+        bias = self.label_bias
+        given = (
+            embedding,
+            labels,
+            labels.new_zeros(labels.shape[:2]) if bias is None else bias,
+            batch.positive,
+            batch.known,
+        )
+        if self.config.sampled_labels and noise is not None:
+            noise.section(_SAMPLE)
+            draws = noise.uniform(labels.shape[1], dtype=labels.dtype)
+            n_others = self.config.sampled_labels
+            found = many_labels.sampled_label_losses(
+                *given,
+                present=batch.present(),
+                temperature=self.temperature,
+                draws=draws,
+                n_others=n_others,
+            )
+        else:
+            found = label_losses(*given, temperature=self.temperature)
+        return found._asdict()
+
+    def _has_many_labels(self, batch: Batch, noise: Noise | None) -> bool:
+        """Return whether only the labels of the batch are encoded."""
+        many = batch.positive.shape[-1] >= MANY_LABELS and not self.config.label_branch
+        return many and self.config.prior == "mixture" and _on_processor(batch, noise)
+
+    def _has_plain_labels(self) -> bool:
+        """Return whether the terms of labels are those that ``analytic`` has."""
+        config = self.config
+        contrastive = config.alignment == "contrastive" and config.normalise_labels
+        return contrastive and "contrastive" in self.term_names and self.covariance is None
 
     def _cross_entropy(self, logits: Tensor, batch: Batch, noise: Noise | None) -> Tensor:
         if self.covariance is None:
@@ -276,9 +362,20 @@ class CGMVAENetwork(nn.Module):
             zeros = torch.zeros_like(posterior.mean)
             return objective.kl_to_gaussian(posterior, Gaussian(zeros, zeros))
         chosen = chosen_components(batch.positive, batch.known)
+        if isinstance(noise, GeneratorNoise) and self._has_many_labels(batch, noise):
+            return many_labels.kl_to_mixtures(
+                z,
+                posterior,
+                self.label_encoder,
+                chosen,
+                present=batch.present(),
+                noise=noise,
+                rate=self.dropout,
+            )
         if self.config.prior == "mixture":
             assert components is not None
-            return objective.kl_to_mixture(z, posterior, components, chosen)
+            form = analytic if _on_processor(batch, noise) else objective
+            return form.kl_to_mixture(z, posterior, components, chosen)
         prior = self.label_encoder.of_set(batch.positive, noise, self.dropout)
         return torch.where(chosen.any(-1), objective.kl_to_gaussian(posterior, prior), 0.0)
 
@@ -309,7 +406,7 @@ class CGMVAENetwork(nn.Module):
             draws = (
                 torch.zeros_like(similarity)
                 if noise is None
-                else noise.uniform(*similarity.shape[1:], dtype=similarity.dtype)
+                else noise.uniform_of_rows(*similarity.shape[1:], dtype=similarity.dtype)
             )
             return objective.triplet(similarity, positive, known, draws)
         return objective.contrastive(similarity / self.temperature[:, None, None], positive, known)
@@ -318,6 +415,11 @@ class CGMVAENetwork(nn.Module):
 def _go_to(noise: Noise | None, section: int) -> None:
     if noise is not None:
         noise.section(section)
+
+
+def _on_processor(batch: Batch, noise: Noise | None) -> bool:
+    """Return whether a processor is training."""
+    return isinstance(noise, GeneratorNoise) and batch.positive.device.type == "cpu"
 
 
 def chosen_components(positive: Tensor, known: Tensor) -> Tensor:

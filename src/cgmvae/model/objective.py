@@ -16,7 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cgmvae.nn.gaussian import Gaussian, log_density, mixture_log_density
+from cgmvae.nn.gaussian import (
+    Gaussian,
+    log_density,
+    mixture_log_density,
+    mixture_log_density_of_pairs,
+)
 from cgmvae.nn.packed import inner_products
 
 #: Norms are at least this, as in torch's own normalisation.
@@ -38,6 +43,25 @@ def kl_to_mixture(z: Tensor, posterior: Gaussian, components: Gaussian, chosen: 
     """
     divergence = log_density(z, posterior) - mixture_log_density(z, components, chosen)
     return torch.where(chosen.any(-1), divergence, 0.0).to(z.dtype)
+
+
+def kl_to_mixture_of_pairs(
+    z: Tensor, posterior: Gaussian, components: Gaussian, rows: Tensor, places: Tensor
+) -> Tensor:
+    """Return what :func:`kl_to_mixture` returns for one member, from the chosen pairs alone.
+
+    Parameters
+    ----------
+    z : Tensor, (n_rows, latent_dim)
+    posterior : Gaussian, (n_rows, latent_dim)
+    components : Gaussian, (n_components, latent_dim)
+        Those that some row chooses.
+    rows, places : Tensor of int64, (n_pairs,)
+        Each row and a component of its prior, sorted by row.
+    """
+    prior = mixture_log_density_of_pairs(z, components, rows, places)
+    n_chosen = torch.bincount(rows, minlength=len(z))
+    return torch.where(n_chosen > 0, log_density(z, posterior) - prior, 0.0).to(z.dtype)
 
 
 def kl_to_gaussian(posterior: Gaussian, prior: Gaussian) -> Tensor:

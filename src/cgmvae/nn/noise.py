@@ -4,14 +4,19 @@ A pack trains many members at once; a member must end with the same weights as i
 So each member has streams of its own, keyed by its seed: :class:`GeneratorNoise` holds one torch
 generator a member (the processor's choice), :class:`CounterNoise` computes every number from
 (seed, draw, position) by a hash, for all members in one pass (the accelerator's choice).
+
+Nor does it matter how many processes share a batch: with a :class:`~cgmvae.nn.row_share.RowShare`,
+what is drawn for rows is drawn for the whole batch, and each process takes its own.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -19,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cgmvae.nn import fused
+from cgmvae.nn.row_share import RowShare
 
 #: Dropout compares 16 random bits with the rate, which is met to 1 / 65,536.
 _LEVELS = 1 << 16
@@ -34,6 +40,8 @@ class Noise(ABC):
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         self.seeds = tuple(int(seed) for seed in seeds)
         self.device = torch.device(device)
+        #: The rows that are here of each batch; None for all.
+        self.share: RowShare | None = None
 
     @property
     def n_members(self) -> int:
@@ -67,6 +75,36 @@ class Noise(ABC):
         A network that leaves a part of its work out draws the same numbers in the others.
         """
 
+    def uniform_of_rows(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers in [0, 1) for the rows that are here, (n_members, *shape)."""
+        whole = self.uniform(*self._whole(shape, 0), dtype=dtype)
+        return whole if self.share is None else self.share.take(whole, 1)
+
+    def normal_of_rows(
+        self, *shape: int, axis: int = 0, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
+        """Return standard normal numbers for the rows that are here, (n_members, *shape).
+
+        ``axis`` of the shape is that of the rows.
+        """
+        whole = self.normal(*self._whole(shape, axis), dtype=dtype)
+        return whole if self.share is None else self.share.take(whole, 1 + axis)
+
+    def _whole(self, shape: Sequence[int], axis: int) -> Sequence[int]:
+        """Return the shape of what is drawn for all rows of the batch."""
+        if self.share is None:
+            return shape
+        return [*shape[:axis], self.share.size_of_whole(shape[axis]), *shape[axis + 1 :]]
+
+    @contextmanager
+    def undivided(self) -> Iterator[None]:
+        """Take what is dropped inside the block for something that no rows are divided of."""
+        share, self.share = self.share, None
+        try:
+            yield
+        finally:
+            self.share = share
+
     def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
         """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate.
 
@@ -82,6 +120,7 @@ class Noise(ABC):
         0 for what is dropped with each member's own rate, (n_members,), and the inverse of the
         probability of keeping it for the rest.
         """
+        (n_rows,) = self._whole((n_rows,), 0)
         sizes = [n_rows * width for width in widths]
         # Whole words, so that layers drop the same whether they are drawn together or in turn.
         places = list(itertools.accumulate((-(-size // 4) * 4 for size in sizes), initial=0))
@@ -89,10 +128,12 @@ class Noise(ABC):
         # In place: torch compares to integers in vectors, to booleans one by one.
         kept = self.half_words(places[-1]).ge_(limits).to(dtype)
         kept.mul_((1 - rate).reciprocal_().to(dtype)[:, None])
-        return tuple(
+        layers = (
             kept[:, place : place + size].view(self.n_members, n_rows, width)
             for place, size, width in zip(places, sizes, widths, strict=False)
         )
+        share = self.share
+        return tuple(layers if share is None else (share.take(layer, 1) for layer in layers))
 
 
 class GeneratorNoise(Noise):
@@ -115,6 +156,18 @@ class GeneratorNoise(Noise):
         """Go to a numbered part of the step."""
         for key, generator in zip(self._step_keys, self._generators, strict=True):
             generator.manual_seed((key ^ number * _SECTION) % 2**63)
+
+    def of_member(self, place: int) -> GeneratorNoise:
+        """Return the noise of one member alone, whose draws go on where they are here.
+
+        They are for labels or the like, of which nothing is divided.
+        """
+        own = copy.copy(self)
+        own.share = None
+        own.seeds = self.seeds[place : place + 1]
+        for name in ("_keys", "_step_keys", "_generators"):
+            setattr(own, name, getattr(self, name)[place : place + 1])
+        return own
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""
@@ -184,7 +237,11 @@ class CounterNoise(Noise):
 
     def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
         """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate."""
-        return fused.drop(x, self.dropping(rate)) if fused.usable(x) else super().dropout(x, rate)
+        return fused.drop(x, self.dropping(rate)) if self.fuses(x) else super().dropout(x, rate)
+
+    def fuses(self, x: Tensor) -> bool:
+        """Return whether a kernel can drop entries of ``x``; it counts them from the first row."""
+        return self.share is None and fused.usable(x)
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from cgmvae.nn import fused
 from cgmvae.nn.noise import CounterNoise, GeneratorNoise, Noise
 from cgmvae.nn.perceptron import perceptron
+from cgmvae.nn.sparse_rows import SparseRows, sparse_affine
 
 
 class PackedLinear(nn.Module):
@@ -32,6 +33,8 @@ class PackedLinear(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, noise: Noise, *, dtype: torch.dtype) -> None:
         super().__init__()
+        #: Where a processor's training puts the gradient of ``weight``: one place a step, or none.
+        self.gradient_places: list[Tensor] = []
         bound = n_in**-0.5
         self.weight = nn.Parameter((noise.uniform(n_in, n_out, dtype=dtype) * 2 - 1) * bound)
         self.bias = nn.Parameter((noise.uniform(n_out, dtype=dtype) * 2 - 1) * bound)
@@ -40,6 +43,10 @@ class PackedLinear(nn.Module):
         """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out)."""
         weight = self.weight_in_use()
         return fused.affine(_fitting(x, weight), weight, self.bias)
+
+    def take_place(self) -> Tensor | None:
+        """Return where the gradient of this use goes; a second use in a step finds no place."""
+        return self.gradient_places.pop() if self.gradient_places else None
 
     def weight_in_use(self) -> Tensor:
         """Return the matrix of products: in training, the one that gradients are taken for."""
@@ -107,32 +114,86 @@ class PackedMLP(nn.Module):
         )
         self.activation, self.slope = ACTIVATIONS[activation], _SLOPES[activation]
 
-    def forward(self, x: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
+    def forward(
+        self,
+        x: Tensor | SparseRows,
+        noise: Noise | None,
+        rate: Tensor,
+        *,
+        beside: Tensor | None = None,
+    ) -> Tensor:
         """Map (n_members, n_rows, widths[0]) to (n_members, n_rows, widths[-1]).
 
         ``rate`` (n_members,) is the dropout of the hidden layers; without ``noise`` there is none.
+        Columns ``beside`` those of ``x`` come after them.
         """
+        if isinstance(x, SparseRows):
+            return self._of_sparse(x, beside, noise, rate)
+        if beside is not None:
+            x = torch.cat([x, beside], dim=-1)
         if isinstance(noise, GeneratorNoise) and x.device.type == "cpu":
-            return self._trained(x, noise, rate)
+            return self._trained(x, self._masks(x, noise, rate))
+        return self._evaluated(x, noise, rate, first=0)
+
+    def of_member(self, x: Tensor, place: int, noise: GeneratorNoise, rate: Tensor) -> Tensor:
+        """Do the same with the network of one member on a processor in training.
+
+        ``x`` is (1, n_rows, widths[0]), and ``noise`` and ``rate`` are the member's own.
+        """
+        masks = self._masks(x, noise, rate)
+        return self._trained(x, masks, members=slice(place, place + 1))
+
+    def _masks(self, x: Tensor | SparseRows, noise: Noise, rate: Tensor) -> tuple[Tensor, ...]:
+        """Draw what dropout multiplies the hidden layers by."""
+        layers: list[Any] = [*self.layers]
+        widths = [layer.bias.shape[1] for layer in layers[:-1]]
+        return noise.masks(x.shape[1], *widths, rate=rate, dtype=layers[0].bias.dtype)
+
+    def _evaluated(self, x: Tensor, noise: Noise | None, rate: Tensor, *, first: int) -> Tensor:
+        """Apply the layers from the first of these on."""
         *before, last = self.layers
-        for i, layer in enumerate(before):
+        for i, layer in enumerate(before[first:], start=first):
             x = self._hidden(layer, self.norms[i] if self.norms else None, x, noise, rate)
         return last(x)
 
-    def _trained(self, x: Tensor, noise: Noise, rate: Tensor) -> Tensor:
-        """Do the same on a processor in training."""
-        parts: list[Any] = [*self.layers]
+    def _trained(
+        self,
+        x: Tensor,
+        masks: Sequence[Tensor],
+        *,
+        first: int = 0,
+        members: slice | None = None,
+    ) -> Tensor:
+        """Apply the layers from the first of these on, on a processor in training."""
+        parts: list[Any] = [*self.layers[first:]]
         layers = [(layer.weight, layer.bias) for layer in parts]
-        parts = [*self.norms]
+        places = [layer.take_place() for layer in parts]
+        parts = [*self.norms[first:]]
         norms = [(norm.gain, norm.shift) for norm in parts]
-        widths = [bias.shape[1] for _, bias in layers[:-1]]
-        masks = noise.masks(x.shape[1], *widths, rate=rate, dtype=x.dtype)
-        return perceptron(x, layers, norms, masks=masks, slope=self.slope)
+        if members is not None and len(layers[0][0]) > 1:
+            layers = [(weight[members], bias[members]) for weight, bias in layers]
+            norms = [(gain[members], shift[members]) for gain, shift in norms]
+            places = [None] * len(layers)
+        return perceptron(x, layers, norms, masks=masks, slope=self.slope, places=places)
+
+    def _of_sparse(
+        self, x: SparseRows, beside: Tensor | None, noise: Noise | None, rate: Tensor
+    ) -> Tensor:
+        """Apply the first layer to sparse rows, and the others to what it gives."""
+        layer: Any = self.layers[0]
+        hidden = sparse_affine(x, beside, layer.weight, layer.bias, place=layer.take_place())
+        if len(self.layers) == 1:
+            return hidden
+        hidden = self.activation(self.norms[0](hidden) if self.norms else hidden)
+        if noise is None:
+            return self._evaluated(hidden, noise, rate, first=1)
+        mask, *masks = self._masks(x, noise, rate)
+        return self._trained(hidden * mask, masks, first=1)
 
     def _hidden(
         self, layer: Any, norm: Any, x: Tensor, noise: Noise | None, rate: Tensor
     ) -> Tensor:
-        if norm is not None and isinstance(noise, CounterNoise) and fused.usable(x):
+        if norm is not None and isinstance(noise, CounterNoise) and noise.fuses(x):
             weight = layer.weight_in_use()
             product, dropping = torch.bmm(_fitting(x, weight), weight), noise.dropping(rate)
             return fused.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)

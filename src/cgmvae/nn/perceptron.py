@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 #: The ``eps`` of torch's layer normalisation.
 _EPSILON = 1e-5
+
+#: The gradient of an activation, from that of its result, what is activated, and the slope below 0.
+_leaky_relu_backward = torch.ops.aten.leaky_relu_backward
 
 #: Two tensors that belong to one layer.
 Pair = tuple[Tensor, Tensor]
@@ -31,6 +33,7 @@ def perceptron(
     *,
     masks: Sequence[Tensor],
     slope: float,
+    places: Sequence[Tensor | None] | None = None,
 ) -> Tensor:
     """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out).
 
@@ -45,56 +48,67 @@ def perceptron(
         What dropout multiplies each hidden layer by.
     slope : float
         Of the activation below 0: 0 for ReLU.
+    places : sequence of Tensor, (n_members, n_in, n_out), optional
+        Where the gradient of each weight goes; None for a new tensor.
     """
-    flat = itertools.chain(*layers, *norms)
-    return _Perceptron.apply(x, len(layers), tuple(masks), slope, *flat)
+    plan = _Plan(slope, places or [None] * len(layers))
+    return _Perceptron.apply(x, plan, tuple(masks), *itertools.chain(*layers, *norms))
+
+
+class _Plan(NamedTuple):
+    """What belongs to a network and is no tensor of it."""
+
+    slope: float
+    places: Sequence[Tensor | None]
+    """One a layer."""
 
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, n_layers: int, masks: tuple[Tensor, ...], slope: float, *flat: Tensor
+        ctx: Any, x: Tensor, plan: _Plan, masks: tuple[Tensor, ...], *flat: Tensor
     ) -> Tensor:
         pairs = list(zip(flat[::2], flat[1::2], strict=True))
-        layers, norms = pairs[:n_layers], pairs[n_layers:]
-        inputs, kept = [x], []
+        layers, norms = pairs[: len(plan.places)], pairs[len(plan.places) :]
+        inputs, factors, kept = [x], [], []
         for i, mask in enumerate(masks):
             active = _affine(inputs[-1], layers[i])
             if norms:
                 kept.append(active)
                 active, *moments = _normalised(active, norms[i])
                 kept += moments
-            inputs.append(F.leaky_relu_(active, slope).mul_(mask))
-        ctx.save_for_backward(*flat, *masks, *inputs, *kept)
-        ctx.n_layers, ctx.slope = n_layers, slope
+            # Activation and dropout together: what each number is multiplied by, there and back.
+            factors.append(_leaky_relu_backward(mask, active, plan.slope, False))
+            inputs.append(active.mul_(factors[-1]))
+        ctx.save_for_backward(*flat, *factors, *inputs, *kept)
+        ctx.plan = plan
         return _affine(inputs[-1], layers[-1])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
-        n, saved = ctx.n_layers, iter(ctx.saved_tensors)
-        n_norms = (len(ctx.needs_input_grad) - 4) // 2 - n
+        places, saved = ctx.plan.places, iter(ctx.saved_tensors)
+        n = len(places)
+        n_norms = (len(ctx.needs_input_grad) - 3) // 2 - n
         weights, _ = _pairs(saved, n)
         gains, shifts = _pairs(saved, n_norms)
-        masks, inputs = list(itertools.islice(saved, n - 1)), list(itertools.islice(saved, n))
+        factors, inputs = list(itertools.islice(saved, n - 1)), list(itertools.islice(saved, n))
         kept = list(zip(saved, saved, saved, strict=True))
         of_layers: list[Tensor] = []
         of_norms: list[Tensor] = []
         for i in reversed(range(n)):
-            of_layers[:0] = torch.bmm(inputs[i].transpose(1, 2), d_out), d_out.sum(1)
+            d_weight = torch.bmm(inputs[i].transpose(1, 2), d_out, out=places[i])
+            of_layers[:0] = d_weight, d_out.sum(1)
             if i == 0:
                 break
-            d_in = torch.bmm(d_out, weights[i].transpose(1, 2))
-            # The sign of the result is that of what was activated, and 0 is what was dropped.
-            d_out = torch.ops.aten.leaky_relu_backward(d_in, inputs[i], ctx.slope, True)
-            d_out.mul_(masks[i - 1])
+            d_out = torch.bmm(d_out, weights[i].transpose(1, 2)).mul_(factors[i - 1])
             if kept:
                 norm = gains[i - 1], shifts[i - 1]
                 d_out, *of_norm = _normalised_gradients(d_out, *kept[i - 1], norm)
                 of_norms[:0] = of_norm
         wanted = ctx.needs_input_grad[0]
         d_x = torch.bmm(d_out, weights[0].transpose(1, 2)) if wanted else None
-        return d_x, None, None, None, *of_layers, *of_norms
+        return d_x, None, None, *of_layers, *of_norms
 
 
 def _pairs(saved: Any, n: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -111,7 +125,7 @@ def _affine(x: Tensor, layer: Pair) -> Tensor:
 def _normalised(x: Tensor, norm: Pair) -> tuple[Tensor, Tensor, Tensor]:
     """Return layer normalisation, and each row's mean and inverse deviation, (M, B, 1)."""
     gain, shift = norm
-    if len(x) == 1:  # torch's kernel takes one gain and one shift along
+    if x.shape[0] == 1:  # torch's kernel takes one gain and one shift along
         return torch.native_layer_norm(x, x.shape[-1:], gain[0], shift[0], _EPSILON)
     normal, center, spread = torch.native_layer_norm(x, x.shape[-1:], None, None, _EPSILON)
     return normal.mul_(gain[:, None]).add_(shift[:, None]), center, spread
@@ -123,7 +137,7 @@ def _normalised_gradients(
     """Return the gradients with respect to what is normalised, the gain and the shift."""
     gradients, width = torch.ops.aten.native_layer_norm_backward, x.shape[-1:]
     gain, shift = norm
-    if len(x) == 1:
+    if x.shape[0] == 1:
         wanted = [True, True, True]
         d_x, d_gain, d_shift = gradients(d_out, x, width, center, spread, gain[0], shift[0], wanted)
         return d_x, d_gain[None], d_shift[None]

@@ -1,12 +1,17 @@
-"""Where a training keeps its state after each epoch, so that a stopped run continues."""
+"""Where a training keeps its state after each epoch, so that a stopped run continues.
+
+:mod:`cgmvae.training.loop` writes it; who asked for the training removes it in the end.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.data.tensor_file import read_tensors, write_tensors
@@ -18,6 +23,23 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+
+    def part(self, first: int, last: int) -> Checkpoint:
+        """Return the checkpoint of some members, where they are trained in parts."""
+        return Checkpoint(self.path.with_name(f"{self.path.name}.{first}-{last}"))
+
+    def exists(self) -> bool:
+        """Tell whether there is a state to continue from, whole or of a part."""
+        return self.path.exists() or any(self._parts())
+
+    def division(self, n_members: int) -> list[NDArray[np.int64]]:
+        """Return which members of so many are trained together: all, or those that a part has."""
+        every = np.arange(n_members)
+        if self.path.exists():
+            return [every]
+        ends = [path.name.rpartition(".")[2].split("-") for path in self._parts()]
+        cuts = {cut for first, last in ends for cut in (int(first), int(last) + 1)}
+        return np.split(every, sorted(cut for cut in cuts if 0 < cut < n_members))
 
     def save(self, state: dict[str, NDArray[Any]], fingerprint: dict[str, Any]) -> None:
         """Replace the file by this state."""
@@ -36,5 +58,12 @@ class Checkpoint:
         return state
 
     def remove(self) -> None:
-        """Forget the state."""
-        self.path.unlink(missing_ok=True)
+        """Forget the state, and that of all parts."""
+        for path in (self.path, *self._parts()):
+            path.unlink(missing_ok=True)
+
+    def _parts(self) -> list[Path]:
+        pattern = re.compile(re.escape(self.path.name) + r"\.[0-9]+-[0-9]+")
+        folder = self.path.parent
+        found = folder.iterdir() if folder.is_dir() else ()
+        return [path for path in found if pattern.fullmatch(path.name)]

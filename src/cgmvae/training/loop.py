@@ -3,7 +3,9 @@
 The loop knows members and a network that returns named loss terms; it does not know which network.
 Schedules, clipping, stopping, best weights and failures are each member's own, and what a member
 draws at random depends on its seed and its step alone, so it ends with the same weights in company
-as alone, and after a resumed run as after an uninterrupted one.
+as alone, and after a resumed run as after an uninterrupted one. Several processes may share the
+rows of each batch (:mod:`cgmvae.training.distributed`): all hold the same weights and decide the
+same, and the first of them scores the validation rows and keeps the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ from cgmvae.errors import InputError
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import keep_members
+from cgmvae.nn.sparse_rows import SparseRows
+from cgmvae.training.batches import TrainingRows
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import fast_products
+from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.history import History
 from cgmvae.training.members import Member
 from cgmvae.training.plan import Epoch, Planner, TrainingConfig
-from cgmvae.training.rows import RowStore, digest
+from cgmvae.training.rows import for_members
 from cgmvae.training.selection import selection_value
 from cgmvae.training.step import PackedStep, StepInput
 
@@ -39,34 +44,11 @@ class PackedNetwork(Protocol):
     def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
         """Return the unweighted loss terms, each (n_members, n_rows)."""
 
-    def __call__(self, features: Tensor) -> Tensor:
-        """Return the probabilities of all labels, (n_members, n_rows, n_labels)."""
+    def __call__(self, features: Tensor | SparseRows) -> Tensor:
+        """Return the probabilities of all labels, (n_members, n_rows, n_labels).
 
-
-class TrainingRows(NamedTuple):
-    """All rows that members refer to by number, on the device."""
-
-    features: RowStore
-    positive: RowStore
-    unknown: RowStore | None
-    weight: Tensor | None
-    """How much each row counts, (n_rows,)"""
-
-    def batch(self, rows: Tensor, weight: Tensor) -> Batch:
-        """Gather rows, (n_members, n_rows)."""
-        positive = self.positive.gather(rows)
-        known = torch.ones_like(positive[:1, :1]).expand_as(positive)
-        if self.unknown is not None:
-            known = ~self.unknown.gather(rows)
-            positive = positive & known
-        if self.weight is not None:
-            weight = weight * self.weight[rows]
-        return Batch(self.features.gather(rows), positive, known, weight)
-
-    def digests(self) -> list[str]:
-        """Return a hash of each part."""
-        stores = [store.digest() for store in self[:3] if store is not None]
-        return stores if self.weight is None else [*stores, digest(_host(self.weight))]
+        Sparse rows are given to a network with a true ``takes_sparse_rows`` alone.
+        """
 
 
 class TrainingResult(NamedTuple):
@@ -102,6 +84,7 @@ def train(
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
     keep: Keep | None = None,
+    group: Group = ALONE,
 ) -> TrainingResult:
     """Train all members and leave each with the weights of its best epoch.
 
@@ -123,19 +106,23 @@ def train(
         Told after each epoch.
     keep : callable, optional
         Asked after each epoch which members go on; the others are left out of the pack.
+    group : Group
+        The processes that share the rows of each batch; all of them call this function alike. The
+        checkpoint is the first one's, and whatever their number, it is the same.
     """
-    run = _Run(network, members, rows, config, device)
+    run = _Run(network, members, rows, config, device, group)
     fingerprint: dict[str, Any] = {}
     if checkpoint is not None:
         fingerprint = run.fingerprint()
-        run.restore(checkpoint.load(fingerprint), checkpoint.path)
+        state = group.broadcast(lambda: checkpoint.load(fingerprint))
+        run.restore(state, checkpoint.path)
     while run.epoch < config.epochs and bool(run.running.any()):
         with fast_products(device):
             run.train_epoch()
             run.validate()
         if keep is not None and run.epoch < config.epochs:
             run.go_on_with(keep(run.epoch, run.places, _host(run.best_value)))
-        if checkpoint is not None:
+        if checkpoint is not None and group.leads:
             checkpoint.save(run.state(), fingerprint)
         if progress is not None:
             progress(run.epoch, config.epochs, float(run.best_value.max()))
@@ -152,13 +139,17 @@ class _Run:
         rows: TrainingRows,
         config: TrainingConfig,
         device: torch.device,
+        group: Group,
     ) -> None:
         self.network, self.rows, self.config, self.device = network, rows, config, device
+        self.group = group
         n_members = len(members)
         self.all_members = members
         self.places = np.arange(n_members)
         self.final_epoch, self.final_value = np.zeros(n_members, np.int64), np.zeros(n_members)
         self._prepare()
+        group.broadcast_(self.flat.values)
+        self.flat.set(self.flat.values)
         self.terms = tuple(self.step.sums)
         self.epoch = 0
         self.history = History()
@@ -171,7 +162,9 @@ class _Run:
         """Make what belongs to the members that are in training."""
         self.members = [self.all_members[int(i)] for i in self.places]
         self.planner = Planner(self.members, self.config)
-        self.step = PackedStep(self.network, self.members, self.config, self.device)
+        self.step = PackedStep(
+            self.network, self.members, self.config, self.device, group=self.group
+        )
         self.flat = self.step.flat
         self.validation = self._validation_rows()
         self._planned: Epoch | None = None
@@ -219,8 +212,9 @@ class _Run:
         order, weight, rates, numbers = self._on_device(plan)
         self.step.start_epoch(self.running, lambda term: self.planner.factor(term, self.epoch))
         for i in range(self.planner.n_steps):
-            batch = self.rows.batch(order[:, i], weight[:, i])
+            batch = self._batch(order[:, i], weight[:, i])
             self.step.take(StepInput(batch, rates[i], numbers[i], self._places[i]))
+        self.step.end_epoch()
         self.epoch += 1
         # Planned now, an accelerator being at work, and not when it waits.
         if self.epoch < self.config.epochs:
@@ -238,6 +232,13 @@ class _Run:
             for name in self.terms
         }
         self.history.add(**{name: self._of_all(mean) for name, mean in means.items()})
+
+    def _batch(self, rows: Tensor, weight: Tensor) -> Batch:
+        """Gather what this process has of a batch."""
+        share = self.step.share
+        if share is None:
+            return self.rows.batch(rows, weight)
+        return self.rows.share(rows, weight, share)
 
     def _on_device(self, plan: Epoch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dtype = self.flat.values.dtype
@@ -262,7 +263,8 @@ class _Run:
     @torch.no_grad()
     def validate(self) -> None:
         """Score members on their validation rows; keep their best weights, stop the idle."""
-        value = self._validation_value()
+        value = self._validation_value() if self.group.leads else self.best_value.clone()
+        self.group.broadcast_(value)
         # A difference of rounding is no improvement; it may depend on the company.
         better = self.running & (value > self.best_value + _ROUNDING)
         better &= torch.isfinite(self.flat.values.sum(1))
@@ -288,7 +290,7 @@ class _Run:
         n_members = len(self.members)
         scores = torch.cat(
             [
-                self.network(self.rows.features.gather(part).expand(n_members, -1, -1))
+                self.network(for_members(self.rows.features.batch(part), n_members))
                 for part in filled.split(1024, dim=1)
             ],
             dim=1,
@@ -313,14 +315,17 @@ class _Run:
             )
             if not bool(usable.any()):
                 raise InputError(message)
-            warnings.warn(message, UserWarning, stacklevel=4)
+            if self.group.leads:
+                warnings.warn(message, UserWarning, stacklevel=4)
 
     @torch.no_grad()
     def _failure(self, member: int, order: Tensor, weight: Tensor, step: int) -> str:
         """Name term and row of a failure; the weights still are those of the failed step."""
         self.step.noise.seek(1 + (self.epoch - 1) * self.planner.steps_of + step)
         batch = self.rows.batch(order, weight)
-        for name, term in self.network.terms(batch, self.step.noise).items():
+        with self.step.noise.undivided():
+            terms = self.network.terms(batch, self.step.noise)
+        for name, term in terms.items():
             bad = (~torch.isfinite(term[member]) & (batch.weight[member] > 0)).nonzero()
             if name in self.step.weights and bool(self.step.weights[name][member]) and len(bad):
                 return f"the term {name!r} of row {int(order[member, bad[0, 0]])}"
@@ -348,12 +353,17 @@ class _Run:
         """Continue from what :meth:`state` returned, read from ``path``; nothing without it."""
         if state is None:
             return
-        self.go_on_with(state.get("places", self.places))
+        places = state.get("places", self.places)
+        if places.ndim != 1 or len(places) == 0 or not np.isin(places, self.places).all():
+            raise _wrong("places", path)
+        self.go_on_with(places)
         for name, array in self.state().items():
             found = state.get(name)
             if found is None or (found.dtype, found.shape) != (array.dtype, array.shape):
-                raise InputError(f"{path} has no right {name!r}; remove it or name another file.")
+                raise _wrong(name, path)
         self.epoch = int(state["epoch"][0])
+        if not 0 < self.epoch <= self.config.epochs:
+            raise _wrong("epoch", path)
         self._planned = None
         self.flat.set(torch.from_numpy(state["values"]))
         adam = self.step.adam
@@ -368,10 +378,12 @@ class _Run:
         for name in ("best_value", "best_epoch", "running"):
             setattr(self, name, torch.from_numpy(state[name]).to(self.device))
         self.final_epoch, self.final_value = state["final_epoch"], state["final_value"]
-        prefix = "history."
-        self.history = History.from_arrays(
-            {key[len(prefix) :]: array for key, array in state.items() if key.startswith(prefix)}
-        )
+        series = {name: state.get(f"history.{name}") for name in (*self.terms, "validation")}
+        shape = (self.epoch, len(self.all_members))
+        history = {name: each for name, each in series.items() if each is not None}
+        if history.keys() != series.keys() or any(e.shape != shape for e in history.values()):
+            raise _wrong("history", path)
+        self.history = History.from_arrays(history)
 
     def finish(self) -> TrainingResult:
         """Give each member its best weights."""
@@ -381,6 +393,10 @@ class _Run:
         self.flat.release()
         self._settle()
         return TrainingResult(self.history, self.final_epoch, self.final_value, self.places)
+
+
+def _wrong(name: str, path: Any) -> InputError:
+    return InputError(f"{path} has no right {name!r}; remove it or name another file.")
 
 
 def _host(tensor: Tensor) -> NDArray[Any]:

@@ -32,6 +32,9 @@ class Member:
     input_dropout: float
     settings: Mapping[str, Any] | None = None
     """Further numbers that a method's network takes for each member, such as a temperature."""
+    order_seed: int | None = None
+    """Key of the order of training rows on disk, which ``train_rows`` must name as they lie there.
+    The members of a fit share it, so that a row is read once for all; None for rows in memory."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells its training from another, rows as hashes."""

@@ -1,125 +1,19 @@
 """Adam over a whole pack: each member with its own rate, decay and clipping.
 
-Weights and moments are rows of flat buffers; gradients are read where autograd left them.
+Weights, moments and a processor's gradients are rows of flat buffers (:mod:`cgmvae.training.flat`);
+an accelerator's gradients are read where autograd left them.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cgmvae.nn import fused
-from cgmvae.nn.packed import TILE, layers_for_training
-
-#: On an accelerator each matrix starts at a multiple of so many numbers: its matrix products are
-#: up to twice as fast where memory is aligned.
-_ALIGNMENT = 64
-
-
-class FlatParameters:
-    """All parameters of a packed module as one (n_members, n_columns) tensor that they share.
-
-    Matrices (three dimensions, a member's own included) come first; weight decay, which spares
-    biases and normalisation, applies to the first ``n_decayed`` columns. Columns that no parameter
-    has, between aligned matrices, are 0.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Its parameters become views.
-    half : bool
-        Whether an accelerator takes the products of normalised networks with weights rounded to
-        bfloat16, whose gradients then are bfloat16 too. The weights that are updated stay float32.
-    """
-
-    def __init__(self, module: nn.Module, *, half: bool = False) -> None:
-        named = sorted(module.named_parameters(), key=lambda item: item[1].dim() < 3)
-        self.names = [name for name, _ in named]
-        self.parameters = [parameter for _, parameter in named]
-        self.shapes = [parameter.shape for parameter in self.parameters]
-        self.n_matrices = n = sum(parameter.dim() >= 3 for parameter in self.parameters)
-        first = self.parameters[0]
-        self._layers = list(layers_for_training(module)) if fused.usable(first) else []
-        sizes = [parameter[0].numel() for parameter in self.parameters]
-        self._columns, self.n_decayed, width = self._lay_out(sizes)
-        self.values = first.detach().new_zeros(len(first), width)
-        starts = [columns.start for columns in self._columns[:n]]
-        starts += itertools.accumulate(sizes[n:-1], initial=self.n_decayed) if sizes[n:] else []
-        for parameter, start, size in zip(self.parameters, starts, sizes, strict=True):
-            place = self.values[:, start : start + size]
-            place.copy_(parameter.detach().reshape(len(parameter), -1))
-            parameter.data = place.view(parameter.shape)
-        self.rounded = self.values.bfloat16() if half and self._layers else None
-        self._leaves: list[Tensor] = list(self.parameters)
-        self._give_training_weights()
-
-    def _lay_out(self, sizes: list[int]) -> tuple[list[slice], int, int]:
-        """Return the columns of each part, where the matrices end, and how many columns there are.
-
-        On an accelerator matrices start at whole tiles, and those of layers have rows in tiles.
-        """
-        step = _ALIGNMENT if self.parameters[0].is_cuda else 1
-        padded = {id(layer.weight): _tiles(layer.weight.shape[1]) for layer in self._layers}
-        columns, end = [], 0
-        for parameter, size in zip(self.parameters[: self.n_matrices], sizes, strict=False):
-            rows = padded.get(id(parameter))
-            width = size if rows is None else rows * parameter.shape[2]
-            columns.append(slice(end, end + width))
-            end += -(-width // step) * step
-        rest = sum(sizes[self.n_matrices :])
-        if rest:
-            columns.append(slice(end, end + rest))
-        return columns, end, -(-(end + rest) // step) * step
-
-    def _give_training_weights(self) -> None:
-        """Give layers what they take products with, and gradients are then taken for."""
-        parts = self.parts(self.values if self.rounded is None else self.rounded)
-        places = {id(parameter): i for i, parameter in enumerate(self.parameters)}
-        for layer in self._layers:
-            i = places[id(layer.weight)]
-            leaf = parts[i].view(len(parts[i]), -1, layer.weight.shape[2]).requires_grad_()
-            self._leaves[i] = layer.training_weight = leaf
-
-    def parts(self, flat: Tensor) -> list[Tensor]:
-        """Return views of a tensor like ``values``: each matrix, then all the rest together.
-
-        A part takes the time of a call, and most parameters are short.
-        """
-        return [flat[:, columns] for columns in self._columns]
-
-    def gradients(self, loss: Tensor) -> list[Tensor]:
-        """Return d loss / d parts, each (n_members, n), 0 for those it does not use."""
-        found = torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
-        flat = [gradient.reshape(gradient.shape[0], -1) for gradient in found]
-        matrices, rest = flat[: self.n_matrices], flat[self.n_matrices :]
-        return [*matrices, torch.cat(rest, dim=1)] if rest else matrices
-
-    def joined(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return gradients of the parts as one tensor like ``values``."""
-        joined = torch.zeros_like(self.values)
-        for part, gradient in zip(self.parts(joined), gradients, strict=True):
-            part.copy_(gradient)
-        return joined
-
-    def set(self, values: Tensor) -> None:
-        """Change all weights."""
-        self.values.copy_(values)
-        if self.rounded is not None:
-            with torch.no_grad():
-                self.rounded.copy_(values)
-
-    def release(self) -> None:
-        """Let the module take its products with its own weights again."""
-        for layer in self._layers:
-            layer.training_weight = None
-
-
-def _tiles(n: int) -> int:
-    return -(-n // TILE) * TILE
+from cgmvae.training.flat import FlatParameters
 
 
 def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
@@ -198,7 +92,7 @@ class PackedAdam:
     ) -> None:
         """Update with torch's own fused kernel, which passes once over a processor's memory."""
         update = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
-        n = self.flat.n_matrices
+        n = self.flat.n_decayed_parts
         for i in active.nonzero().squeeze(1).tolist():
             own = [[gradient[i] for gradient in gradients], *self._own[i]]
             if shrink is not None and bool(shrink[i] < 1):
@@ -256,10 +150,10 @@ class PackedAdam:
                 square,
                 gradient,
                 scalars,
-                rounded=copy if i < self.flat.n_matrices else None,
+                rounded=copy if i < self.flat.n_decayed_parts else None,
                 betas=self.betas,
                 epsilon=self.epsilon,
-                decayed=i < self.flat.n_matrices,
+                decayed=i < self.flat.n_decayed_parts,
             )
 
     def _step_at_once(

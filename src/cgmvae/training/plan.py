@@ -1,6 +1,8 @@
 """The plan of a training: what all members share, and what each epoch brings to each member.
 
-All of it is arithmetic on the host that depends on the members and the epoch alone.
+All of it is arithmetic on the host that depends on the members and the epoch alone. Rows in memory
+come in an order that is drawn anew for each member and epoch. Rows on disk come in
+:func:`block_order`, in which neighbours are read soon after each other.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from cgmvae.nn.noise import stream_seed
 from cgmvae.training import schedules
 from cgmvae.training.members import Member, column
 from cgmvae.training.selection import MEAN_OF_FIVE
+
+#: Rows on disk that stay neighbours, and how many such blocks are mixed with each other.
+BLOCK_ROWS, WINDOW_BLOCKS = 64, 1024
 
 
 @dataclass(frozen=True)
@@ -100,9 +105,8 @@ class Planner:
         order = np.empty((n_members, self.n_steps * size), np.int64)
         weight = np.zeros(order.shape, np.float32)
         for i, member in enumerate(self.members):
-            generator = np.random.default_rng(stream_seed(member.seed, f"order {number}"))
             n = len(member.train_rows)
-            own = member.train_rows[generator.permutation(n)]
+            own = member.train_rows[_order(member, number)]
             # What fills up the shape is a row of the member's own: another's might not be finite.
             order[i, n:] = own[0]
             order[i, :n] = own
@@ -131,3 +135,37 @@ class Planner:
         if config.schedule == "cosine":
             return schedules.cosine(epoch / config.epochs, config.warmup)
         return schedules.warm_restarts(epoch, config.restart_epochs, config.restart_factor)
+
+
+def block_order(n_rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draw an order of rows on disk that asks for neighbours soon after each other.
+
+    Blocks of :data:`BLOCK_ROWS` consecutive rows are put in random order, and the rows of each
+    :data:`WINDOW_BLOCKS` blocks, 65,536 rows, are shuffled together. Every row comes once. Up to as
+    many rows all orders are equally likely; beyond, rows from everywhere in the file come together,
+    but the rows of a block always come within one window.
+
+    Examples
+    --------
+    >>> block_order(5, np.random.default_rng(0)).tolist()
+    [2, 4, 3, 0, 1]
+    """
+    blocks = generator.permutation(-(-n_rows // BLOCK_ROWS))
+    windows = []
+    for start in range(0, len(blocks), WINDOW_BLOCKS):
+        chosen = blocks[start : start + WINDOW_BLOCKS, None]
+        rows = (chosen * BLOCK_ROWS + np.arange(BLOCK_ROWS)).ravel()
+        windows.append(generator.permutation(rows[rows < n_rows]))
+    return np.concatenate(windows)
+
+
+def _order(member: Member, number: int) -> NDArray[np.int64]:
+    """Return the order of a member's training rows in an epoch."""
+    n_rows = len(member.train_rows)
+    if member.order_seed is None:
+        return _generator(member.seed, number).permutation(n_rows)
+    return block_order(n_rows, _generator(member.order_seed, number))
+
+
+def _generator(seed: int, number: int) -> np.random.Generator:
+    return np.random.default_rng(stream_seed(seed, f"order {number}"))

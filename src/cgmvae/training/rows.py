@@ -1,4 +1,8 @@
-"""Rows on the device: gathered into dense batches, whatever form they are kept in."""
+"""Rows for the training: gathered into batches on the device, whatever form they are kept in.
+
+Rows on disk (:mod:`cgmvae.data.mapped`) stay there, and each batch is read when it is asked for. So
+do many rows in memory, where the processor itself computes: a scaled copy would double them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.stacked import StackedRows
+from cgmvae.nn.sparse_rows import SparseRows
 
 
 def digest(*arrays: NDArray[Any]) -> str:
@@ -23,13 +30,17 @@ def digest(*arrays: NDArray[Any]) -> str:
     return total.hexdigest()
 
 
-def _tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    writable = array if array.flags.writeable else array.copy()  # torch warns of the others
-    return torch.as_tensor(writable, device=device).to(dtype)
-
-
 #: The share of an accelerator's free memory that a sparse matrix may take as a dense one.
 _DENSE_SHARE = 1 / 8
+
+#: The most bytes of rows in memory that a processor works on in a copy.
+_COPIED_BYTES = 2**26
+
+#: Sparse batches pay from so many columns on, where at most this share of the cells is stored.
+_WIDE, _SPARSE = 1000, 0.1
+
+#: Rows of a matrix on disk that its hash is made of.
+_HASHED_ROWS = 1024
 
 
 def _fits_dense(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> bool:
@@ -40,41 +51,63 @@ def _fits_dense(shape: tuple[int, int], dtype: torch.dtype, device: torch.device
     return shape[0] * shape[1] * dtype.itemsize <= free * _DENSE_SHARE
 
 
-class RowStore:
-    """A matrix on the device whose rows are gathered by number; sparse ones stay sparse.
+def is_wide(rows: StackedRows, device: torch.device) -> bool:
+    """Return whether batches are better left sparse: on a processor, many columns, mostly zeros."""
+    n_cells = rows.shape[0] * rows.shape[1]
+    wide = rows.is_sparse and device.type == "cpu" and rows.shape[1] >= _WIDE
+    return wide and rows.n_stored <= _SPARSE * n_cells
 
-    An accelerator gathers dense rows without waiting, so where it has room enough a sparse matrix
-    is spread out there.
+
+class RowStore:
+    """A matrix whose rows are gathered by number.
+
+    Rows on disk, and many rows in the memory of the processor that works on them, are read where
+    they are. Others are put on the device, a block at a time, so that no second copy is made on the
+    way. Sparse ones stay sparse, but an accelerator gathers dense rows without waiting, so where it
+    has room enough a sparse matrix is spread out there.
 
     Parameters
     ----------
-    matrix : array or CSR array, (n_rows, n_columns)
+    matrix : array, CSR array, MappedRows or StackedRows, (n_rows, n_columns)
     dtype : torch.dtype
         Of what :meth:`gather` returns.
     device : torch.device
+    leave_sparse : bool
+        Whether :meth:`batch` may leave zeros out.
     """
 
-    def __init__(self, matrix: Matrix, *, dtype: torch.dtype, device: torch.device) -> None:
-        self.shape, self.dtype = matrix.shape, dtype
+    def __init__(
+        self,
+        matrix: Matrix | StackedRows,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        leave_sparse: bool = False,
+    ) -> None:
+        rows = matrix if isinstance(matrix, StackedRows) else StackedRows([matrix])
+        self.shape, self.dtype, self.device = rows.shape, dtype, device
+        self.leaves_sparse = leave_sparse and is_wide(rows, device)
+        many = device.type == "cpu" and rows.n_bytes > _COPIED_BYTES
+        self._source = rows if rows.on_disk or many else None
         self._sparse: tuple[Tensor, Tensor, Tensor] | None = None
         self._dense: Tensor | None = None
-        if not sp.issparse(matrix):
-            self._dense = _tensor(np.ascontiguousarray(matrix), dtype, device)
+        if self._source is not None:
             return
-        matrix = sp.csr_array(matrix)
-        if not matrix.has_canonical_format:
-            matrix = matrix.copy()
-            matrix.sum_duplicates()
-        self._sparse = (
-            _tensor(matrix.indptr, torch.int64, device),
-            _tensor(matrix.indices, torch.int64, device),
-            _tensor(matrix.data, dtype, device),
-        )
+        if not rows.is_sparse:
+            self._dense = _as_dense(rows, dtype, device)
+            return
+        self._sparse = _as_sparse(rows, dtype, device)
         if _fits_dense(self.shape, dtype, device):
             self._dense = self.gather(torch.arange(self.shape[0], device=device))
 
     def digest(self) -> str:
-        """Return a hash of what is stored, so that other data are told apart."""
+        """Return a hash of what is stored, so that other data are told apart.
+
+        Of rows on disk it is made of the shape and of some rows at even distances, for to read all
+        would take as long as an epoch: that another row was changed may go unnoticed.
+        """
+        if self._source is not None:
+            return _source_digest(self._source)
         parts = (self._dense,) if self._sparse is None else self._sparse
         return digest(*(part.cpu().numpy() for part in parts if part is not None))
 
@@ -82,15 +115,113 @@ class RowStore:
         """Return rows as a dense tensor, (*rows.shape, n_columns)."""
         if self._dense is not None:
             return self._dense[rows]
+        if self._source is not None:
+            return self._read(rows)
         assert self._sparse is not None
-        bounds, columns, values = self._sparse
+        _, columns, values = self._sparse
         flat = rows.reshape(-1)
-        starts = bounds[flat]
-        lengths = bounds[flat + 1] - starts
-        ends = lengths.cumsum(0)
+        positions, lengths = self._positions(flat)
         places = torch.arange(len(flat), device=flat.device).repeat_interleave(lengths)
-        offsets = torch.arange(len(places), device=flat.device) - (ends - lengths)[places]
-        positions = starts[places] + offsets
         out = torch.zeros(len(flat), self.shape[1], dtype=self.dtype, device=flat.device)
-        out[places, columns[positions]] = values[positions]
+        out[places, columns[positions].long()] = values[positions]
         return out.reshape(*rows.shape, self.shape[1])
+
+    def batch(self, rows: Tensor) -> Tensor | SparseRows:
+        """Return rows as a network takes them: without zeros where that is allowed and pays."""
+        return self.gather_sparse(rows) if self.leaves_sparse else self.gather(rows)
+
+    def gather_sparse(self, rows: Tensor) -> SparseRows:
+        """Return rows of sparse features without their zeros, (*rows.shape, n_columns)."""
+        if self._source is not None:
+            found = self._source.gather_sparse(rows.reshape(-1).numpy())
+            return sparse_rows(found, rows.shape[0], self.dtype)
+        assert self._sparse is not None
+        flat = rows.reshape(-1)
+        positions, lengths = self._positions(flat)
+        bounds = F.pad(lengths.cumsum(0), (1, 0))
+        first = torch.arange(rows.shape[0])[:, None] * rows.shape[1]
+        _, columns, values = self._sparse
+        starts = bounds[first + torch.arange(rows.shape[1] + 1)]
+        return SparseRows(values[positions], columns[positions].long(), starts, self.shape[1])
+
+    def _positions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where the values of rows are stored, and how many each row has."""
+        assert self._sparse is not None
+        bounds = self._sparse[0]
+        starts = bounds[rows]
+        lengths = bounds[rows + 1] - starts
+        before = lengths.cumsum(0) - lengths
+        positions = torch.arange(int(lengths.sum()), device=rows.device)
+        return positions + (starts - before).repeat_interleave(lengths), lengths
+
+    def _read(self, rows: Tensor) -> Tensor:
+        """Return rows from where they are; those that all members ask for are read once."""
+        assert self._source is not None
+        numbers = rows.cpu().numpy()
+        if numbers.ndim > 1 and (numbers == numbers[:1]).all():
+            numbers = numbers[:1]
+        found = torch.from_numpy(self._source.gather(numbers.reshape(-1)))
+        found = found.to(self.device, self.dtype).reshape(*numbers.shape, self.shape[1])
+        return found.expand(*rows.shape, -1)
+
+
+def sparse_rows(matrix: sp.csr_array, n_members: int, dtype: torch.dtype) -> SparseRows:
+    """Return the rows of a CSR array, member after member, (n_members, n_rows, n_columns)."""
+    n_rows = matrix.shape[0] // n_members
+    first = torch.arange(n_members)[:, None] * n_rows
+    return SparseRows(
+        torch.from_numpy(matrix.data).to(dtype),
+        torch.from_numpy(matrix.indices).long(),
+        torch.from_numpy(matrix.indptr).long()[first + torch.arange(n_rows + 1)],
+        matrix.shape[1],
+    )
+
+
+def for_members(features: Tensor | SparseRows, n_members: int) -> Tensor | SparseRows:
+    """Give rows that all members share to each of them, (n_members, n_rows, n_columns)."""
+    if isinstance(features, Tensor):
+        return features.expand(n_members, -1, -1)
+    return features if features.shape[0] == n_members else features.repeat(n_members)
+
+
+def _source_digest(rows: StackedRows) -> str:
+    if rows.on_disk:
+        chosen = np.linspace(0, rows.shape[0] - 1, min(_HASHED_ROWS, rows.shape[0]))
+        return digest(np.array(rows.shape), rows.gather(chosen.astype(np.int64)))
+    blocks = (_arrays(block) for _, block in rows.blocks())
+    return digest(np.array(rows.shape), np.array([digest(*arrays) for arrays in blocks]))
+
+
+def _arrays(block: Matrix) -> tuple[NDArray[Any], ...]:
+    return (block.indptr, block.indices, block.data) if sp.issparse(block) else (block,)
+
+
+def _as_dense(rows: StackedRows, dtype: torch.dtype, device: torch.device) -> Tensor:
+    stored = torch.empty(rows.shape, dtype=dtype, device=device)
+    for where, block in rows.blocks():
+        writable = block if block.flags.writeable else block.copy()  # torch warns of the others
+        stored[where] = torch.from_numpy(np.ascontiguousarray(writable)).to(device)
+    return stored
+
+
+def _as_sparse(
+    rows: StackedRows, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where each row ends, and the columns and values of all stored cells."""
+    lengths = [np.diff(_canonical(block).indptr) for _, block in rows.blocks()]
+    ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
+    columns = torch.empty(int(ends[-1]), dtype=torch.int32)
+    values = torch.empty(int(ends[-1]), dtype=dtype)
+    for where, block in rows.blocks():
+        block, cells = _canonical(block), slice(ends[where.start], ends[where.stop])
+        columns.numpy()[cells], values.numpy()[cells] = block.indices, block.data
+    return torch.from_numpy(ends).to(device), columns.to(device), values.to(device)
+
+
+def _canonical(block: Matrix) -> sp.csr_array:
+    """Return rows as a CSR array whose cells are stored once; what is given is not changed."""
+    block = sp.csr_array(block)
+    if not block.has_canonical_format:
+        block = block.copy()
+        block.sum_duplicates()
+    return block

@@ -12,6 +12,9 @@ from cgmvae.evaluation.thresholds import NINE_THRESHOLDS
 #: Mean of the paper's five metrics, each at the best of the nine thresholds.
 MEAN_OF_FIVE = "mean_of_five"
 
+#: Cells that are counted at a time: a sum over truth values takes eight bytes for each.
+_BLOCK_CELLS = 2**20
+
 SELECTIONS = (MEAN_OF_FIVE, *SET_METRICS, "precision_at_1")
 
 
@@ -43,23 +46,30 @@ def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) 
 
 def _sweep(scores: Tensor, positive: Tensor, known: Tensor) -> Counts:
     """Count at each threshold; arrays have leading axes (n_thresholds, n_members)."""
-    columns: list[list[Tensor]] = [[], [], [], []]
-    for threshold in NINE_THRESHOLDS:
-        predicted = (scores >= float(threshold)) & known
-        both = predicted & positive
-        for series, mask, axis in zip(
-            columns, (both, predicted, both, predicted), (1, 1, 2, 2), strict=True
-        ):
-            series.append(mask.sum(axis, dtype=torch.float64))
-    label_both, label_predicted, row_both, row_predicted = map(torch.stack, columns)
+    n_members, n_rows, n_labels = scores.shape
+    leading = (2, len(NINE_THRESHOLDS), n_members)
+    by_label = torch.zeros(*leading, n_labels, dtype=torch.float64, device=scores.device)
+    by_row = torch.zeros(*leading, n_rows, dtype=torch.float64, device=scores.device)
+    label_true, row_true = torch.zeros_like(by_label[0, 0]), torch.zeros_like(by_row[0, 0])
+    n_known = torch.zeros_like(row_true[:, 0], dtype=torch.int64)
+    n_block = max(1, _BLOCK_CELLS // (n_members * n_labels))
+    for rows in (slice(start, start + n_block) for start in range(0, n_rows, n_block)):
+        label_true += positive[:, rows].sum(1, dtype=torch.float64)
+        row_true[:, rows] = positive[:, rows].sum(2, dtype=torch.float64)
+        n_known += known[:, rows].sum((1, 2))
+        for i, threshold in enumerate(NINE_THRESHOLDS):
+            predicted = (scores[:, rows] >= float(threshold)) & known[:, rows]
+            for kind, mask in enumerate((predicted & positive[:, rows], predicted)):
+                by_label[kind, i] += mask.sum(1, dtype=torch.float64)
+                by_row[kind, i, :, rows] = mask.sum(2, dtype=torch.float64)
     return Counts(
-        label_both=label_both,
-        label_predicted=label_predicted,
-        label_true=positive.sum(1),
-        row_both=row_both,
-        row_predicted=row_predicted,
-        row_true=positive.sum(2),
-        n_known=known.sum((1, 2)),
+        label_both=by_label[0],
+        label_predicted=by_label[1],
+        label_true=label_true,
+        row_both=by_row[0],
+        row_predicted=by_row[1],
+        row_true=row_true,
+        n_known=n_known,
     )
 
 

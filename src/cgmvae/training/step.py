@@ -2,6 +2,12 @@
 
 Launching a few hundred kernels takes an accelerator's host longer than the kernels themselves, so
 there the step is recorded once as a CUDA graph over fixed tensors, and then replayed.
+
+Where several processes share the rows of each batch, every one takes the gradient of its rows'
+shares of the whole batch's means, and these gradients are added up. That is what torch's
+DistributedDataParallel does in buckets of parameters; here all parameters are one tensor already
+(:mod:`cgmvae.training.flat`), so there is one call a step. Norms, clipping and failures are those
+of the sum, so that all processes decide the same. The sum is not recorded, nor is such a step.
 """
 
 from __future__ import annotations
@@ -18,8 +24,11 @@ from cgmvae.errors import InputError
 from cgmvae.nn import fused
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import make_noise
+from cgmvae.nn.row_share import RowShare
+from cgmvae.training.distributed import ALONE, Group
+from cgmvae.training.flat import FlatParameters
 from cgmvae.training.members import Member, column, weight_tensors
-from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
+from cgmvae.training.optimizer import PackedAdam, gradient_norms
 from cgmvae.training.plan import TrainingConfig
 
 #: Steps that are taken before one is recorded: libraries and memory pools settle.
@@ -41,8 +50,19 @@ class StepInput(NamedTuple):
 class PackedStep:
     """The weights, moments and noise of a pack, and the step that changes them.
 
+    Parameters
+    ----------
+    network : PackedNetwork
+    members : sequence of Member
+    config : TrainingConfig
+    device : torch.device
+    group : Group
+        The processes that share the rows of each batch.
+
     Attributes
     ----------
+    share : RowShare or None
+        The rows of each batch that are given to this process; None for all.
     sums : dict of str to Tensor, (n_members,)
         Of each term over the steps of the epoch.
     failed_at : Tensor of int, (n_members,)
@@ -50,14 +70,22 @@ class PackedStep:
     """
 
     def __init__(
-        self, network: Any, members: Sequence[Member], config: TrainingConfig, device: torch.device
+        self,
+        network: Any,
+        members: Sequence[Member],
+        config: TrainingConfig,
+        device: torch.device,
+        *,
+        group: Group = ALONE,
     ) -> None:
-        self.network = network
+        self.network, self.group = network, group
+        self.share = _share(group, config.batch_size)
         half = config.precision == "bf16" and fused.usable(next(network.parameters()))
         self.flat = FlatParameters(network, half=half)
         decay = column(members, "weight_decay")
         self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
         self.noise = make_noise(column(members, "seed"), device)
+        self.noise.share = self.share
         self.weights = weight_tensors(members, dtype=self.flat.values.dtype, device=device)
         if not self.weights:
             raise InputError("Every term has weight 0; give at least one of them a weight.")
@@ -66,7 +94,7 @@ class PackedStep:
         self.sums = dict(zip(self.weights, self._sums, strict=True))
         self.failed_at = torch.full((len(members),), -1, dtype=torch.int64, device=device)
         self._alive = torch.ones(len(members), dtype=torch.bool, device=device)
-        self._recorded = _Recorded() if device.type == "cuda" else None
+        self._recorded = _Recorded() if device.type == "cuda" and group.size == 1 else None
 
     def start_epoch(self, running: Tensor, factor: Callable[[str], float]) -> None:
         """Begin an epoch with the members that are running and each term's factor."""
@@ -75,6 +103,10 @@ class PackedStep:
         self._sums.zero_()
         self.failed_at.fill_(-1)
         self._alive.copy_(running)
+
+    def end_epoch(self) -> None:
+        """Complete the sums of the terms by what other processes have of them."""
+        self.group.sum_(self._sums)
 
     def take(self, given: StepInput) -> None:
         """Take one step."""
@@ -89,15 +121,26 @@ class PackedStep:
         means = self._mean_terms(batch)
         # Eq. 8, the one place where terms are weighted.
         total = (self._weights_now * means).sum(0)
-        gradients = self.flat.gradients(total.sum())
+        gradients = self._gradients(total)
         norms = gradient_norms(gradients)
-        stepping = self._alive & (batch.weight.sum(1) > 0)
+        stepping = self._alive & (batch.total_weight() > 0)
         finite = torch.isfinite(norms) & torch.isfinite(total.detach())
         failed = stepping & ~finite
         self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
         self._alive &= ~failed
         self.adam.step(gradients, norms, given.rates, stepping & finite)
         self._sums += torch.where(stepping, means.detach(), 0.0)
+
+    def _gradients(self, total: Tensor) -> list[Tensor]:
+        """Return the gradients of each member's loss, over the rows of all processes."""
+        gradients = self.flat.gradients(total.sum())
+        if self.group.size == 1:
+            return gradients
+        joined = self.flat.in_one(gradients)
+        # A loss that is not finite in one process must not look so there alone.
+        joined[:, 0] += torch.where(torch.isfinite(total.detach()), 0.0, torch.nan)
+        self.group.sum_(joined)
+        return self.flat.parts(joined)
 
     def _mean_terms(self, batch: Batch) -> Tensor:
         """Return the mean over rows of each term that somebody weighs, (n_terms, n_members)."""
@@ -106,9 +149,21 @@ class PackedStep:
             raise InputError(
                 f"The term {missing[0]!r} has a weight, but the network has no such term."
             )
-        total = batch.weight.sum(1, keepdim=True)
+        total = batch.total_weight()[:, None]
         share = batch.weight / total.masked_fill(total == 0, 1.0)
         return (torch.stack([terms[name] for name in self.weights]) * share).sum(2)
+
+
+def _share(group: Group, n_rows: int) -> RowShare | None:
+    """Return the rows of a batch of so many that this process of the group takes."""
+    if group.size == 1:
+        return None
+    if n_rows < group.size:
+        raise InputError(
+            f"A batch of {n_rows} rows cannot be shared by {group.size} processes; start fewer of "
+            "them or take a larger batch_size."
+        )
+    return RowShare(group.rank, group.size, n_rows)
 
 
 class _Recorded:

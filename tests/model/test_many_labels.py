@@ -1,0 +1,130 @@
+"""With very many labels the terms are the same, from the labels of the batch or a sample."""
+
+import numpy as np
+import pytest
+import torch
+
+from cgmvae.model import label_losses, many_labels, network
+from cgmvae.model.network import CGMVAENetwork, NetworkConfig
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.noise import GeneratorNoise
+
+M, B, L, D = 2, 6, 12, 5
+SIZES = {
+    "embedding_dim": 7,
+    "latent_dim": 3,
+    "label_hidden": (6, 5),
+    "feature_hidden": (6,),
+    "decoder_hidden": (6,),
+}
+
+
+def made_network(dropout=0.0, seeds=(1, 2), **settings):
+    noise = GeneratorNoise(seeds)
+    odds = np.linspace(-1, 1, L)[None].repeat(len(seeds), 0)
+    rates = [dropout] * len(seeds)
+    return CGMVAENetwork(
+        NetworkConfig(**SIZES, **settings),
+        D,
+        odds,
+        noise,
+        dropout=rates,
+        input_dropout=[0.0] * len(seeds),
+        temperature=[0.1, 0.5][: len(seeds)],
+        dtype=torch.float64,
+    )
+
+
+def made_batch():
+    generator = torch.Generator().manual_seed(0)
+    known = torch.rand(M, B, L, generator=generator) < 0.9
+    positive = (torch.rand(M, B, L, generator=generator) < 0.15) & known
+    positive[0, 0], known[0, 0] = False, True  # nothing applies: the background
+    positive[1, 1], known[1, 1, 3] = False, False  # nothing is known to apply
+    positive[1, 2, 4] = known[1, 2, 4] = True
+    features = torch.randn(M, B, D, dtype=torch.float64, generator=generator)
+    return Batch(features, positive, known, torch.ones(M, B))
+
+
+def terms_of(model, batch, seeds=(1, 2)):
+    noise = GeneratorNoise(seeds)
+    noise.seek([3] * len(seeds))
+    return model.terms(batch, noise)
+
+
+def test_terms_are_those_of_all_labels(monkeypatch):
+    model, batch = made_network(), made_batch()
+    expected = terms_of(model, batch)
+    monkeypatch.setattr(network, "MANY_LABELS", 2)
+    monkeypatch.setattr(network, "LABEL_BLOCK", 2)
+    monkeypatch.setattr(label_losses, "LABEL_BLOCK", 5)
+    found = terms_of(model, batch)
+    assert found.keys() == expected.keys()
+    for name, term in expected.items():
+        torch.testing.assert_close(found[name], term, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("term", ["kl", "contrastive", "cross_entropy"])
+def test_each_term_has_the_same_gradient(monkeypatch, term):
+    model, batch = made_network(label_relu=True), made_batch()
+    parameters = list(model.parameters())
+
+    def gradients():
+        noise = GeneratorNoise((1, 2))
+        total = model.terms(batch, noise)[term].square().sum()
+        return torch.autograd.grad(total, parameters, allow_unused=True)
+
+    expected = gradients()
+    monkeypatch.setattr(network, "MANY_LABELS", 2)
+    monkeypatch.setattr(network, "LABEL_BLOCK", 2)
+    for a, b in zip(gradients(), expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_a_member_is_the_same_alone_as_in_company(monkeypatch):
+    monkeypatch.setattr(network, "MANY_LABELS", 2)
+    batch = made_batch()
+    both = made_network(dropout=0.4, sampled_labels=4)
+    company = terms_of(both, batch)
+    alone = made_network(dropout=0.4, seeds=(1,), sampled_labels=4)
+    first = Batch(*(part[:1] for part in batch))
+    by_itself = terms_of(alone, first, seeds=(1,))
+    for name, term in by_itself.items():
+        torch.testing.assert_close(company[name][:1], term, rtol=1e-10, atol=1e-10)
+
+
+def test_a_sample_holds_the_batch_and_stands_for_all():
+    present = torch.zeros(10, dtype=torch.bool)
+    present[[2, 7]] = True
+    sample = many_labels.sample_labels(present, torch.rand(10), 4)
+    assert sample.labels[:2].tolist() == [2, 7]
+    assert len(set(sample.labels.tolist())) == 6
+    assert sample.stands_for.tolist() == [1, 1, 2, 2, 2, 2]
+    everything = many_labels.sample_labels(present, torch.rand(10), 99)
+    assert sorted(everything.labels.tolist()) == list(range(10))
+    assert everything.stands_for.tolist() == [1] * 10
+
+
+def test_sampled_cross_entropy_is_right_on_average():
+    model, batch = made_network(), made_batch()
+    embedding = torch.randn(M, B, 7, dtype=torch.float64)
+    labels, bias = model.label_embeddings().detach(), model.label_bias.detach()
+    given = (embedding, labels, bias, batch.positive, batch.known)
+    exact = label_losses.label_losses(*given, temperature=model.temperature)
+    generator = torch.Generator().manual_seed(0)
+    estimates = [
+        many_labels.sampled_label_losses(
+            *given,
+            present=batch.present(),
+            temperature=model.temperature,
+            draws=torch.rand(M, L, generator=generator),
+            n_others=3,
+        ).cross_entropy
+        for _ in range(1500)
+    ]
+    mean, spread = torch.stack(estimates).mean(0), torch.stack(estimates).std(0)
+    error = (mean - exact.cross_entropy).abs()
+    assert (error <= 5 * spread / len(estimates) ** 0.5 + 1e-9).all()
+    assert spread.max() > 0

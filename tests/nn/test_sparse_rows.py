@@ -1,0 +1,92 @@
+"""Affine maps of sparse rows equal those of the same rows written out."""
+
+import pytest
+import torch
+
+from cgmvae.nn.noise import GeneratorNoise
+from cgmvae.nn.sparse_rows import SparseRows, sparse_affine
+
+
+def made_rows(lengths, n_columns, seed=0):
+    """Return rows with so many values each, (n_members, n_rows)."""
+    generator = torch.Generator().manual_seed(seed)
+    flat = [n for member in lengths for n in member]
+    columns = [torch.randperm(n_columns, generator=generator)[:n].sort().values for n in flat]
+    values = torch.randn(sum(flat), dtype=torch.float64, generator=generator)
+    bounds = torch.tensor([0, *flat]).cumsum(0)
+    n_rows = len(lengths[0])
+    starts = torch.stack([bounds[i * n_rows : (i + 1) * n_rows + 1] for i in range(len(lengths))])
+    return SparseRows(values, torch.cat(columns), starts, n_columns)
+
+
+def affine_of_dense(x, beside, weight, bias):
+    return torch.baddbmm(bias[:, None], torch.cat([x.dense(), beside], dim=2), weight)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [[3, 0, 5, 1]],
+        [[3, 0, 5, 1], [0, 0, 2, 9]],
+        [[0, 0], [0, 0]],
+        [[9], [1], [4]],
+    ],
+)
+@pytest.mark.parametrize("n_more", [0, 2])
+def test_map_and_gradients_are_those_of_dense_rows(lengths, n_more):
+    x = made_rows(lengths, 9)
+    n_members, n_rows, _ = x.shape
+    shapes = (n_members, n_rows, n_more), (n_members, 9 + n_more, 4), (n_members, 4)
+    leaves = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    expected, found = affine_of_dense(x, *leaves), sparse_affine(x, *leaves)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    upstream = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, leaves, upstream)
+    for a, b in zip(torch.autograd.grad(found, leaves, upstream), wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_weights_may_be_views_and_their_gradient_has_a_place():
+    x = made_rows([[2, 3], [1, 4]], 6)
+    buffer = torch.randn(2, 6 * 5 + 7, dtype=torch.float64, requires_grad=True)
+    weight, bias = buffer[:, 3:33].view(2, 6, 5), torch.zeros(2, 5, dtype=torch.float64)
+    found = sparse_affine(x, None, weight, bias)
+    torch.testing.assert_close(found, torch.bmm(x.dense(), weight))
+    leaf, place = weight.detach().requires_grad_(), torch.full((2, 6, 5), 7.0, dtype=torch.float64)
+    out = sparse_affine(x, None, leaf, bias, place=place)
+    (gradient,) = torch.autograd.grad(out.sum(), leaf)
+    assert gradient.data_ptr() == place.data_ptr()
+    expected = torch.bmm(x.dense().transpose(1, 2), torch.ones_like(out))
+    torch.testing.assert_close(place, expected)
+
+
+def test_gradient_is_that_of_finite_differences():
+    x = made_rows([[2, 0, 3]], 5)
+    shapes = (1, 3, 2), (1, 7, 3), (1, 3)
+    leaves = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    assert torch.autograd.gradcheck(lambda *given: sparse_affine(x, *given), leaves)
+
+
+def test_rows_are_multiplied_by_their_factors():
+    x = made_rows([[2, 0, 3], [1, 1, 0]], 5)
+    factors = torch.tensor([[2.0, 3.0, 0.0], [0.5, -1.0, 7.0]], dtype=torch.float64)
+    torch.testing.assert_close(x.times(factors).dense(), x.dense() * factors[..., None])
+
+
+def test_the_rows_of_one_member_are_given_to_several():
+    x = made_rows([[2, 0, 3]], 5)
+    torch.testing.assert_close(x.repeat(3).dense(), x.dense().expand(3, -1, -1))
+
+
+def test_a_member_drops_the_same_values_alone_as_in_company():
+    both = made_rows([[5, 9, 0], [9, 9, 9]], 9)
+    n_first = int(both.starts[0, -1])
+    alone = SparseRows(both.values[:n_first], both.columns[:n_first], both.starts[:1], 9)
+    rates = torch.tensor([0.4, 0.0], dtype=torch.float64)
+    company = both.dropout(GeneratorNoise([3, 4]), rates)
+    by_itself = alone.dropout(GeneratorNoise([3]), rates[:1])
+    assert torch.equal(company.values[:n_first], by_itself.values)
+    assert torch.equal(company.values[n_first:], both.values[n_first:])
+    kept = by_itself.values != 0
+    assert 0 < int(kept.sum()) < n_first
+    torch.testing.assert_close(by_itself.values[kept], alone.values[kept] / 0.6)
