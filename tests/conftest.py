@@ -1,6 +1,7 @@
 """Fixtures that every part of the tests shares."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from hypothesis import settings
 
 from cgmvae.data import MultiLabelDataset, make_survey
+from cgmvae.methods import few_rows
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
@@ -33,6 +35,20 @@ def data_folder() -> Path:
 def one_thread() -> None:
     """Give each worker one thread; there are as many workers as cores."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_rows_are_few() -> Iterator[None]:
+    """Take any number of rows for enough: most tests have few, and are of something else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(few_rows, "FEW_ROWS", 0)
+        yield
+
+
+@pytest.fixture
+def rows_are_few(monkeypatch) -> None:
+    """Let the fits of a test know what rows are few, as they do outside of the tests."""
+    monkeypatch.setattr(few_rows, "FEW_ROWS", 200)
 
 
 @pytest.fixture

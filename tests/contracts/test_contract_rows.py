@@ -59,8 +59,8 @@ def test_scaling_is_learnt_on_the_training_rows(name, seen, survey):
     model = quick(name, scaling="standardise")
     model.fit(survey.X[:80], survey.Y[:80], validation_data=(survey.X[80:] + 5, survey.Y[80:]))
     ((train, validation),) = seen
-    np.testing.assert_allclose(train.features.mean(0), 0, atol=1e-6)
-    assert (validation.features.mean(0) > 1).all()
+    np.testing.assert_allclose(np.asarray(train.features).mean(0), 0, atol=1e-6)
+    assert (np.asarray(validation.features).mean(0) > 1).all()
 
 
 @pytest.mark.parametrize("weights", [np.ones(120), [0.5] * 60 + [2] * 60])

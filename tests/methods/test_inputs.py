@@ -1,4 +1,4 @@
-"""Labels in all the forms that people have them in."""
+"""Labels and tables in all the forms that people have them in."""
 
 import numpy as np
 import pandas as pd
@@ -6,8 +6,9 @@ import pytest
 import scipy.sparse as sp
 
 from cgmvae.data import MultiLabelDataset
+from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows, as_targets
+from cgmvae.methods.inputs import Rows, as_numbers, as_table, as_targets, matched
 
 TABLE = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0]])
 NAMES = ("crow", "hawk", "owl")
@@ -132,3 +133,70 @@ def test_rows_are_taken_in_order():
     assert taken.labels.toarray().tolist() == TABLE[[2, 0]].tolist()
     assert taken.unknown is None
     assert taken.weights.tolist() == taken.groups.tolist() == [2, 0]
+
+
+class PolarsType:
+    """A type as polars has them: it tells by a method whether it is one of numbers."""
+
+    def __init__(self, name, number):
+        self.name, self.is_numeric = name, lambda: number
+
+    def __str__(self):
+        return self.name
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "needed"),
+    [("Float64", True, False), ("Boolean", False, False), ("String", False, True)],
+)
+def test_a_frame_of_polars_needs_a_preparation_where_it_has_text(name, number, needed):
+    class Frame:
+        columns = ("a",)
+        dtypes = (PolarsType(name, number),)
+
+        def __getitem__(self, column):
+            return np.array(["fen", "bog"])
+
+    assert (as_table(Frame()) is not None) == needed
+
+
+def test_what_needs_a_preparation():
+    numbers = pd.DataFrame({"a": [1.5, None], "b": [True, False]})
+    assert as_table(numbers) is None
+    assert as_table(numbers.astype({"a": "Float64", "b": "boolean"})) is None
+    assert as_table(np.array([["x"]])) is None
+    assert as_table([["x"]]) is None
+    assert as_table(sp.csr_array(TABLE)) is None
+    for column in (["x", "y"], pd.to_datetime(["2024-05-31", None]), pd.Categorical([1, 2])):
+        assert as_table(numbers.assign(c=column)).shape == (2, 3)
+    assert as_table(as_columns(numbers)).kinds == ("number", "number")
+    assert as_table({"a": [1, 2]}).kinds == ("number",)
+
+
+class TestMatched:
+    KINDS = {"a": "number", "b": "category"}  # noqa: RUF012
+
+    @pytest.mark.parametrize("form", [dict, pd.DataFrame, as_columns])
+    def test_columns_are_found_by_name(self, form):
+        found = matched(form({"b": ["1", "x"], "a": [1.0, 2.0]}), self.KINDS)
+        assert found.by_name() == self.KINDS
+        assert found.values[1].tolist() == ["1", "x"]
+
+    def test_new_ones_are_not_even_looked_into(self):
+        table = {"id": [f"s{i}" for i in range(9)], "a": range(9), "b": ["x"] * 9}
+        with pytest.warns(UserWarning, match="ignored: 'id'"):
+            assert matched(table, self.KINDS).names == ("a", "b")
+
+    def test_missing_ones_are_named(self):
+        with pytest.raises(InputError, match="lacks 2 of the model's 2 columns: 'a', 'b'"):
+            matched({"c": [1]}, self.KINDS)
+
+    def test_numbers_for_a_model_of_numbers(self):
+        table = as_columns({"b": [1.0, 2.0], "a": [3.0, 4.0]})
+        by_name = as_numbers(table, {"a": "number", "b": "number"}, 2)
+        assert by_name.tolist() == [[3, 1], [4, 2]]
+        assert as_numbers(table, None, 2).tolist() == [[1, 3], [2, 4]]
+        with pytest.raises(InputError, match="has 2 columns, and the model takes 3"):
+            as_numbers(table, None, 3)
+        with pytest.raises(InputError, match="'b' is of the kind category, and the model takes"):
+            as_numbers({"a": [1], "b": ["x"]}, None, 2)

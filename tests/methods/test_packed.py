@@ -6,10 +6,11 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 
+from cgmvae.data.tensor_file import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, fit_together, load
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.packed import Fit, _training_rows, label_log_odds
+from cgmvae.methods.together import Fit, label_log_odds, training_rows
 from cgmvae.training.selection import selection_value
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
@@ -158,14 +159,14 @@ def test_masks_and_weights_of_some_are_those_of_all(survey):
     mask = np.array([[1, 0, 0, 0, 1], [0, 1, 0, 0, 0]], bool)
     other = Rows(survey.X[3:5], survey.Y[3:5], mask, weights=np.array([2.0, 0.5]))
     for rows in (other, other._replace(unknown=sp.csr_array(mask))):
-        stored = _training_rows([Fit(plain, rows, 0)], torch.device("cpu"))
+        stored = training_rows([Fit(plain, rows, 0)], torch.device("cpu"))
         every = torch.arange(5)
         np.testing.assert_array_equal(stored.features.gather(every), survey.X[:5])
         np.testing.assert_array_equal(stored.positive.gather(every), survey.Y[:5])
         unknown = stored.unknown.gather(every).numpy()
         np.testing.assert_array_equal(unknown, np.concatenate([np.zeros((3, 5), bool), mask]))
         assert stored.weight.tolist() == [1, 1, 1, 2, 0.5]
-    nothing = _training_rows([Fit(plain, plain, 0)], torch.device("cpu"))
+    nothing = training_rows([Fit(plain, plain, 0)], torch.device("cpu"))
     assert nothing.unknown is None
     assert nothing.weight is None
 
@@ -188,6 +189,24 @@ def test_a_stopped_fit_continues_to_the_same_end(tiny, survey, tmp_path):
     model.fit(survey.X, survey.Y)
     assert epochs == [3, 4]
     np.testing.assert_array_equal(model.predict_proba(survey.X), expected.predict_proba(survey.X))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("epoch", np.array([epoch])) for epoch in (-(2**62), 0, 5)),
+        *(("places", np.array(places, np.int64)) for places in (0, [], [7], [[0, 1]])),
+        ("history.validation", np.zeros((4, 1))),
+        ("values", np.zeros(3)),
+    ],
+)
+def test_a_state_that_cannot_be_is_refused(tiny, survey, tmp_path, name, value):
+    path = tmp_path / "state"
+    tiny(checkpoint=path).fit(survey.X, survey.Y)
+    state, fingerprint = read_tensors(path)
+    write_tensors(path, state | {name: value}, fingerprint)
+    with pytest.raises(InputError, match=f"no right '{name.partition('.')[0]}'"):
+        tiny(checkpoint=path).fit(survey.X, survey.Y)
 
 
 class TestMembersThatDiffer:

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
+from cgmvae.data import mapped
 from cgmvae.errors import InputError
 from cgmvae.methods.scaling import FeatureScaler
 
@@ -110,3 +111,65 @@ def test_sparse_rows_are_scaled_as_the_dense_rows_that_were_fitted(rng):
     scaler = FeatureScaler().fit(X)
     assert scaler.kind_ == "standardise"
     np.testing.assert_array_equal(scaler.transform(sp.csr_array(X)), scaler.transform(X))
+
+
+def test_measured_features_of_sparse_rows_are_standardised(X, rng):
+    X[rng.random(X.shape) < 0.2] = np.nan
+    words = np.where(rng.random((50, 20)) < 0.2, 0.3, 0.0)
+    rows = sp.csr_array(np.hstack([X[:, :3], words, X[:, 3:]]))
+    measured = np.array([True] * 3 + [False] * 20 + [True] * 3)
+    scaler = FeatureScaler().fit(rows, measured)
+    found = scaler.transform(rows)
+    assert sp.issparse(found)
+    expected = FeatureScaler("standardise").fit_transform(X)
+    np.testing.assert_allclose(found.toarray()[:, measured], expected, atol=1e-12)
+    np.testing.assert_array_equal(found.toarray()[:, ~measured], words)
+    np.testing.assert_allclose(scaler.transform(rows.toarray()), found.toarray(), atol=1e-12)
+    rows.eliminate_zeros()
+    np.testing.assert_array_equal(scaler.transform(rows).toarray(), found.toarray())
+
+
+def test_measured_features_do_not_matter_where_a_scaling_is_chosen(X):
+    measured = np.ones(6, bool)
+    for kind in ("max-abs", "none", "standardise"):
+        found = FeatureScaler(kind).fit(sp.csr_array(X), measured).scale_
+        np.testing.assert_array_equal(found, FeatureScaler(kind).fit(sp.csr_array(X)).scale_)
+    dense_scaler = FeatureScaler().fit(X, measured)
+    np.testing.assert_array_equal(dense_scaler.shift_, FeatureScaler().fit(X).shift_)
+
+
+@pytest.mark.parametrize("kind", ["standardise", "max-abs"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_what_becomes_infinite_is_refused(kind, form):
+    scaler = FeatureScaler(kind).fit(form(np.array([[1e-30], [3e-30]], np.float32)))
+    with pytest.raises(InputError, match="so far from those that were learnt from"):
+        scaler.transform(form(np.array([[1e30]], np.float32)))
+
+
+@pytest.mark.parametrize("kind", ["standardise", "max-abs", "none"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_give_what_all_rows_at_once_give(X, rng, monkeypatch, kind, form, dtype):
+    X[rng.random(X.shape) < 0.2] = np.nan
+    given = form(X.astype(dtype))
+    whole = FeatureScaler(kind).fit(given)
+    expected = whole.transform(given)
+    monkeypatch.setattr(mapped, "BLOCK_BYTES", 7 * 6 * 8)
+    parts = FeatureScaler(kind).fit(given)
+    for name in ("shift_", "scale_", "fill_"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-13)
+    # The same numbers, and so the same rows to the last bit.
+    np.testing.assert_array_equal(dense(whole.transform(given)), dense(expected))
+
+
+def test_rows_on_disk_are_scaled_when_they_are_read(X, tmp_path):
+    X[3, 1] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    rows = mapped.MappedRows(np.load(tmp_path / "X.npy", mmap_mode="r")).take([9, 3, 40, 7])
+    scaler = FeatureScaler().fit(rows)
+    expected = FeatureScaler().fit(X[[3, 7, 9, 40]])
+    np.testing.assert_array_equal(scaler.shift_, expected.shift_)
+    np.testing.assert_array_equal(scaler.scale_, expected.scale_)
+    scaled = scaler.transform(rows)
+    assert isinstance(scaled, mapped.MappedRows)
+    np.testing.assert_array_equal(scaled.gather([2, 1]), expected.transform(X[[40, 3]]))

@@ -4,13 +4,15 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 
 from cgmvae.data import make_survey
 from cgmvae.errors import InputError
-from cgmvae.methods import CGMVAEClassifier
+from cgmvae.methods import CGMVAEClassifier, together
 from cgmvae.search import PackedSearch, packed_search
-from cgmvae.search.packed_search import Halving
+from cgmvae.search.halving import Halving
+from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.plan import TrainingConfig
 
 SIZES = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,), "latent_dim": 4}
@@ -100,29 +102,95 @@ class Killed(BaseException):
     """As a signal would."""
 
 
-def test_a_stopped_search_continues(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 3)
-    expected = search(rungs=(0.5,), factor=2).fit(data.X, data.Y)
-    calls = []
+def stopping(calls, pack, epoch):
+    """Return a progress that notes where it is, and is killed at the end of an epoch."""
 
-    def stop_late(pack, n_packs, epoch, epochs, best):
-        calls.append((pack, epoch))
-        if (pack, epoch) == (1, 6):
+    def progress(*told):
+        calls.append((told[0], told[2]))
+        if calls[-1] == (pack, epoch):
             raise Killed
 
-    plan = {"rungs": (0.5,), "factor": 2, "folder": tmp_path / "search"}
-    with pytest.raises(Killed):
-        search(**plan, progress=stop_late).fit(data.X, data.Y)
-    assert calls[-1] == (1, 6)
-    calls.clear()
-    found = search(**plan, progress=lambda *told: calls.append(told[:3:2])).fit(data.X, data.Y)
-    assert calls == [(1, 7), (1, 8)]
+    return progress
+
+
+def assert_found(found, expected):
     assert [r.setting for r in found.results_] == [r.setting for r in expected.results_]
     np.testing.assert_allclose(
         [r.value for r in found.results_], [r.value for r in expected.results_], atol=1e-9
     )
+
+
+PLAN = {"rungs": (0.5,), "factor": 2}
+
+
+def test_a_stopped_search_continues(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 3)
+    expected = search(**PLAN).fit(data.X, data.Y)
+    plan = PLAN | {"folder": tmp_path / "search"}
+    calls = []
+    with pytest.raises(Killed):
+        search(**plan, progress=stopping(calls, 1, 6)).fit(data.X, data.Y)
+    assert calls[-1] == (1, 6)
+    calls.clear()
+    # What is measured may be another number now; the packs stay as they were.
+    monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 2)
+    found = search(**plan, progress=stopping(calls, None, 0)).fit(data.X, data.Y)
+    assert calls == [(1, 7), (1, 8)]
+    assert_found(found, expected)
     with pytest.raises(InputError, match="another search"):
         search(**plan, n_seeds=2).fit(data.X, data.Y)
+
+
+def test_the_ensemble_of_a_stopped_search_continues(data, tmp_path, monkeypatch):
+    expected = search().fit(data.X, data.Y)
+    train, n_saved = Checkpoint.save, 0
+
+    def stop(checkpoint, *state):
+        nonlocal n_saved
+        train(checkpoint, *state)
+        n_saved += checkpoint.path.name == "ensemble.checkpoint"
+        if n_saved == 5:
+            raise Killed
+
+    monkeypatch.setattr(Checkpoint, "save", stop)
+    with pytest.raises(Killed):
+        search(folder=tmp_path).fit(data.X, data.Y)
+    found = search(folder=tmp_path).fit(data.X, data.Y)
+    assert n_saved == 8
+    assert found.best_estimator_.checkpoint is None
+    np.testing.assert_array_equal(found.predict_proba(data.X), expected.predict_proba(data.X))
+
+
+def test_a_folder_of_other_rows_or_a_damaged_one_is_refused(data, tmp_path):
+    search(folder=tmp_path).fit(data.X, data.Y)
+    with pytest.raises(InputError, match="another search"):
+        search(folder=tmp_path).fit(data.X[:150], data.Y[:150])
+    for path in tmp_path.glob("pack_*.json"):
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"pack_.*\.json is damaged; remove the folder"):
+        search(folder=tmp_path).fit(data.X, data.Y)
+
+
+def test_settings_that_an_accelerator_has_no_room_for_are_divided(data, tmp_path, monkeypatch):
+    """As if the packs had been planned so small."""
+    monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 3)
+    expected = search(**PLAN).fit(data.X, data.Y)
+    monkeypatch.undo()
+    train, sizes = together.train, []
+
+    def limited(network, members, *arguments, **options):
+        sizes.append(len(members))
+        if len(members) > 3:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return train(network, members, *arguments, **options)
+
+    monkeypatch.setattr(together, "train", limited)
+    for tried in ([6, 3, 3, 2], [6, 2]):  # the second time they are there
+        sizes.clear()
+        with pytest.warns(UserWarning, match="no memory for a pack of 6"):
+            found = search(**PLAN, folder=tmp_path).fit(data.X, data.Y)
+        assert sizes == tried
+        assert_found(found, expected)
 
 
 def test_halving_counts_settings_not_members():

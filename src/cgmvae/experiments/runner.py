@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -12,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from cgmvae.data import MultiLabelDataset, load_dataset, make_split
@@ -98,19 +96,7 @@ def give_up(job: Sequence[RunSpec], store: Store, message: str, details: str = "
 
 
 def make_records(job: Sequence[RunSpec], *, device: str = "auto") -> dict[RunSpec, RunRecord]:
-    """Fit and measure runs; in two halves where an accelerator has too little memory for all."""
-    try:
-        return _make_records(job, device)
-    except torch.cuda.OutOfMemoryError:
-        if len(job) == 1:
-            raise
-    warnings.warn(f"{len(job)} runs are too many for the card; they are halved.", stacklevel=2)
-    torch.cuda.empty_cache()
-    half = len(job) // 2
-    return make_records(job[:half], device=device) | make_records(job[half:], device=device)
-
-
-def _make_records(job: Sequence[RunSpec], device: str) -> dict[RunSpec, RunRecord]:
+    """Fit and measure runs; networks as one pack."""
     parts = [load_parts(spec) for spec in job]
     scored = _score_peer if job[0].method in PEERS else _score_method
     environment = describe_environment(device) | {"pack": [spec.key for spec in job]}

@@ -1,11 +1,13 @@
 """The contract that every estimator keeps, and what it gets for keeping it.
 
-A method writes ``_fit_rows`` and ``_score_rows``. It gets: input in any accepted form, scaling,
-held-out validation rows, a threshold rule learnt on them, label names, and scikit-learn's manners.
+A method writes ``_fit_rows`` and ``_score_rows``. It gets: input in any accepted form, features
+made of columns that are no numbers, scaling, held-out validation rows, a threshold rule learnt on
+them, label names, and scikit-learn's manners.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,24 +15,26 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import MappedRows
 from cgmvae.data.splits import holdout
 from cgmvae.errors import InputError
 from cgmvae.evaluation import count, learn_rule
 from cgmvae.evaluation.thresholds import RuleName, ThresholdRule
+from cgmvae.methods.few_rows import score_out_of_fold, warn_of_few_rows
 from cgmvae.methods.inputs import Rows, as_targets
 from cgmvae.methods.persistence import save_model
-from cgmvae.methods.scaling import FeatureScaler, ScalingName
+from cgmvae.methods.prepared_input import PreparedInput
+from cgmvae.methods.scaling import ScalingName
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
+class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
     """Base of all methods.
 
     A method is a dataclass: its fields are its parameters, and these are among them.
@@ -54,6 +58,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         Names of the label columns.
     classes_ : array, (n_labels, 2)
         0 and 1 for each label, as scikit-learn asks for them.
+    preparation_ : FeaturePreparation or None
+        How features are made of columns; None where X was numbers.
+    n_inputs_ : int
+        How many features the method itself is given: ``n_features_in_`` where X was numbers.
     scaler_ : FeatureScaler
         What is done to features.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
@@ -93,21 +101,28 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array, CSR array or DataFrame, (n_samples, n_features)
-            Features; NaN where a value is missing.
+        X : array, CSR array, DataFrame, Columns or MappedRows, (n_samples, n_features)
+            Features; NaN where a value is missing. The columns of a table may also be categories,
+            dates and text; see :mod:`cgmvae.methods.preparation`. The networks read a large
+            memory-mapped array in batches, and the other methods into memory; see
+            :mod:`cgmvae.data.mapped`.
         Y : array, CSR array, DataFrame or sequence of label sets, (n_samples, n_labels)
             Labels: 0, 1, or NaN for unknown.
         validation_data : (X, Y), optional
             Rows to choose the threshold rule (and the best epoch) on. By default a share
-            ``validation_fraction`` of the rows is held out, by group where groups are given.
+            ``validation_fraction`` of the rows is held out, by group where groups are given. Where
+            there are fewer than 200 rows in all, the rule is learnt on all of them, out of fold;
+            see :mod:`cgmvae.methods.few_rows`.
         sample_weight : array, (n_samples,), optional
             How much each row counts in training.
         groups : array, (n_samples,), optional
             Rows of one group stay together when validation rows are held out.
         """
         train, validation, seed = self._prepare(X, Y, validation_data, sample_weight, groups)
+        warn_of_few_rows(train, validation)
         self._fit_rows(train, validation, seed)
-        self.threshold_rule_ = self._learn_threshold_rule(validation)
+        scored = score_out_of_fold(self, train, validation, seed)
+        self.threshold_rule_ = self._learn_threshold_rule(*scored or (validation,))
         return self
 
     def _prepare(
@@ -132,12 +147,11 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
                 "All rows left to learn from have weight 0; weigh more rows, or give other rows "
                 "for validation."
             )
-        self.scaler_ = FeatureScaler(self.scaling).fit(train.features)
-        return self._scaled(train), self._scaled(validation), seed
+        return *self._learn_features(train, validation), seed
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of every label, (n_samples, n_labels)."""
-        return self._score_rows(self._scaled_features(X))
+        return self._scores(self._scaled_features(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the labels that the learnt threshold rule gives, (n_samples, n_labels)."""
@@ -175,21 +189,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         """Become what :meth:`_fitted_state` described."""
 
-    def _scaled_features(self, X: Any) -> Matrix:
-        check_is_fitted(self)
-        return self.scaler_.transform(self._validated(X, reset=False))
-
-    def _validated(self, X: Any, *, reset: bool) -> Matrix:
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-        )
-        return _canonical(X) if sp.issparse(X) else X
-
     def _check_rows(self, X: Any, Y: Any, *, reset: bool) -> Rows:
         if Y is None:
             raise InputError(
@@ -213,23 +212,38 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)
             self.classes_ = np.tile([0, 1], (self.n_labels_, 1))
-        return Rows(features, targets.labels, targets.unknown)
+        return Rows(self._held(features), targets.labels, targets.unknown)
 
     def _hold_out(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
         kept, held = holdout(rows.labels, self.validation_fraction, seed=seed, groups=rows.groups)
         return rows.take(kept), rows.take(held)
 
-    def _scaled(self, rows: Rows) -> Rows:
-        return rows._replace(features=self.scaler_.transform(rows.features))
+    def _scores(self, features: Matrix) -> NDArray[np.floating]:
+        """Return probabilities for scaled rows; those on disk are read in the order they have."""
+        if not isinstance(features, MappedRows):
+            return self._score_rows(features)
+        blocks = features.in_reading_order().blocks()
+        scores = np.concatenate([self._score_rows(block) for _, block in blocks])
+        return scores[np.argsort(features.reading_order())]
 
-    def _learn_threshold_rule(self, validation: Rows) -> ThresholdRule:
+    def _learn_threshold_rule(
+        self, rows: Rows, scores: NDArray[np.floating] | None = None
+    ) -> ThresholdRule:
+        """Learn the rule on rows with these scores, by default the model's own."""
         return learn_rule(
-            validation.labels,
-            self._score_rows(validation.features),
+            rows.labels,
+            self._scores(rows.features) if scores is None else scores,
             rule=self.threshold_rule,
             metric=self.threshold_metric,
-            unknown=validation.unknown,
+            unknown=rows.unknown,
         )
+
+    def _fit_folds(self, folds: Sequence[tuple[Rows, Rows]], seed: int) -> list[Self]:
+        """Return models like this one, each of the training and validation rows of a fold."""
+        models = [copy.copy(self) for _ in folds]
+        for model, (train, validation) in zip(models, folds, strict=True):
+            model._fit_rows(train, validation, seed)
+        return models
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -240,15 +254,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         tags.classifier_tags.multi_label = True
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _canonical(X: Any) -> sp.csr_array:
-    """Return a CSR array whose cells are stored once; what the caller holds is not changed."""
-    X = sp.csr_array(X)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
 
 
 def _check_weights(weights: Any, features: Matrix) -> NDArray[np.float64]:

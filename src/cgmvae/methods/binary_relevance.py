@@ -71,7 +71,7 @@ class BinaryRelevance(MultiLabelClassifier):
             )
         # In the precision of the fit: predictions must not change by a rounding.
         dtype = linear[0].coef_.dtype if linear else np.dtype(np.float64)
-        coefficients = np.zeros((len(self.estimators_), self.n_features_in_), dtype)
+        coefficients = np.zeros((len(self.estimators_), self.n_inputs_), dtype)
         intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_], dtype)
         if linear:
             coefficients[~constant] = np.concatenate([model.coef_ for model in linear])
@@ -82,7 +82,7 @@ class BinaryRelevance(MultiLabelClassifier):
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         parts = (arrays["constant"], arrays["coefficients"], arrays["intercepts"])
         n = self.n_labels_
-        if [part.shape for part in parts] != [(n,), (n, self.n_features_in_), (n,)]:
+        if [part.shape for part in parts] != [(n,), (n, self.n_inputs_), (n,)]:
             raise ValueError("its coefficients do not fit its labels and features")
         self.estimators_ = [
             float(intercept) if constant else _linear(row, intercept)

@@ -91,6 +91,7 @@ class C2AE(NeuralClassifier):
 
     config_class: ClassVar = C2AEConfig
     network_class: ClassVar = C2AENetwork
+    whole_batches: ClassVar = True  # the constraint is on the codes of a batch
 
     latent_dim: int | None = None
     hidden_dim: int = 512

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import is_sparse
 from cgmvae.errors import InputError
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, as_targets
@@ -93,6 +94,7 @@ class CGMVAEClassifier(
     2
     """
 
+    config_class: ClassVar = NetworkConfig
     member_parameters: ClassVar[frozenset[str]] = PackedClassifier.member_parameters | {
         "kl_weight",
         "contrastive_weight",
@@ -141,7 +143,7 @@ class CGMVAEClassifier(
         )
 
     def _preset_for(self, train: Rows) -> Preset:
-        return self.resolved_preset(train.features.shape[0], sparse=sp.issparse(train.features))
+        return self.resolved_preset(train.features.shape[0], sparse=is_sparse(train.features))
 
     def _training_config(self, train: Rows) -> TrainingConfig:
         return TrainingConfig(**self._preset_for(train).training)
@@ -162,19 +164,6 @@ class CGMVAEClassifier(
     ) -> CGMVAENetwork:
         return self._network(self.resolved_preset(0).network, members, label_log_odds, noise)
 
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
-    ) -> CGMVAENetwork:
-        config: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in description["network"].items()
-        }
-        return self._network(NetworkConfig(**config), members, label_log_odds, noise)
-
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays, description = super()._fitted_state()
-        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
-
     def _shape(self) -> Any:
         return *super()._shape(), self.resolved_preset(0).network
 
@@ -190,7 +179,7 @@ class CGMVAEClassifier(
         )
         return CGMVAENetwork(
             config,
-            self.n_features_in_,
+            self.n_inputs_,
             label_log_odds,
             noise,
             dropout=column(members, "dropout"),
@@ -219,7 +208,7 @@ class CGMVAEClassifier(
         """
         features = self._scaled_features(X)
         if known is None:
-            return self._score_rows(features)
+            return self._scores(features)
         targets = as_targets(known, self.label_names_)
         if targets.labels.shape != (features.shape[0], self.n_labels_):
             raise InputError(

@@ -169,13 +169,15 @@ class HARAM(MultiLabelClassifier):
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         self.minimum_, self.maximum_ = arrays["minimum"], arrays["maximum"]
-        shape = (self.n_features_in_,)
+        shape = (self.n_inputs_,)
         if self.minimum_.shape != shape or self.maximum_.shape != shape:
             raise ValueError("its ranges do not fit its features")
         self.voters_ = [
-            network_of(_with_prefix(arrays, f"{k}."), self.n_features_in_, self.n_labels_)
+            network_of(_with_prefix(arrays, f"{k}."), self.n_inputs_, self.n_labels_)
             for k in range(description["n_voters"])
         ]
+        if not self.voters_:
+            raise ValueError("it has no voters")
 
 
 def _with_prefix(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

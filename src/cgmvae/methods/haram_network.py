@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.sparse_parts import csr_from_parts
 from cgmvae.methods.fuzzy_art import Boxes, Rule, activation, learn_categories, stacked
 from cgmvae.methods.inputs import Rows
 
@@ -198,7 +199,8 @@ def arrays_of(network: HARAMNetwork) -> dict[str, NDArray[Any]]:
 def network_of(arrays: dict[str, NDArray[Any]], n_features: int, n_labels: int) -> HARAMNetwork:
     """Return the network of these arrays; those that do not fit together cause a ValueError."""
     rows, cluster_of = arrays["rows"], arrays["cluster_of"]
-    in_order = cluster_of.min() == 0 and (np.diff(cluster_of) >= 0).all()
+    whole = cluster_of.dtype.kind == "i"
+    in_order = whole and cluster_of.min() == 0 and (np.diff(cluster_of) >= 0).all()
     if rows.ndim != 1 or rows.shape != cluster_of.shape or not in_order:
         raise ValueError("its categories do not fit their clusters")
     n, n_clusters = len(rows), int(cluster_of.max()) + 1
@@ -244,8 +246,8 @@ def _dense(matrix: Matrix) -> NDArray[Any]:
 def _matrix(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> Matrix:
     found = arrays.get(name)
     if found is None:
-        found = sp.csr_array(tuple(arrays[f"{name}.{part}"] for part in _CSR), shape=shape)
-        found.check_format()
-    if found.shape != shape:
-        raise ValueError(f"its {name!r} does not have the shape {shape}")
+        found = csr_from_parts(*(arrays[f"{name}.{part}"] for part in _CSR), shape=shape)
+    numbers: Any = found.data if sp.issparse(found) else found
+    if found.shape != shape or numbers.dtype != np.float64:
+        raise ValueError(f"its {name!r} is not a table of {shape[0]:,} rows of {shape[1]:,}")
     return found

@@ -1,8 +1,12 @@
-"""What people hand to ``fit`` and ``predict``, turned into arrays, label names and masks."""
+"""What people hand to ``fit`` and ``predict``, turned into arrays, columns, label names and masks.
+
+:class:`~cgmvae.methods.base.MultiLabelClassifier` uses it for X and Y.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +14,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from cgmvae.data.dataset import Matrix, MultiLabelDataset, split_unknown
+from cgmvae.data.columns import Columns, as_columns, names_of
+from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, split_unknown
+from cgmvae.data.formats.table.columns import listed
+from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError
 
 
@@ -25,7 +32,7 @@ class Targets(NamedTuple):
 class Rows(NamedTuple):
     """Rows that a method learns from or chooses thresholds on."""
 
-    features: Matrix
+    features: Features
     labels: Matrix
     unknown: Matrix | None = None
     weights: NDArray[np.float64] | None = None
@@ -34,6 +41,75 @@ class Rows(NamedTuple):
     def take(self, indices: NDArray[np.int64]) -> Rows:
         """Return these rows, in this order."""
         return Rows(*(None if part is None else part[indices] for part in self))
+
+
+def as_table(X: Any) -> Columns | None:
+    """Return the columns of a table that needs a preparation; None for arrays and plain numbers."""
+    if isinstance(X, Columns | Mapping):
+        return as_columns(X)
+    types = getattr(X, "dtypes", ()) if hasattr(X, "columns") else ()
+    return None if all(map(_is_number, types)) else as_columns(X)
+
+
+def _is_number(type_: Any) -> bool:
+    """Tell whether the type of a DataFrame's column is that of numbers or of true and false."""
+    if hasattr(type_, "kind"):
+        return type_.kind in "fiub"
+    return str(type_) == "Boolean" or bool(getattr(type_, "is_numeric", bool)())
+
+
+def matched(X: Any, kinds: Mapping[str, Kind]) -> Columns:
+    """Return the columns of a table that a model was fitted with, in its order, by their names.
+
+    Parameters
+    ----------
+    X : DataFrame, Columns, or mapping of name to sequence
+        Columns that the model does not know are warned of.
+    kinds : mapping of str to {"number", "category", "date", "text"}
+        What the model's columns hold, by name.
+    """
+    if not (isinstance(X, Columns | Mapping) or hasattr(X, "columns")):
+        raise InputError(
+            f"The model was fitted on columns with names ({listed(list(kinds))}); give a table "
+            "that has them, such as a DataFrame."
+        )
+    found = names_of(X)
+    if missing := [name for name in kinds if name not in set(found)]:
+        raise InputError(
+            f"The data lacks {len(missing):,} of the model's {len(kinds):,} columns: "
+            f"{listed(missing)}; add them under these names."
+        )
+    if extra := [name for name in found if name not in kinds]:
+        text = f"Columns that the model does not know are ignored: {listed(extra)}."
+        warnings.warn(text, stacklevel=2)
+    return as_columns(X, kinds, only=list(kinds))
+
+
+def as_numbers(X: Any, kinds: Mapping[str, Kind] | None, n_features: int) -> NDArray[np.floating]:
+    """Return the columns of a table for a model of numbers, (n_samples, n_features).
+
+    Parameters
+    ----------
+    X : Columns, or mapping of name to sequence
+        All must be numbers.
+    kinds : mapping of str to {"number"}, optional
+        The names of the model's columns; without them the columns are taken as they come.
+    n_features : int
+        How many columns the model takes.
+    """
+    table = as_columns(X) if kinds is None else matched(X, kinds)
+    numbers = table.as_matrix()
+    if numbers is None:
+        name, kind = next(pair for pair in table.by_name().items() if pair[1] != "number")
+        raise InputError(
+            f"The column {name!r} is of the kind {kind}, and the model takes numbers; give it what "
+            "it was fitted with."
+        )
+    if numbers.shape[1] != n_features:
+        raise InputError(
+            f"The table has {numbers.shape[1]:,} columns, and the model takes {n_features:,}."
+        )
+    return numbers
 
 
 def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:

@@ -114,15 +114,12 @@ class LaMP(NeuralClassifier):
             n_steps=self.n_steps,
             n_components=self.n_components,
         )
-        for name, size in dataclasses.asdict(config).items():
-            if size < 1:
-                raise InputError(f"{name} is {size}; it must be at least 1.")
-        if config.embedding_dim % config.n_heads:
-            raise InputError(
-                f"{config.n_heads} heads cannot divide an embedding_dim of "
-                f"{config.embedding_dim}; choose a multiple of the number of heads."
-            )
+        _check_sizes(config)
         return config
+
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        super()._restore_fitted(arrays, description)
+        _check_sizes(self.network_.config)
 
     def _prepare_network(self, network: Any, fits: list[tuple[Rows, int]]) -> None:
         graphs = [
@@ -140,6 +137,17 @@ class LaMP(NeuralClassifier):
     def label_graph_(self) -> NDArray[np.bool_]:
         """Whether label i listens to label j, (n_labels, n_labels)."""
         return self.network_.edges[0].cpu().numpy()
+
+
+def _check_sizes(config: LaMPConfig) -> None:
+    for name, size in dataclasses.asdict(config).items():
+        if size < 1:
+            raise InputError(f"{name} is {size}; it must be at least 1.")
+    if config.embedding_dim % config.n_heads:
+        raise InputError(
+            f"{config.n_heads} heads cannot divide an embedding_dim of {config.embedding_dim}; "
+            "choose a multiple of the number of heads."
+        )
 
 
 def label_graph(graph: Any, rows: Rows) -> NDArray[np.bool_]:

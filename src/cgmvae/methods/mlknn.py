@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.sparse_parts import csr_from_parts
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
@@ -27,6 +28,9 @@ from cgmvae.methods.nearest import Cells, NearestRows, divide
 NeighborsName = Literal["exact", "approximate"]
 
 _CSR_PARTS = ("data", "indices", "indptr")
+
+#: What the rows in a model file are made of, as numpy names kinds of numbers.
+_KINDS = {"features": "f", "labels": "u", "unknown": "b"}
 
 #: Rows whose neighbours are looked for at a time, and label cells that are held.
 _BLOCK_ROWS, _HELD_CELLS = 2048, 1 << 22
@@ -233,18 +237,18 @@ class MLkNN(MultiLabelClassifier):
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         n_rows, n_labels = int(description["n_rows"]), self.n_labels_
-        self.features_ = _joined("features", arrays, (n_rows, self.n_features_in_))
+        self.features_ = _joined("features", arrays, (n_rows, self.n_inputs_))
         self.labels_ = _joined("labels", arrays, (n_rows, n_labels))
         self.unknown_ = _joined("unknown", arrays, (n_rows, n_labels))
         self.counts_, self.s_ = arrays["counts"], float(description["s"])
-        if self.counts_.shape[:2] != (2, n_labels) or self.labels_.max() > 1:
-            raise ValueError("its counts or labels are not those of its label names")
+        if self.counts_.shape[:2] != (2, n_labels) or self.counts_.ndim != 3:
+            raise ValueError("its counts are not those of its label names")
         self._choose_numbers(self.counts_.shape[2] - 1)
         self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
         self.cells_ = None
         if "cells.centres" in arrays:
             self.cells_ = Cells(arrays["cells.centres"], arrays["cells.cell_of_row"])
-            self.cells_.check((n_rows, self.n_features_in_))
+            self.cells_.check((n_rows, self.n_inputs_))
 
 
 def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -282,10 +286,13 @@ def _parts(name: str, matrix: Matrix | None) -> dict[str, NDArray[Any]]:
 def _joined(name: str, arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Matrix | None:
     """Return the matrix that :func:`_parts` took apart, or None; checked."""
     if f"{name}.data" in arrays:
-        matrix = sp.csr_array(tuple(arrays[f"{name}.{part}"] for part in _CSR_PARTS), shape)
-        matrix.check_format(full_check=True)
-        return matrix
-    matrix = arrays.get(name)
-    if matrix is not None and matrix.shape != shape:
-        raise ValueError(f"its {name} are not {shape[0]} rows of {shape[1]}")
+        matrix = csr_from_parts(*(arrays[f"{name}.{part}"] for part in _CSR_PARTS), shape=shape)
+    elif name in arrays:
+        matrix = arrays[name]
+    else:
+        return None
+    numbers = matrix.data if sp.issparse(matrix) else matrix
+    binary = name == "features" or np.isin(numbers, (0, 1)).all()
+    if matrix.shape != shape or numbers.dtype.kind != _KINDS[name] or not binary:
+        raise ValueError(f"its {name} are not {shape[0]:,} rows of {shape[1]:,}")
     return matrix

@@ -6,7 +6,6 @@ its own parameters, the weights of its terms and its network.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,8 +41,6 @@ class NeuralClassifier(PackedClassifier):
         Any further field of ``TrainingConfig`` by name, such as ``{"patience": 10}``.
     """
 
-    config_class: ClassVar[type]
-    """The frozen dataclass of the network's sizes and switches."""
     network_class: ClassVar[type[nn.Module]]
     """Made from a config, the number of features, the label log-odds, noise, and each member's
     ``dropout``, ``input_dropout`` and own settings."""
@@ -94,16 +91,6 @@ class NeuralClassifier(PackedClassifier):
     ) -> nn.Module:
         return self._network(self._config(), members, label_log_odds, noise)
 
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
-    ) -> nn.Module:
-        config = self.config_class(**description["network"])
-        return self._network(config, members, label_log_odds, noise)
-
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays, description = super()._fitted_state()
-        return arrays, {**description, "network": dataclasses.asdict(self.network_.config)}
-
     def _network(
         self,
         config: Any,
@@ -114,7 +101,7 @@ class NeuralClassifier(PackedClassifier):
         own = [dict(member.settings or {}) for member in members]
         return self.network_class(
             config,
-            self.n_features_in_,
+            self.n_inputs_,
             label_log_odds,
             noise,
             dropout=column(members, "dropout"),

@@ -7,32 +7,37 @@ ensembles, early stopping, checkpoints and the accelerator for it.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import MappedRows, dense
+from cgmvae.data.stacked import StackedRows
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
+from cgmvae.methods.declarations import as_declared
 from cgmvae.methods.inputs import Rows
-from cgmvae.nn.noise import Noise, make_noise
-from cgmvae.training.checkpoint import Checkpoint
+from cgmvae.methods.stored_network import fill_network, read_config
+from cgmvae.methods.together import Fit, train_together
+from cgmvae.nn.noise import Noise
+from cgmvae.nn.sparse_rows import SparseRows
 from cgmvae.training.device import find_device
-from cgmvae.training.loop import Keep, Progress, TrainingResult, TrainingRows, train
+from cgmvae.training.loop import Progress
 from cgmvae.training.members import Member
 from cgmvae.training.plan import TrainingConfig
-from cgmvae.training.rows import RowStore
+from cgmvae.training.rows import is_wide, sparse_rows
 
-#: Rows of all members that are scored at a time.
-_SCORED_ROWS = 4096
+#: Rows of all members that are scored at a time, and their features.
+_SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -66,10 +71,19 @@ class PackedClassifier(MultiLabelClassifier):
         Rates, dropouts and loss weights that each member was trained with.
     """
 
+    reads_batches: ClassVar[bool] = True
+
     member_parameters: ClassVar[frozenset[str]] = frozenset(
         {"learning_rate", "weight_decay", "dropout", "input_dropout"}
     )
     """Parameters that estimators which are fitted together may differ in."""
+
+    whole_batches: ClassVar[bool] = False
+    """Whether the loss of a row depends on the others of its batch, which processes then cannot
+    share."""
+
+    config_class: ClassVar[type]
+    """The frozen dataclass of the network's sizes and switches."""
 
     n_members: int = 4
     members: Sequence[Mapping[str, Any]] | None = None
@@ -92,17 +106,26 @@ class PackedClassifier(MultiLabelClassifier):
     ) -> nn.Module:
         """Return a fresh network of these members."""
 
-    def _build_stored_network(
-        self, description: Any, members: list[Member], label_log_odds: NDArray[Any], noise: Noise
+    @abstractmethod
+    def _network(
+        self,
+        config: Any,
+        members: list[Member],
+        label_log_odds: NDArray[np.float64],
+        noise: Noise,
     ) -> nn.Module:
-        """Return the network that :meth:`_fitted_state` described, with fresh weights."""
-        return self._build_network(members, label_log_odds, noise)
+        """Return a fresh network of these sizes and members."""
 
     def _prepare_network(self, network: nn.Module, fits: list[tuple[Rows, int]]) -> None:
         """Tell a fresh network about its training rows; given with each model's members."""
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         train_together([self], [Fit(train, validation, seed)])
+
+    def _fit_folds(self, folds: Sequence[tuple[Rows, Rows]], seed: int) -> list[Self]:
+        alike = [copy.copy(self).set_params(checkpoint=None, progress=None) for _ in folds]
+        train_together(alike, [Fit(*fold, seed) for fold in folds])
+        return alike
 
     @property
     def pack_size(self) -> int:
@@ -112,13 +135,16 @@ class PackedClassifier(MultiLabelClassifier):
     def _make_members(
         self, train: Rows, validation: Rows, seed: int, first_row: int
     ) -> list[Member]:
-        n_train, n_held = train.features.shape[0], validation.features.shape[0]
+        features, held = MappedRows.of(train.features), MappedRows.of(validation.features)
         self.member_settings_ = self._settings_of_members(train)
         seeds = np.random.SeedSequence(seed).generate_state(self.pack_size)
-        rows = np.arange(first_row, first_row + n_train)
-        held = np.arange(first_row + n_train, first_row + n_train + n_held)
+        own: dict[str, Any] = {
+            "train_rows": first_row + features.reading_order(),
+            "validation_rows": first_row + len(features) + held.reading_order(),
+            "order_seed": seed if features.on_disk else None,
+        }
         return [
-            Member(seed=int(member_seed), train_rows=rows, validation_rows=held, **settings)
+            Member(seed=int(member_seed), **own, **settings)
             for member_seed, settings in zip(seeds, self.member_settings_, strict=True)
         ]
 
@@ -148,38 +174,44 @@ class PackedClassifier(MultiLabelClassifier):
 
     def _shape(self) -> Any:
         """Return what estimators that are fitted together must agree in."""
-        return self.n_features_in_, self.n_labels_
+        return self.n_inputs_, self.n_labels_
 
     @torch.no_grad()
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
-        parts = [self.network_(x).mean(0).cpu() for x in self._blocks(features)]
-        return torch.cat(parts).numpy()
+        takes_sparse = getattr(self.network_, "takes_sparse_rows", False)
+        wide = takes_sparse and is_wide(StackedRows([features]), self._form()[1])
+        blocks = self._sparse_blocks(features) if wide else self._blocks(features)
+        return torch.cat([self.network_(x).mean(0).cpu() for x in blocks]).numpy()
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays = {name: v.detach().cpu().numpy() for name, v in self.network_.state_dict().items()}
         arrays |= {f"history.{name}": series for name, series in self.history_.items()}
         arrays |= {"best_epoch": self.best_epoch_, "best_value": self.best_value_}
-        return arrays, {"member_settings": self.member_settings_}
+        config = dataclasses.asdict(self.network_.config)
+        return arrays, {"member_settings": self.member_settings_, "network": config}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
-        self.member_settings_ = description["member_settings"]
+        stored = description["member_settings"]
+        self.member_settings_ = [as_declared(Member, settings) for settings in stored]
         nothing = np.zeros(0, np.int64)
-        (n_members,) = arrays["best_epoch"].shape
-        seeds = range(n_members)
         members = [
             Member(seed=seed, train_rows=nothing, validation_rows=nothing, **settings)
-            for seed, settings in zip(seeds, self.member_settings_, strict=True)
+            for seed, settings in enumerate(self.member_settings_)
         ]
-        device = find_device(self.device)
-        log_odds = np.zeros((n_members, self.n_labels_))
-        noise = make_noise(list(seeds), device)
-        self.network_ = self._build_stored_network(description, members, log_odds, noise)
-        with torch.no_grad():
-            for name, parameter in self.network_.state_dict().items():
-                stored = torch.as_tensor(arrays[name])
-                if stored.shape != parameter.shape:
-                    raise ValueError(f"the weights {name!r} have another shape")
-                parameter.copy_(stored)
+        n_weights = sum(array.size for array in arrays.values())
+        if not 0 < len(members) * self.n_labels_ <= n_weights:
+            raise ValueError("it has no members, or fewer weights than labels")
+        log_odds = np.zeros((len(members), self.n_labels_))
+        config = read_config(self.config_class, description["network"], n_weights)
+        self.network_ = fill_network(
+            lambda noise: self._network(config, members, log_odds, noise),
+            arrays,
+            n_members=len(members),
+            device=find_device(self.device),
+        )
+        self._restore_history(arrays, len(members))
+
+    def _restore_history(self, arrays: dict[str, NDArray[Any]], n_members: int) -> None:
         prefix = "history."
         self.history_ = {
             name.removeprefix(prefix): series
@@ -187,194 +219,32 @@ class PackedClassifier(MultiLabelClassifier):
             if name.startswith(prefix)
         }
         self.best_epoch_, self.best_value_ = arrays["best_epoch"], arrays["best_value"]
+        for series in (*self.history_.values(), self.best_epoch_, self.best_value_):
+            if series.shape[-1:] != (n_members,) or series.dtype.kind not in "fi":
+                raise ValueError("its history is not that of its members")
 
     def _blocks(self, features: Matrix) -> Iterator[Tensor]:
         """Give rows to all members a block at a time, (n_members, n_rows, n_features)."""
-        parameter = next(self.network_.parameters())
-        n_members, device, dtype = parameter.shape[0], parameter.device, parameter.dtype
-        for start in range(0, features.shape[0], max(1, _SCORED_ROWS // n_members)):
-            block = features[start : start + max(1, _SCORED_ROWS // n_members)]
-            dense = block.toarray() if sp.issparse(block) else block
-            yield torch.as_tensor(dense, dtype=dtype, device=device).expand(n_members, -1, -1)
-
-
-class Fit(NamedTuple):
-    """What one estimator learns from: scaled rows and the seed of its members."""
-
-    train: Rows
-    validation: Rows
-    seed: int
-
-
-def train_together(
-    models: Sequence[PackedClassifier],
-    fits: Sequence[Fit],
-    *,
-    keep: Keep | None = None,
-    selection: str | None = None,
-) -> TrainingResult:
-    """Train several estimators of one class and shape as one pack.
-
-    Splits, seeds and settings of a study become members of one training. The estimators' device,
-    checkpoint, progress and training plan are those of the first.
-
-    Parameters
-    ----------
-    models : sequence of PackedClassifier
-        Their networks must have the same sizes.
-    fits : sequence of (train, validation, seed)
-        What each one learns from.
-    keep : callable, optional
-        See :func:`~cgmvae.training.loop.train`; a model whose members were all left out stays
-        unfitted.
-    selection : str, optional
-        The metric whose best epoch is kept, in place of the estimators' own.
-    """
-    first, device = models[0], find_device(models[0].device)
-    _check_alike(models)
-    config = first._training_config(fits[0].train)
-    if selection is not None:
-        config = replace(config, selection=selection)
-    _check_counts(min(model.pack_size for model in models), config)
-    members, log_odds, start = [], [], 0
-    for model, fit in zip(models, fits, strict=True):
-        own = model._make_members(*fit, first_row=start)
-        members += own
-        log_odds += [label_log_odds(fit.train)] * len(own)
-        start += fit.train.features.shape[0] + fit.validation.features.shape[0]
-    noise = make_noise([member.seed for member in members], device)
-    network = first._build_network(members, np.stack(log_odds), noise)
-    first._prepare_network(
-        network, [(f.train, m.pack_size) for m, f in zip(models, fits, strict=True)]
-    )
-    result = train(
-        network,
-        members,
-        _training_rows(fits, device),
-        config,
-        device=device,
-        checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
-        progress=first.progress,
-        keep=keep,
-    )
-    _own_memory(network)
-    first_member = 0
-    for model in models:
-        places = np.arange(first_member, first_member + model.pack_size)
-        first_member += model.pack_size
-        _hand_over(model, places, network, members, result)
-    return result
-
-
-def _hand_over(
-    model: PackedClassifier,
-    places: NDArray[np.int64],
-    network: nn.Module,
-    members: list[Member],
-    result: TrainingResult,
-) -> None:
-    """Give a model its members of the pack, but those left out or without a finished epoch."""
-    if not np.isin(places, result.places).any():
-        return
-    kept = places[(result.best_epoch[places] > 0) & np.isin(places, result.places)]
-    if len(kept) == 0:
-        raise InputError("No member of a model finished an epoch; lower the learning rate.")
-    model.network_ = network
-    model.member_settings_ = [model.member_settings_[i - places[0]] for i in kept]
-    if len(kept) < len(members):
-        own = [members[i] for i in kept]
-        noise = make_noise([member.seed for member in own], find_device(model.device))
-        model.network_ = model._build_network(own, np.zeros((len(own), model.n_labels_)), noise)
-        _copy_members(network, model.network_, np.searchsorted(result.places, kept))
-    history = result.history.arrays()
-    model.history_ = {name: series[:, kept] for name, series in history.items()}
-    model.best_epoch_, model.best_value_ = result.best_epoch[kept], result.best_value[kept]
-
-
-def fit_together(
-    models: Sequence[PackedClassifier], data: Sequence[tuple[Any, Any, tuple[Any, Any]]]
-) -> None:
-    """Fit several estimators of one class and shape as one pack.
-
-    Parameters
-    ----------
-    models : sequence of PackedClassifier
-        Unfitted; see :func:`train_together`.
-    data : sequence of (X, Y, validation_data)
-        What each one's ``fit`` would be given.
-    """
-    fits = [
-        Fit(*model._prepare(X, Y, validation_data, None, None))
-        for model, (X, Y, validation_data) in zip(models, data, strict=True)
-    ]
-    train_together(models, fits)
-    for model, fit in zip(models, fits, strict=True):
-        model.threshold_rule_ = model._learn_threshold_rule(fit.validation)
-
-
-def _check_alike(models: Sequence[PackedClassifier]) -> None:
-    for model in models:
-        if type(model) is not type(models[0]) or model._shape() != models[0]._shape():
-            raise InputError(
-                "Only estimators of one class, with the same network, features and labels, can be "
-                "fitted together; fit the others by themselves."
+        n_members, device, dtype = self._form()
+        for block in self._row_blocks(features):
+            yield torch.as_tensor(dense(block), dtype=dtype, device=device).expand(
+                n_members, -1, -1
             )
 
+    def _sparse_blocks(self, features: Matrix) -> Iterator[SparseRows]:
+        """Give wide sparse rows to all members, without their zeros."""
+        n_members, _, dtype = self._form()
+        for block in self._row_blocks(features):
+            stacked = StackedRows([block])
+            stored = stacked.gather_sparse(np.arange(stacked.shape[0]))
+            yield sparse_rows(stored, 1, dtype).repeat(n_members)
 
-def _check_counts(n_members: int, config: TrainingConfig) -> None:
-    counts = (n_members, config.epochs, config.batch_size)
-    for name, count in zip(("n_members", "epochs", "batch_size"), counts, strict=True):
-        if count < 1:
-            raise InputError(f"{name} is {count}; it must be at least 1.")
+    def _row_blocks(self, features: Matrix) -> Iterator[Matrix]:
+        most = max(1, min(_SCORED_ROWS, _SCORED_CELLS // features.shape[1]) // self._form()[0])
+        for start in range(0, features.shape[0], most):
+            yield features[start : start + most]
 
-
-def _own_memory(network: nn.Module) -> None:
-    """Give each parameter memory of its own: views of one buffer are pickled with all of it."""
-    for parameter in network.parameters():
-        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
-
-
-def _copy_members(source: nn.Module, target: nn.Module, members: NDArray[np.int64]) -> None:
-    """Give ``target`` the weights of these members of ``source``."""
-    with torch.no_grad():
-        for name, values in source.state_dict().items():
-            target.state_dict()[name].copy_(values[torch.from_numpy(members).to(values.device)])
-
-
-def label_log_odds(rows: Rows) -> NDArray[np.float64]:
-    """Return the log-odds of each label among the rows that know it, (n_labels,)."""
-    positive = np.asarray(rows.labels.sum(axis=0), np.float64).ravel()
-    known = np.full(len(positive), float(rows.labels.shape[0]))
-    if rows.unknown is not None:
-        known -= np.asarray(rows.unknown.sum(axis=0), np.float64).ravel()
-    return np.log(positive + 0.5) - np.log(known - positive + 0.5)
-
-
-def _training_rows(fits: Sequence[Fit], device: torch.device) -> TrainingRows:
-    """Put the training and then the validation rows of each fit on the device."""
-    parts = [rows for fit in fits for rows in (fit.train, fit.validation)]
-
-    def store(name: str, dtype: torch.dtype) -> RowStore:
-        return RowStore(_stack([getattr(p, name) for p in parts]), dtype=dtype, device=device)
-
-    unknown = weight = None
-    if any(part.unknown is not None for part in parts):
-        parts = [_with_masks(part) for part in parts]
-        unknown = store("unknown", torch.bool)
-    if any(part.weights is not None for part in parts):
-        ones = [np.ones(p.features.shape[0]) if p.weights is None else p.weights for p in parts]
-        weight = torch.as_tensor(np.concatenate(ones), dtype=torch.float32, device=device)
-    features, labels = store("features", torch.float32), store("labels", torch.bool)
-    return TrainingRows(features, labels, unknown, weight)
-
-
-def _with_masks(rows: Rows) -> Rows:
-    if rows.unknown is not None:
-        return rows
-    return rows._replace(unknown=sp.csr_array(rows.labels.shape, dtype=bool))
-
-
-def _stack(parts: list[Matrix]) -> Matrix:
-    if any(sp.issparse(part) for part in parts):
-        return sp.csr_array(sp.vstack(parts, format="csr"))
-    return np.concatenate(parts)
+    def _form(self) -> tuple[int, torch.device, torch.dtype]:
+        """Return the number of members, and where and in which type their weights are."""
+        parameter = next(self.network_.parameters())
+        return parameter.shape[0], parameter.device, parameter.dtype

@@ -1,26 +1,32 @@
 """Model files: arrays and JSON in one file that cannot run code (:mod:`cgmvae.data.tensor_file`).
 
 An estimator gives its fitted state as arrays by name and a description that JSON can hold; what all
-estimators share (names, scaling, threshold rule, origin) is added here.
+estimators share (names, scaling, threshold rule, origin) is added here. A file may come from a
+stranger: what it says is held against what classes declare (:mod:`cgmvae.methods.declarations`) and
+against the arrays that it holds, before anything is made of it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae import __version__
 from cgmvae.data.tensor_file import read_tensors, write_tensors
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, one_line
 from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, ThresholdRule, TopK
-from cgmvae.methods.scaling import FeatureScaler
+from cgmvae.methods.declarations import as_declared, plain
+from cgmvae.methods.preparation import FeaturePreparation
+from cgmvae.methods.scaling import FeatureScaler, ScalingName
 
-#: Raised when files of an older version of this library can no longer be read.
-FORMAT_VERSION = 1
+#: Raised when an older version of this library can no longer read its files: 2 knows columns that
+#: are no numbers. A file has the lowest number that says all of it.
+FORMAT_VERSION = 2
 
 _SHARED_ARRAYS = ("shift", "scale", "fill")
 
@@ -28,7 +34,15 @@ _SHARED_ARRAYS = ("shift", "scale", "fill")
 _NOT_STORED = {"device", "checkpoint", "progress", "n_jobs", "random_state", "estimator"}
 
 #: What a description that does not add up can cause.
-_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
+_DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+)
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
@@ -41,21 +55,28 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     names = getattr(model, "feature_names_in_", None)
     description = {
         "kind": "cgmvae model",
-        "format": FORMAT_VERSION,
+        "format": 1 if model.preparation_ is None else FORMAT_VERSION,
         "library": __version__,
         "class": type(model).__name__,
         "parameters": _storable_parameters(model),
         "label_names": list(model.label_names_),
         "feature_names": None if names is None else [str(name) for name in names],
         "n_features": model.n_features_in_,
+        "preparation": None if model.preparation_ is None else plain(model.preparation_.state()),
         "scaling": scaler.kind_,
         "threshold": _describe_rule(rule),
-        "origin": _plain(getattr(model, "origin_", None)),
-        "fitted": _plain(own),
+        "origin": plain(getattr(model, "origin_", None)),
+        "fitted": plain(own),
     }
     tensors = {f"shared.{name}": array for name, array in shared.items()}
     tensors |= {f"fitted.{name}": array for name, array in arrays.items()}
     write_tensors(path, tensors, description)
+
+
+def count_numbers(model: Any) -> int:
+    """Return how many numbers a fitted estimator consists of, without its history."""
+    arrays, _ = model._fitted_state()
+    return sum(array.size for name, array in arrays.items() if not name.startswith("history."))
 
 
 def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
@@ -63,64 +84,62 @@ def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
     tensors, description = read_tensors(path)
     _check_description(path, description, classes)
     try:
-        model = classes[description["class"]](**_read_parameters(description["parameters"]))
+        kind = classes[description["class"]]
+        model = kind(**_read_parameters(kind, description["parameters"]))
         _restore_shared(model, tensors, description)
-        own = {
-            name.removeprefix("fitted."): array
-            for name, array in tensors.items()
-            if name.startswith("fitted.")
-        }
-        model._restore_fitted(own, description["fitted"])
+        model._restore_fitted(_fitted_arrays(tensors), description["fitted"])
     except _DAMAGE as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is damaged ({error}); fetch or write it again.") from error
+        raise InputError(
+            f"{path} is damaged ({one_line(error)}); fetch or write it again."
+        ) from error
     return model
+
+
+def _fitted_arrays(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of what was learnt; only a history may hold what is no number."""
+    prefix = "fitted."
+    arrays = {n.removeprefix(prefix): a for n, a in tensors.items() if n.startswith(prefix)}
+    for name, array in arrays.items():
+        told = name == "best_value" or name.startswith("history.")
+        if not told and array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"its {name!r} is not made of numbers")
+    return arrays
 
 
 def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) -> None:
     if not isinstance(description, dict) or description.get("kind") != "cgmvae model":
         raise InputError(f"{path} is not a model of this library.")
-    version = description.get("format")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    version, writer = description.get("format"), one_line(description.get("library"))
+    if type(version) is not int or version < 1:
+        raise InputError(f"{path} is damaged (it has no version); fetch or write it again.")
+    if version > FORMAT_VERSION:
         raise InputError(
-            f"{path} was written by a newer version ({description.get('library')}); "
+            f"{path} was written by a newer version ({writer}); "
             f"this is {__version__}: update the library."
         )
     if description.get("class") not in list(classes):
-        raise InputError(f"{path} holds a {description.get('class')!r}, which is not known here.")
+        name = one_line(repr(description.get("class")))
+        raise InputError(
+            f"{path} holds a {name}, which is not known here; it was written by version {writer}."
+        )
 
 
 def _storable_parameters(model: Any) -> dict[str, Any]:
     """Return the parameters that describe the model, not where and how it was trained."""
     parameters = model.get_params(deep=False).items()
-    return {name: _plain(value) for name, value in parameters if name not in _NOT_STORED}
+    stored = {name: plain(value) for name, value in parameters if name not in _NOT_STORED}
+    try:
+        as_declared(type(model), stored)
+    except ValueError as error:
+        raise InputError(f"The model cannot be saved: {error}; set that parameter.") from error
+    return stored
 
 
-def _plain(value: Any) -> Any:
-    """Return what JSON can hold for a value that may hold numpy's numbers, mappings and tuples."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise InputError(f"{value!r} among the parameters cannot be kept in a model file.")
-
-
-def _read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored parameters, with tuples where JSON knows lists only."""
-    read = {name: value for name, value in parameters.items() if name not in _NOT_STORED}
-    if read.get("settings") is not None:
-        read["settings"] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in read["settings"].items()
-        }
-    return read
+def _read_parameters(kind: type, stored: Any) -> dict[str, Any]:
+    """Return stored parameters of a class, but those that are not its own to set."""
+    if not isinstance(stored, dict):
+        raise ValueError("its parameters are not a record")
+    return as_declared(kind, {k: value for k, value in stored.items() if k not in _NOT_STORED})
 
 
 def _describe_rule(rule: ThresholdRule) -> dict[str, Any]:
@@ -130,26 +149,63 @@ def _describe_rule(rule: ThresholdRule) -> dict[str, Any]:
 
 
 def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: Any) -> None:
-    model.label_names_ = tuple(str(name) for name in description["label_names"])
+    model.label_names_ = tuple(_names(description, "label_names"))
     model.n_labels_ = len(model.label_names_)
+    if model.max_labels is not None and model.n_labels_ > model.max_labels:
+        raise ValueError(f"it has {model.n_labels_:,} labels, more than its method takes")
     model.classes_ = np.tile([0, 1], (model.n_labels_, 1))
     model.n_features_in_ = int(description["n_features"])
     if description["feature_names"] is not None:
-        model.feature_names_in_ = np.array(description["feature_names"], dtype=object)
+        names = _names(description, "feature_names")
+        if len(names) != model.n_features_in_:
+            raise ValueError("it does not have a name for each feature")
+        model.feature_names_in_ = np.array(names, dtype=object)
     model.origin_ = _read_origin(description)
-    scaler = FeatureScaler(description["scaling"])
-    scaler.kind_ = description["scaling"]
+    model.preparation_ = _read_preparation(description.get("preparation"), model)
+    made = model.preparation_
+    model.n_inputs_ = model.n_features_in_ if made is None else len(made.feature_names_)
+    model.scaler_ = _read_scaler(tensors, description["scaling"], model.n_inputs_)
+    model.threshold_rule_ = _read_rule(tensors, description["threshold"], model.n_labels_)
+
+
+def _names(description: Mapping[str, Any], key: str) -> list[str]:
+    names = description[key]
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"its {key} are not a list of names")
+    return names
+
+
+def _read_preparation(state: Any, model: Any) -> FeaturePreparation | None:
+    """Return how features are made of columns; files of earlier versions know numbers only."""
+    if state is None:
+        return None
+    preparation = FeaturePreparation.restore(state)
+    if list(preparation.kinds) != list(getattr(model, "feature_names_in_", ())):
+        raise ValueError("its prepared columns are not those that it names")
+    return preparation
+
+
+def _read_scaler(tensors: dict[str, NDArray[Any]], kind: Any, n_features: int) -> FeatureScaler:
+    if kind == "auto" or kind not in get_args(ScalingName):
+        raise ValueError("its scaling is not known")
+    scaler = FeatureScaler(kind)
+    scaler.kind_ = kind
     scaler.shift_, scaler.scale_, scaler.fill_ = (
-        _vector(tensors, name, model.n_features_in_) for name in _SHARED_ARRAYS
+        _vector(tensors, name, n_features) for name in _SHARED_ARRAYS
     )
-    model.scaler_ = scaler
-    rule = description["threshold"]
-    if rule["rule"] == "global":
-        model.threshold_rule_ = GlobalThreshold(float(rule["threshold"]))
-    elif rule["rule"] == "top-k":
-        model.threshold_rule_ = TopK(int(rule["k"]))
-    else:
-        model.threshold_rule_ = LabelThresholds(_vector(tensors, "thresholds", model.n_labels_))
+    if not (np.isfinite([scaler.shift_, scaler.fill_]).all() and (scaler.scale_ > 0).all()):
+        raise ValueError("its scaling is not made of numbers")
+    return scaler
+
+
+def _read_rule(tensors: dict[str, NDArray[Any]], rule: Any, n_labels: int) -> ThresholdRule:
+    if rule["rule"] == "global" and math.isfinite(rule["threshold"]):
+        return GlobalThreshold(float(rule["threshold"]))
+    if rule["rule"] == "top-k" and 0 <= rule["k"] <= n_labels:
+        return TopK(int(rule["k"]))
+    if rule["rule"] == "per-label":
+        return LabelThresholds(_vector(tensors, "thresholds", n_labels))
+    raise ValueError("its threshold rule is not known")
 
 
 def _read_origin(description: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -162,6 +218,6 @@ def _read_origin(description: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _vector(tensors: Mapping[str, NDArray[Any]], name: str, length: int) -> NDArray[Any]:
     array = tensors[f"shared.{name}"]
-    if array.shape != (length,):
-        raise ValueError(f"its {name!r} does not have {length} values")
+    if array.shape != (length,) or array.dtype.kind != "f":
+        raise ValueError(f"its {name!r} does not have {length:,} numbers")
     return array

@@ -140,6 +140,8 @@ class RBCC(NeuralClassifier):
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         super()._restore_fitted(arrays, description)
+        if self.network_.config.n_parents > _MOST_PARENTS:
+            raise ValueError("its labels have too many parents")
         if not all(structure.is_ordered() for structure, _ in self.network_.structures()):
             raise ValueError("its structure is no order of its labels")
 

@@ -1,4 +1,8 @@
-"""Scaling of features: learnt on the training rows, applied to all, saved with the model."""
+"""Scaling of features: learnt on the training rows, applied to all, saved with the model.
+
+Rows are looked at a block at a time, so that they may lie on disk, and so that nothing in double
+precision is made of all of them; see :mod:`cgmvae.data.mapped`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import MappedRows, dense
 from cgmvae.errors import InputError
 
 ScalingName = Literal["auto", "standardise", "max-abs", "none"]
@@ -22,7 +27,8 @@ class FeatureScaler:
     kind : {"auto", "standardise", "max-abs", "none"}
         ``auto`` standardises dense features. Sparse ones that lie within ±1 already (presence,
         tf-idf) are left as they are; others are divided by their largest absolute value, which
-        keeps zeros zero.
+        keeps zeros zero. Where a table was prepared as sparse features, its measurements are
+        standardised, and its words and categories are left as they are.
 
     Attributes
     ----------
@@ -40,82 +46,167 @@ class FeatureScaler:
     def __init__(self, kind: ScalingName = "auto") -> None:
         self.kind = kind
 
-    def fit(self, X: Matrix) -> FeatureScaler:
-        """Learn shift and scale from rows, (n_samples, n_features)."""
+    def fit(self, X: Matrix, measured: NDArray[np.bool_] | None = None) -> FeatureScaler:
+        """Learn shift and scale from rows, (n_samples, n_features).
+
+        Parameters
+        ----------
+        X : array, CSR array or MappedRows, (n_samples, n_features)
+            Training rows.
+        measured : array of bool, (n_features,), optional
+            The features of sparse rows that ``auto`` standardises, to leave the others.
+        """
         if self.kind not in get_args(ScalingName):
             raise InputError(
                 f"There is no scaling {self.kind!r}; choose one of "
                 f"{', '.join(get_args(ScalingName))}."
             )
-        self.kind_ = _choose(X) if self.kind == "auto" else self.kind
-        n_features = X.shape[1]
+        rows = MappedRows.of(X).in_reading_order()
+        if self.kind == "auto" and measured is not None and rows.is_sparse:
+            return self._fit_measured(rows, measured)
+        self.kind_ = _choose(rows) if self.kind == "auto" else self.kind
+        n_features = rows.shape[1]
         self.shift_, self.scale_ = np.zeros(n_features), np.ones(n_features)
         self.fill_ = np.zeros(n_features)
         if self.kind_ == "max-abs":
-            self.scale_ = _nonzero(_largest(X))
+            self.scale_ = _nonzero(_largest(rows))
         elif self.kind_ == "standardise":
-            mean, variance = _moments(X)
-            self.scale_ = _nonzero(np.sqrt(_without_rounding(variance, mean, X.shape[0])))
-            self.shift_ = mean if not sp.issparse(X) else self.shift_
-        if self.kind_ != "standardise" or sp.issparse(X):
-            self.fill_ = (_moments(X)[0] - self.shift_) / self.scale_
+            mean, variance = _moments(rows)
+            self.scale_ = _nonzero(np.sqrt(_without_rounding(variance, mean, len(rows))))
+            self.shift_ = mean if not rows.is_sparse else self.shift_
+        if self.kind_ != "standardise" or rows.is_sparse:
+            self.fill_ = (_moments(rows)[0] - self.shift_) / self.scale_
+        return self
+
+    def _fit_measured(self, rows: MappedRows, measured: NDArray[np.bool_]) -> FeatureScaler:
+        part = FeatureScaler("standardise").fit(rows[:, np.flatnonzero(measured)].then(dense))
+        self.kind_ = part.kind_ if measured.any() else "none"
+        self.shift_, self.scale_ = np.zeros(len(measured)), np.ones(len(measured))
+        self.fill_ = np.zeros(len(measured))
+        self.shift_[measured], self.scale_[measured] = part.shift_, part.scale_
         return self
 
     def transform(self, X: Matrix) -> Matrix:
         """Return scaled rows, as precise as given; ``X`` is not changed.
 
-        Sparse rows stay sparse where nothing is shifted, which is so after a fit on sparse rows.
+        Sparse rows stay sparse where at most half of the features are shifted. MappedRows are not
+        read; they are scaled whenever they will be.
         """
-        if sp.issparse(X) and self.shift_.any():
-            X = X.toarray()
-        if sp.issparse(X):
-            Z = sp.csr_array(X, copy=True)
+        if isinstance(X, MappedRows):
+            return X.then(self.transform)
+        if not sp.issparse(X):
+            return _scaled(X, self.shift_, self.scale_, self.fill_)
+        shifted = np.flatnonzero(self.shift_)
+        if 2 * len(shifted) > len(self.shift_):
+            return _scaled(X.toarray(), self.shift_, self.scale_, self.fill_)
+        Z = sp.csr_array(X, copy=True)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             Z.data = (Z.data / self.scale_[Z.indices]).astype(X.dtype)
-            missing = np.isnan(Z.data)
-            Z.data[missing] = self.fill_[Z.indices[missing]]
+        missing = np.isnan(Z.data)
+        Z.data[missing] = self.fill_[Z.indices[missing]]
+        _refuse_infinite(Z.data)
+        if len(shifted) == 0:
             return Z
-        Z = ((X - self.shift_) / self.scale_).astype(X.dtype)
-        missing = np.isnan(Z)
-        Z[missing] = np.broadcast_to(self.fill_, Z.shape)[missing]
-        return Z
+        Z.data[np.isin(Z.indices, shifted)] = 0
+        few = (values[shifted] for values in (self.shift_, self.scale_, self.fill_))
+        return sp.csr_array(
+            Z + _in_columns(_scaled(X[:, shifted].toarray(), *few), shifted, Z.shape)
+        )
 
     def fit_transform(self, X: Matrix) -> Matrix:
         """Learn from rows and return them scaled."""
         return self.fit(X).transform(X)
 
 
-def _choose(X: Matrix) -> str:
-    if not sp.issparse(X):
+def _scaled(
+    X: NDArray[Any], shift: NDArray[Any], scale: NDArray[Any], fill: NDArray[Any]
+) -> NDArray[Any]:
+    Z = np.empty(X.shape, X.dtype)
+    for rows, block in MappedRows(X).blocks():
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            Z[rows] = (block - shift) / scale
+        missing = np.isnan(Z[rows])
+        Z[rows][missing] = np.broadcast_to(fill, missing.shape)[missing]
+        _refuse_infinite(Z[rows])
+    return Z
+
+
+def _refuse_infinite(values: NDArray[Any]) -> None:
+    if not np.isfinite(values).all():
+        raise InputError(
+            "A feature is so far from those that were learnt from that it cannot be scaled; check "
+            "its unit, and that the model belongs to the data."
+        )
+
+
+def _in_columns(
+    values: NDArray[Any], columns: NDArray[np.int64], shape: tuple[int, int]
+) -> sp.csr_array:
+    """Return sparse rows of this shape that hold dense ones in these columns."""
+    n_rows, n_columns = values.shape
+    ends = np.arange(n_rows + 1) * n_columns
+    return sp.csr_array((values.ravel(), np.tile(columns, n_rows), ends), shape=shape)
+
+
+def _choose(rows: MappedRows) -> str:
+    if not rows.is_sparse:
         return "standardise"
-    within = np.nan_to_num(np.abs(X.data)).max(initial=0.0) <= 1
-    return "none" if within else "max-abs"
+    return "none" if _largest(rows).max(initial=0.0) <= 1 else "max-abs"
 
 
-def _moments(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(rows: MappedRows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and variance of each feature over its present values; 0 where there are none."""
-    if sp.issparse(X):
-        present = sp.csr_array(X, dtype=np.float64, copy=True)
-        missing = present.copy()
-        missing.data = np.isnan(present.data).astype(np.float64)
-        present.data = np.nan_to_num(present.data)
-        n = np.maximum(X.shape[0] - missing.sum(axis=0), 1)
-        mean = present.sum(axis=0) / n
-        n_zeros = X.shape[0] - np.bincount(present.indices, minlength=X.shape[1])
-        present.data = np.where(missing.data, 0, present.data - mean[present.indices]) ** 2
-        return mean, (present.sum(axis=0) + n_zeros * mean**2) / n
-    X = X.astype(np.float64)
-    missing = np.isnan(X)
-    n = np.maximum((~missing).sum(axis=0), 1)
-    mean = np.where(missing, 0, X).sum(axis=0) / n
-    return mean, (np.where(missing, 0, X - mean) ** 2).sum(axis=0) / n
+    n_features = rows.shape[1]
+    total, n_missing, n_zeros = np.zeros((3, n_features))
+    for _, block in rows.blocks():
+        columns, values = _cells(block)
+        missing = np.isnan(values)
+        total += _column_sums(columns, np.where(missing, 0, values), n_features)
+        n_missing += _column_sums(columns, missing, n_features)
+        n_zeros += _n_unstored(columns, block.shape)
+    n = np.maximum(len(rows) - n_missing, 1)
+    mean = total / n
+    squares = n_zeros * mean**2
+    for _, block in rows.blocks():
+        columns, values = _cells(block)
+        values -= mean if columns is None else mean[columns]
+        squares += _column_sums(columns, np.where(np.isnan(values), 0, values) ** 2, n_features)
+    return mean, squares / n
 
 
-def _largest(X: Matrix) -> NDArray[np.float64]:
-    if sp.issparse(X):
-        largest = sp.csr_array(X, dtype=np.float64, copy=True)
-        largest.data = np.nan_to_num(np.abs(largest.data))
-        return largest.max(axis=0).toarray().ravel()
-    return np.nan_to_num(np.abs(X.astype(np.float64))).max(axis=0, initial=0.0)
+def _largest(rows: MappedRows) -> NDArray[np.float64]:
+    """Largest absolute value of each feature; 0 where there are none."""
+    largest = np.zeros(rows.shape[1])
+    for _, block in rows.blocks():
+        columns, values = _cells(block)
+        values = np.nan_to_num(np.abs(values))
+        if columns is None:
+            largest = np.maximum(largest, values.max(axis=0, initial=0.0))
+        else:
+            np.maximum.at(largest, columns, values)
+    return largest
+
+
+def _cells(block: Matrix) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
+    """Return the columns of the stored values of sparse rows, and the values; None, and all."""
+    if sp.issparse(block):
+        return block.indices, block.data.astype(np.float64)
+    return None, block.astype(np.float64)
+
+
+def _column_sums(
+    columns: NDArray[np.int64] | None, values: NDArray[Any], n_columns: int
+) -> NDArray[np.float64]:
+    if columns is None:
+        return values.sum(axis=0)
+    return np.asarray(np.bincount(columns, values, n_columns), np.float64)
+
+
+def _n_unstored(
+    columns: NDArray[np.int64] | None, shape: tuple[int, int]
+) -> NDArray[np.int64] | int:
+    """Return how many zeros of each column are not stored."""
+    return 0 if columns is None else shape[0] - np.bincount(columns, minlength=shape[1])
 
 
 def _without_rounding(

@@ -30,9 +30,8 @@ class LabelSimilarity(ABC):
         """Return the k labels most like this one, with their similarity, the most alike first."""
         index = self._label_index(name)
         similarity = self.label_similarity()[index]
-        similarity[index] = -np.inf
-        best = np.argsort(-similarity, kind="stable")[: min(max(k, 0), len(similarity) - 1)]
-        return [(self.label_names_[i], float(similarity[i])) for i in best]
+        nearest = nearest_places(similarity, index, k)
+        return [(self.label_names_[i], float(similarity[i])) for i in nearest]
 
     def _label_index(self, name: str) -> int:
         check_is_fitted(self)
@@ -41,3 +40,9 @@ class LabelSimilarity(ABC):
             hint = f" Did you mean {', '.join(close)}?" if close else ""
             raise InputError(f"There is no label {name!r}.{hint}")
         return list(self.label_names_).index(name)
+
+
+def nearest_places(similarity: NDArray[np.floating], own: int, k: int) -> NDArray[np.int64]:
+    """Return the places of the k highest similarities but a label's own, the highest first."""
+    order = np.argsort(-similarity, kind="stable")
+    return order[order != own][: max(k, 0)]

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import pairwise_distances_argmin
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.sparse_parts import csr_from_parts
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
@@ -236,10 +237,12 @@ class SLEEC(MultiLabelClassifier):
             Learner(*(arrays[f"{i}.{name}"] for name in Learner._fields))
             for i in range(int(description["n_learners"]))
         ]
-        if self.n_neighbors_ < 1 or not self.learners_ or not self.mean_length_ > 0:
+        if self.n_neighbors_ < 1 or not self.learners_ or not 0 < self.mean_length_ < np.inf:
             raise ValueError("it has no voters, learners or lengths")
+        if self.weights_.ndim != 1:
+            raise ValueError("its rows have no weights")
         for learner in self.learners_:
-            learner.check(shape[0], self.n_features_in_ + 1)
+            learner.check(shape[0], self.n_inputs_ + 1)
 
 
 def _rows_that_tell(rows: Rows) -> Rows:
@@ -261,6 +264,4 @@ def _places(name: str, matrix: sp.csr_array) -> dict[str, NDArray[Any]]:
 def _ones(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> sp.csr_array:
     """Return the matrix that :func:`_places` took apart, checked."""
     columns, starts = arrays[f"{name}.columns"], arrays[f"{name}.starts"]
-    matrix = sp.csr_array((np.ones(len(columns)), columns, starts), shape)
-    matrix.check_format(full_check=True)
-    return matrix
+    return csr_from_parts(np.ones(len(columns)), columns, starts, shape=shape)

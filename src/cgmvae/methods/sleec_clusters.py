@@ -37,6 +37,8 @@ class Learner(NamedTuple):
             clusters, np.arange(n_clusters)
         ):
             raise ValueError("its clusters do not fit its rows and features")
+        if dim == 0:
+            raise ValueError("its embeddings have no dimensions")
 
 
 def mean_length(features: Matrix, weights: NDArray[np.float64]) -> float:

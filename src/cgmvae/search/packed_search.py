@@ -7,39 +7,30 @@ are then fitted as one ensemble, an ordinary estimator whose ``members`` they ar
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError
-from cgmvae.methods.packed import Fit, PackedClassifier, train_together
+from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.together import Fit, train_together, training_rows
 from cgmvae.search.capacity import members_that_fit
+from cgmvae.search.halving import Halving
+from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
-from cgmvae.training.plan import TrainingConfig
+from cgmvae.search.widths import equally_wide
+from cgmvae.training.loop import TrainingResult
+from cgmvae.training.memory import in_parts
 from cgmvae.training.selection import MEAN_OF_FIVE
-
-
-class SearchResult(NamedTuple):
-    """What became of one setting."""
-
-    setting: dict[str, Any]
-    value: float
-    """Mean of the metric over splits and seeds, at each one's best epoch."""
-    values: list[float]
-    """The metric of each split and seed."""
-    epochs: int
-    """Epochs that it was trained for; fewer than planned where it was left out."""
-
 
 #: Told after each epoch: pack, packs, epoch, epochs, best metric so far.
 SearchProgress = Callable[[int, int, int, int, float], None]
@@ -126,14 +117,20 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
             clone(self.estimator).set_params(random_state=seed + i) for i in range(self.n_splits)
         ]
         fits = [Fit(*model._prepare(X, Y, validation_data, None, groups)) for model in models]
-        packs = self._packs(models, fits, settings)
+        fits = equally_wide(models, fits)
+        kept = SearchFolder(self.folder, settings, lambda: self._description(settings, fits))
+        trial = _Trial(self, models, fits, settings, kept)
+        packs = kept.packs(trial.packs)
         found: list[SearchResult] = []
         for number, pack in enumerate(packs):
-            found += self._try(pack, models, fits, number, len(packs))
+            for part in in_parts(partial(trial.run, number, len(packs)), pack):
+                found += part
         order = sorted(range(len(found)), key=lambda i: (-found[i].epochs, -found[i].value, i))
         self.results_ = [found[i] for i in order]
-        self.best_estimator_ = self._ensemble(models[0], fits[0], seed)
-        self.best_estimator_.fit(X, Y, validation_data=validation_data, groups=groups)
+        best = self._ensemble(models[0], fits[0], seed)
+        best.set_params(checkpoint=kept.checkpoint(None) or self.estimator.checkpoint)
+        best.fit(X, Y, validation_data=validation_data, groups=groups)
+        self.best_estimator_ = best.set_params(checkpoint=self.estimator.checkpoint)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
@@ -155,63 +152,6 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         if self.factor < 2 or not all(0 < rung < 1 for rung in self.rungs):
             raise InputError("factor must be at least 2, and rungs shares between 0 and 1.")
 
-    def _packs(
-        self, models: Sequence[PackedClassifier], fits: Sequence[Fit], settings: list[Any]
-    ) -> list[list[dict[str, Any]]]:
-        """Return settings that are trained together: alike in sizes and plan, as many as fit."""
-        groups: dict[str, list[dict[str, Any]]] = {}
-        for setting in settings:
-            groups.setdefault(_plan_of(models[0], fits[0], setting), []).append(setting)
-        packs = []
-        for alike in groups.values():
-            room = members_that_fit(models[0]._with(alike[0]), fits[0])
-            size = max(1, room // (self.n_splits * self.n_seeds))
-            packs += [alike[i : i + size] for i in range(0, len(alike), size)]
-        return packs
-
-    def _try(
-        self,
-        settings: list[dict[str, Any]],
-        models: Sequence[PackedClassifier],
-        fits: Sequence[Fit],
-        number: int,
-        n_packs: int,
-    ) -> list[SearchResult]:
-        """Train one pack, or read what became of it when it was trained before."""
-        stored = self._stored(number, settings)
-        if stored is not None:
-            return stored
-        tried = [self._trial(model, settings, number, n_packs) for model in models]
-        halving = Halving(len(settings), self.n_seeds, tried[0]._training_config(fits[0].train))
-        halving.plan(self.rungs, self.factor, least=min(self.n_best, len(settings)))
-        result = train_together(tried, fits, keep=halving, selection=self.metric)
-        values = result.best_value.reshape(self.n_splits, len(settings), self.n_seeds)
-        series = result.history.arrays()["validation"]
-        trained = (~np.isnan(series)).sum(0).reshape(values.shape)
-        found = [
-            SearchResult(
-                setting,
-                float(values[:, i].mean()),
-                values[:, i].ravel().tolist(),
-                int(trained[:, i].max()),
-            )
-            for i, setting in enumerate(settings)
-        ]
-        self._store(number, found)
-        return found
-
-    def _trial(
-        self, model: PackedClassifier, settings: list[dict[str, Any]], number: int, n_packs: int
-    ) -> PackedClassifier:
-        """Return an estimator whose members are these settings, each with every seed."""
-        own = model._with(settings[0])
-        own.members = [setting for setting in settings for _ in range(self.n_seeds)]
-        own.checkpoint = None if self.folder is None else self._place(f"{number}.checkpoint")
-        if self.progress is not None:
-            tell = self.progress
-            own.progress = lambda epoch, epochs, best: tell(number, n_packs, epoch, epochs, best)
-        return own
-
     def _ensemble(self, model: PackedClassifier, fit: Fit, seed: int) -> PackedClassifier:
         """Return the unfitted ensemble of the best settings that share sizes and plan."""
         best = self.results_[0].setting
@@ -221,43 +161,18 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         base = clone(self.estimator).set_params(random_state=seed, **best)
         return base.set_params(members=alike[: self.n_best])
 
-    def _place(self, name: str) -> Path:
-        assert self.folder is not None
-        folder = Path(self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"pack_{name}"
-
-    def _stored(self, number: int, settings: list[dict[str, Any]]) -> list[SearchResult] | None:
-        if self.folder is None or not (path := self._place(f"{number}.json")).exists():
-            return None
-        read = json.loads(path.read_text(encoding="utf-8"))
-        plan = {"settings": settings, "search": self._description()}
-        if {name: read.get(name) for name in plan} != json.loads(json.dumps(plan)):
-            raise InputError(f"{path} is of another search; remove the folder or name another.")
-        return [SearchResult(*each) for each in read["results"]]
-
-    def _store(self, number: int, found: list[SearchResult]) -> None:
-        if self.folder is None:
-            return
-        text = json.dumps(
-            {
-                "settings": [result.setting for result in found],
-                "search": self._description(),
-                "results": found,
-            },
-            indent=1,
-        )
-        with atomic_path(self._place(f"{number}.json")) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-        self._place(f"{number}.checkpoint").unlink(missing_ok=True)
-
-    def _description(self) -> dict[str, Any]:
-        """Return what tells this search from another over the same settings."""
+    def _description(self, settings: Sequence[Any], fits: Sequence[Fit]) -> dict[str, Any]:
+        """Return what tells this search from another, as JSON holds it."""
         parameters = clone(self.estimator).get_params(deep=False)
         elsewhere = {"device", "checkpoint", "progress", "random_state", "members"}
         own = {name: repr(value) for name, value in parameters.items() if name not in elsewhere}
         names = ("metric", "n_splits", "n_seeds", "rungs", "factor", "n_best", "random_state")
-        return {"estimator": own} | {name: repr(getattr(self, name)) for name in names}
+        return {
+            "estimator": own,
+            **{name: repr(getattr(self, name)) for name in names},
+            "settings": [repr(setting) for setting in settings],
+            "data": training_rows(fits, torch.device("cpu")).digests(),
+        }
 
 
 def _plan_of(model: PackedClassifier, fit: Fit, setting: Mapping[str, Any]) -> str:
@@ -266,34 +181,74 @@ def _plan_of(model: PackedClassifier, fit: Fit, setting: Mapping[str, Any]) -> s
     return repr((own._shape(), own._training_config(fit.train)))
 
 
-class Halving:
-    """Leaves the worse settings out of a pack part of the way.
+class _Trial:
+    """The packs of one search: which settings they have, and what becomes of them."""
 
-    Members are ordered by split, setting and seed.
-    """
+    def __init__(
+        self,
+        search: PackedSearch,
+        models: Sequence[PackedClassifier],
+        fits: Sequence[Fit],
+        settings: list[dict[str, Any]],
+        kept: SearchFolder,
+    ) -> None:
+        self.search, self.models, self.fits = search, models, fits
+        self.settings, self.kept = settings, kept
 
-    def __init__(self, n_settings: int, n_seeds: int, config: TrainingConfig) -> None:
-        self.n_settings, self.n_seeds, self.config = n_settings, n_seeds, config
-        self.left_after: Mapping[int, int] = {}
+    def packs(self) -> list[Pack]:
+        """Return settings that are trained together: alike in sizes and plan, as many as fit."""
+        model, fit = self.models[0], self.fits[0]
+        groups: dict[str, Pack] = {}
+        for number, setting in enumerate(self.settings):
+            groups.setdefault(_plan_of(model, fit, setting), []).append(number)
+        packs = []
+        for alike in groups.values():
+            room = members_that_fit(model._with(self.settings[alike[0]]), fit)
+            size = max(1, room // (self.search.n_splits * self.search.n_seeds))
+            packs += [alike[i : i + size] for i in range(0, len(alike), size)]
+        return packs
 
-    def plan(self, rungs: Sequence[float], factor: int, *, least: int) -> None:
-        """Say after which epoch how many settings are left."""
-        left, after = self.n_settings, {}
-        for rung in sorted(rungs):
-            left = max(least, -(-left // factor))
-            after[max(1, round(rung * self.config.epochs))] = left
-        self.left_after = after
+    def run(self, number: int, n_packs: int, pack: Pack) -> list[SearchResult]:
+        """Train one pack, or read what became of it when it was trained before."""
+        stored = self.kept.results(pack)
+        if stored is not None:
+            return stored
+        search, settings = self.search, [self.settings[i] for i in pack]
+        tried = [self._model(model, pack, number, n_packs) for model in self.models]
+        plan = tried[0]._training_config(self.fits[0].train)
+        halving = Halving(len(settings), search.n_seeds, plan)
+        halving.plan(search.rungs, search.factor, least=min(search.n_best, len(settings)))
+        # One setting is compared with none, and its splits and seeds may be trained in parts.
+        keep = halving if len(settings) > 1 else None
+        result = train_together(tried, self.fits, keep=keep, selection=search.metric)
+        found = self._results(settings, result)
+        self.kept.keep(pack, found)
+        return found
 
-    def __call__(
-        self, epoch: int, places: NDArray[np.int64], values: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
-        """Return the members that go on."""
-        if epoch not in self.left_after:
-            return places
-        setting = places // self.n_seeds % self.n_settings
-        finite = np.where(np.isfinite(values), values, -1.0)
-        sums = np.bincount(setting, finite, self.n_settings)
-        counts = np.bincount(setting, minlength=self.n_settings)
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
-        best = np.argsort(-means, kind="stable")[: self.left_after[epoch]]
-        return places[np.isin(setting, best)]
+    def _results(
+        self, settings: list[dict[str, Any]], result: TrainingResult
+    ) -> list[SearchResult]:
+        values = result.best_value.reshape(len(self.models), len(settings), -1)
+        series = result.history.arrays()["validation"]
+        trained = (~np.isnan(series)).sum(0).reshape(values.shape)
+        return [
+            SearchResult(
+                setting,
+                float(values[:, i].mean()),
+                values[:, i].ravel().tolist(),
+                int(trained[:, i].max()),
+            )
+            for i, setting in enumerate(settings)
+        ]
+
+    def _model(
+        self, model: PackedClassifier, pack: Pack, number: int, n_packs: int
+    ) -> PackedClassifier:
+        """Return an estimator whose members are the settings of a pack, each with every seed."""
+        own = model._with(self.settings[pack[0]])
+        own.members = [self.settings[i] for i in pack for _ in range(self.search.n_seeds)]
+        own.checkpoint = self.kept.checkpoint(pack)
+        if self.search.progress is not None:
+            tell = self.search.progress
+            own.progress = lambda epoch, epochs, best: tell(number, n_packs, epoch, epochs, best)
+        return own

@@ -1,0 +1,134 @@
+"""What every method does with a table of numbers, categories, dates and text."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from quick_estimators import quick
+from sklearn.utils import check_random_state
+
+from cgmvae.data.columns import as_columns
+from cgmvae.data.splits import holdout
+from cgmvae.errors import InputError
+from cgmvae.methods import load
+
+WORDS = np.array(["owl", "hawk", "tree", "barn", "river", "night", "calls", "nest"])
+N_ROWS = 90
+
+
+def table():
+    """Return rows whose labels follow from the habitat, the notes and nothing."""
+    rng = np.random.default_rng(0)
+    habitat = rng.choice(["fen", "bog", "wood"], N_ROWS)
+    notes = [" ".join(rng.choice(WORDS, 5)) for _ in range(N_ROWS)]
+    frame = pd.DataFrame(
+        {
+            "depth": np.where(rng.random(N_ROWS) < 0.1, np.nan, rng.normal(200, 20, N_ROWS)),
+            "habitat": np.where(rng.random(N_ROWS) < 0.1, None, habitat),
+            "day": pd.Timestamp("2023-01-01") + pd.to_timedelta(rng.integers(0, 900, N_ROWS), "D"),
+            "notes": notes,
+        }
+    )
+    labels = [habitat == "fen", ["owl" in note for note in notes], rng.random(N_ROWS) < 0.4]
+    return frame, np.column_stack(labels).astype(int)
+
+
+@pytest.fixture(params=["with text", "without text"])
+def columns(request):
+    frame, Y = table()
+    return (frame if request.param == "with text" else frame.drop(columns="notes")), Y
+
+
+def test_a_table_is_learnt_from_and_kept_in_the_file(name, columns, tmp_path):
+    X, Y = columns
+    model = quick(name).fit(X, Y)
+    p = model.predict_proba(X)
+    assert p.shape == Y.shape
+    assert np.isfinite(p).all()
+    assert model.n_features_in_ == X.shape[1]
+    assert model.feature_names_in_.tolist() == list(X)
+    assert model.prepared(X).shape == (N_ROWS, model.n_inputs_)
+    assert len(model.prepared_names()) == model.n_inputs_ > X.shape[1]
+    assert sp.issparse(model.prepared(X)) == ("notes" in X)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), p)
+    assert again.input_kinds() == model.input_kinds() == as_columns(X).by_name()
+    assert again.prepared_names() == model.prepared_names()
+    assert again.n_inputs_ == model.n_inputs_
+
+
+def test_columns_are_found_by_name(name, columns):
+    X, Y = columns
+    model = quick(name).fit(X, Y)
+    expected = model.predict_proba(X)
+    np.testing.assert_array_equal(model.predict_proba(X[X.columns[::-1]]), expected)
+    np.testing.assert_array_equal(model.predict_proba(as_columns(X)), expected)
+    with pytest.warns(UserWarning, match="does not know are ignored: 'site'"):
+        found = model.predict_proba(X.assign(site=[f"s{i}" for i in range(N_ROWS)]))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InputError, match=r"lacks 1 of the model's \d columns: 'habitat'"):
+        model.predict_proba(X.drop(columns="habitat"))
+    with pytest.raises(InputError, match="'depth' must hold numbers, and 'deep' is none"):
+        model.predict_proba(X.assign(depth="deep"))
+    with pytest.raises(InputError, match="columns with names"):
+        model.predict_proba(np.zeros(X.shape))
+
+
+def test_odd_rows_are_predicted(name, columns):
+    X, Y = columns
+    model = quick(name).fit(X, Y)
+    new = X.iloc[:2].copy()
+    new["habitat"] = ["moor", None]
+    new["day"] = pd.NaT
+    new["depth"] = np.nan
+    if "notes" in X:
+        new["notes"] = ["words never heard", None]
+    p = model.predict_proba(new)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(model.predict_proba(new.iloc[:1]), p[:1], atol=1e-6)
+
+
+def test_held_out_rows_do_not_change_the_preparation(name):
+    X, Y = table()
+    train, held = X.iloc[:70], X.iloc[70:]
+    other = held.assign(habitat="moor", notes="words never heard before", depth=1e6)
+    models = [
+        quick(name).fit(train, Y[:70], validation_data=(rows, Y[70:])) for rows in (held, other)
+    ]
+    first, second = (model.preparation_.state() for model in models)
+    assert first == second
+    np.testing.assert_array_equal(models[0].scaler_.shift_, models[1].scaler_.shift_)
+    words = models[0].prepared_names()
+    assert "notes: owl" in words
+    assert "notes: heard" not in words
+
+
+def test_rows_held_out_inside_do_not_change_the_preparation(name):
+    X, Y = table()
+    model = quick(name, random_state=3).fit(X, Y)
+    seed = int(check_random_state(3).randint(2**31 - 1))
+    _, held = holdout(Y, model.validation_fraction, seed=seed)
+    other = X.copy()
+    other.loc[held, ["habitat", "notes"]] = ["moor", "words never heard before"]
+    again = quick(name, random_state=3).fit(other, Y)
+    assert again.preparation_.state() == model.preparation_.state()
+    other.loc[np.setdiff1d(np.arange(N_ROWS), held)[:9], "habitat"] = "moor"
+    assert "habitat=moor" in quick(name, random_state=3).fit(other, Y).prepared_names()
+
+
+def test_another_fit_forgets_the_table(name, columns, survey):
+    X, Y = columns
+    model = quick(name).fit(X, Y).fit(survey.X, survey.Y)
+    assert model.preparation_ is None
+    assert model.input_kinds() is None
+    assert model.n_inputs_ == model.n_features_in_ == 6
+    assert model.prepared_names()[0] == "feature_0"
+    np.testing.assert_array_equal(model.prepared(survey.X), survey.X)
+
+
+def test_weights_and_groups_are_taken(name, columns):
+    X, Y = columns
+    weights, groups = np.linspace(0.5, 2, N_ROWS), np.arange(N_ROWS) // 3
+    model = quick(name).fit(X, Y, sample_weight=weights, groups=groups)
+    assert np.isfinite(model.predict_proba(X)).all()

@@ -1,0 +1,148 @@
+"""Few rows: a warning, and thresholds that are learnt out of fold."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cgmvae.data import make_survey
+from cgmvae.evaluation import learn_rule
+from cgmvae.methods import BinaryRelevance, MLkNN
+from cgmvae.methods.few_rows import FewRowsWarning, score_out_of_fold
+
+pytestmark = pytest.mark.usefixtures("rows_are_few")
+
+
+def quiet(model, *arguments, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewRowsWarning)
+        return model.fit(*arguments, **more)
+
+
+def remembered(model, *arguments, **more):
+    """Fit a model; return what each call of its learning and scoring saw."""
+    seen = []
+
+    class Remembering(type(model)):
+        def _fit_rows(self, train, validation, seed):
+            seen.append((train, validation))
+            super()._fit_rows(train, validation, seed)
+
+    made = Remembering(**model.get_params())
+    return quiet(made, *arguments, **more), seen
+
+
+def test_a_fit_warns_in_one_sentence(survey):
+    with pytest.warns(FewRowsWarning, match="only 120 rows") as told:
+        BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
+    (warning,) = told
+    assert str(warning.message).count(".") == 1
+    assert warning.filename == __file__
+
+
+@pytest.mark.parametrize("n_rows", [199, 200])
+def test_what_few_rows_are(n_rows):
+    data, _ = make_survey(n_rows, 4, 6, seed=0)
+    held = data.rows(slice(150, None))
+    model, seen = remembered(
+        BinaryRelevance(random_state=0),
+        data.X[:150],
+        data.Y[:150],
+        validation_data=(held.X, held.Y),
+    )
+    if n_rows < 200:
+        assert len(seen) == 6
+        return
+    assert len(seen) == 1
+    assert model.threshold_rule_ == learn_rule(held.Y, model.predict_proba(held.X))
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_row_is_scored_by_a_model_that_did_not_see_it(survey, given, sparse):
+    """Each row's first feature is its own number, so that rows are known wherever they turn up."""
+    X = np.hstack([np.arange(1.0, 121)[:, None], survey.X])
+    X = sp.csr_array(X) if sparse else X
+    model = MLkNN(k=3, scaling="none", random_state=0)
+    if given:
+        rows = {"validation_data": (X[100:], survey.Y[100:])}
+        _, seen = remembered(model, X[:100], survey.Y[:100], **rows)
+    else:
+        _, seen = remembered(model, X, survey.Y)
+    _, *folds = seen
+    assert len(folds) == 5
+
+    def numbers(part):
+        return part.features[:, [0]].toarray().ravel() if sparse else part.features[:, 0]
+
+    for train, held in folds:
+        assert sorted([*numbers(train), *numbers(held)]) == list(range(1, 121))
+    assert sorted(np.concatenate([numbers(held) for _, held in folds])) == list(range(1, 121))
+
+
+@pytest.mark.parametrize("rule", ["global", "per-label", "top-k"])
+def test_the_rule_is_the_one_of_the_scores_out_of_fold(survey, rule):
+    unknown = (survey.Y == 0) & (np.random.default_rng(0).random(survey.Y.shape) < 0.8)
+    Y = np.where(unknown, np.nan, survey.Y)  # taken as absent, they would ask for another rule
+    model = quiet(BinaryRelevance(threshold_rule=rule, random_state=0), survey.X, Y)
+    train, validation, seed = model._prepare(survey.X, Y, None, None, None)
+    rows, scores = score_out_of_fold(model, train, validation, seed)
+    expected = learn_rule(rows.labels, scores, rule=rule, unknown=rows.unknown)
+    np.testing.assert_array_equal(expected.apply(scores), model.threshold_rule_.apply(scores))
+    blind = learn_rule(rows.labels, scores, rule=rule)
+    assert (blind.apply(scores) != expected.apply(scores)).any()
+
+
+def test_the_model_itself_is_that_of_its_training_rows(survey, monkeypatch):
+    model = quiet(BinaryRelevance(random_state=0), survey.X, survey.Y)
+    monkeypatch.setattr("cgmvae.methods.few_rows.FEW_ROWS", 0)
+    plain = BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
+    np.testing.assert_array_equal(model.predict_proba(survey.X), plain.predict_proba(survey.X))
+
+
+def test_groups_stay_together(survey):
+    groups = np.array([f"site {i // 10}" for i in range(120)])
+    X = np.hstack([np.arange(120)[:, None], survey.X])
+    model = BinaryRelevance(scaling="none", random_state=0)
+    _, (_, *folds) = remembered(model, X, survey.Y, groups=groups)
+    for train, held in folds:
+        places = [part.features[:, 0].astype(int) // 10 for part in (train, held)]
+        assert not set(places[0]) & set(places[1])
+    rows = {"validation_data": (X[100:], survey.Y[100:]), "groups": groups[:100]}
+    _, (_, *folds) = remembered(model, X[:100], survey.Y[:100], **rows)
+    assert sum(held.features.shape[0] for _, held in folds) == 120
+
+
+def test_rows_whose_weight_is_all_in_one_fold_are_held_out_as_ever(survey):
+    model = BinaryRelevance(random_state=0)
+    numbered = BinaryRelevance(scaling="none", random_state=0)
+    _, ((train, _), *_) = remembered(numbered, np.arange(120.0)[:, None], survey.Y)
+    weights = np.zeros(120)
+    weights[int(train.features[0, 0])] = 1.0
+    fitted, seen = remembered(model, survey.X, survey.Y, sample_weight=weights)
+    (_, validation), *folds = seen
+    assert folds == []
+    expected = learn_rule(validation.labels, fitted._score_rows(validation.features))
+    assert fitted.threshold_rule_ == expected
+
+
+@pytest.mark.parametrize("n_rows", [2, 3, 7])
+def test_a_handful_of_rows(survey, n_rows):
+    model = quiet(BinaryRelevance(random_state=0), survey.X[:n_rows], survey.Y[:n_rows])
+    assert model.predict(survey.X).shape == (120, 5)
+
+
+def test_the_threshold_wavers_less_than_that_of_held_rows():
+    """Over many draws of 60 rows, as ``benchmarks/small_data.py`` measures it on real data."""
+    data, _ = make_survey(4000, 8, 6, seed=3)
+    gains = []
+    for seed in range(12):
+        rows = np.random.default_rng(seed).permutation(4000)
+        few, new = data.rows(rows[:60]), data.rows(rows[60:])
+        model = quiet(BinaryRelevance(random_state=seed), few.X, few.Y)
+        out_of_fold = model.score(new.X, new.Y)
+        _, validation, _ = model._prepare(few.X, few.Y, None, None, None)
+        model.threshold_rule_ = model._learn_threshold_rule(validation)
+        gains.append(out_of_fold - model.score(new.X, new.Y))
+    assert np.mean(gains) > 0.005

@@ -1,0 +1,168 @@
+"""Estimators on features that stay on disk: as good, and as reproducible, as on arrays."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cgmvae.data import mapped
+from cgmvae.data.mapped import MappedRows
+from cgmvae.errors import InputError
+from cgmvae.methods import METHODS, BinaryRelevance, MLkNN, fit_together
+from cgmvae.training import plan
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    """Return a function that puts an array into a file and maps it."""
+    counter = iter(range(100))
+
+    def store(array) -> MappedRows:
+        path = tmp_path / f"{next(counter)}.npy"
+        np.save(path, array)
+        return MappedRows(np.load(path, mmap_mode="r"))
+
+    return store
+
+
+def test_a_large_memory_mapped_array_just_works(tiny, survey, tmp_path, monkeypatch):
+    np.save(tmp_path / "X.npy", survey.X)
+    X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    seen = []
+    monkeypatch.setattr(mapped, "LARGE_BYTES", X.nbytes)
+    gather = MappedRows.gather
+    monkeypatch.setattr(
+        MappedRows,
+        "gather",
+        lambda rows, numbers: (seen.append(rows.on_disk), gather(rows, numbers))[1],
+    )
+    model = tiny().fit(X, survey.Y)
+    assert any(seen)
+    np.testing.assert_allclose(model.predict_proba(X), model.predict_proba(survey.X), atol=1e-6)
+    assert model.n_features_in_ == 6
+
+
+def test_predictions_come_in_the_order_that_was_asked_for(tiny, survey, on_disk):
+    X, Y = on_disk(survey.X), survey.Y
+    model = tiny().fit(X[20:], Y[20:], validation_data=(X[:20], Y[:20]))
+    expected = model.predict_proba(survey.X)
+    order = np.random.default_rng(0).permutation(120)
+    np.testing.assert_allclose(model.predict_proba(X[order]), expected[order], atol=1e-6)
+    np.testing.assert_allclose(model.transform(X), model.transform(survey.X), atol=1e-5)
+    known = np.full(Y.shape, np.nan)
+    known[:, 0] = Y[:, 0]
+    np.testing.assert_allclose(
+        model.predict_proba(X, known), model.predict_proba(survey.X, known), atol=1e-5
+    )
+
+
+def test_where_rows_lie_is_all_that_matters(tiny, survey, on_disk):
+    """The order in which rows of a file are named changes nothing; that in the file does."""
+    X, Y = on_disk(survey.X), survey.Y
+    held = (survey.X[:30], Y[:30])
+    named = np.arange(30, 120)
+    shuffled = np.random.default_rng(0).permutation(named)
+    models = [tiny().fit(X[rows], Y[rows], validation_data=held) for rows in (named, shuffled)]
+    scores = [model.predict_proba(survey.X) for model in models]
+    np.testing.assert_array_equal(scores[0], scores[1])
+
+
+def test_a_model_in_company_is_the_model_alone(tiny, survey, on_disk):
+    X, Y = on_disk(survey.X), survey.Y
+    data = [(X[:80], Y[:80], (X[80:], Y[80:])), (X[30:], Y[30:], (survey.X[:30], Y[:30]))]
+    models = [tiny(random_state=seed, n_members=seed) for seed in (1, 2)]
+    fit_together(models, data)
+    for model, (train, labels, held) in zip(models, data, strict=True):
+        alone = tiny(**model.get_params()).fit(train, labels, validation_data=held)
+        np.testing.assert_allclose(
+            model.predict_proba(survey.X), alone.predict_proba(survey.X), rtol=0, atol=1e-4
+        )
+
+
+def test_a_stopped_training_continues(tiny, survey, on_disk, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(epoch, n_epochs, best):
+        if epoch == 2:
+            raise Stopped
+
+    X = on_disk(survey.X)
+    whole = tiny().fit(X, survey.Y)
+    path = tmp_path / "state"
+    with pytest.raises(Stopped):
+        tiny(checkpoint=path, progress=stop).fit(X, survey.Y)
+    continued = tiny(checkpoint=path).fit(X, survey.Y)
+    np.testing.assert_array_equal(continued.predict_proba(X), whole.predict_proba(X))
+    with pytest.raises(InputError, match="other settings or rows"):
+        tiny(checkpoint=path).fit(on_disk(survey.X + 1), survey.Y)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_in_memory_train_alike_copied_or_not(tiny, survey, form, monkeypatch):
+    X = form(np.where(survey.X > 0, survey.X, 0))
+    copied = tiny(scaling="max-abs").fit(X, survey.Y)
+    monkeypatch.setattr("cgmvae.training.rows._COPIED_BYTES", 0)
+    read = tiny(scaling="max-abs").fit(X, survey.Y)
+    np.testing.assert_array_equal(read.predict_proba(X), copied.predict_proba(X))
+
+
+@pytest.mark.parametrize("method", [BinaryRelevance, MLkNN])
+def test_methods_that_need_all_rows_read_them(method, survey, on_disk, monkeypatch):
+    X = on_disk(survey.X)
+    from_disk = method(random_state=0).fit(X, survey.Y)
+    monkeypatch.setattr(mapped, "BLOCK_BYTES", 200)
+    expected = method(random_state=0).fit(survey.X, survey.Y).predict_proba(survey.X)
+    np.testing.assert_allclose(from_disk.predict_proba(X), expected, atol=1e-12)
+
+
+def test_rows_that_are_too_many_for_a_method_are_refused(survey, on_disk, monkeypatch):
+    monkeypatch.setattr(mapped, "MEMORY_LIMIT", 1000)
+    with pytest.raises(InputError, match="use fewer rows, or a network"):
+        MLkNN().fit(on_disk(survey.X), survey.Y)
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.reads_batches])
+def test_every_network_learns_from_rows_on_disk(name, survey, on_disk):
+    from tests.contracts.quick_estimators import quick
+
+    model = quick(name).fit(on_disk(survey.X), survey.Y)
+    assert np.isfinite(model.predict_proba(survey.X)).all()
+
+
+def test_what_cannot_be_learnt_from_is_refused(tiny, survey, on_disk):
+    with pytest.raises(InputError, match="hold 1 infinite"):
+        tiny().fit(
+            on_disk(np.where(np.arange(720).reshape(120, 6) == 7, np.inf, survey.X)), survey.Y
+        )
+    model = tiny().fit(on_disk(survey.X), survey.Y)
+    with pytest.raises(ValueError, match="X has 5 features"):
+        model.predict(on_disk(survey.X[:, :5]))
+    with pytest.raises(InputError, match="120 rows and Y 7"):
+        tiny().fit(on_disk(survey.X), survey.Y[:7])
+
+
+@pytest.fixture
+def sorted_rows(rng):
+    """Return training rows sorted by their labels, as surveys often are, and test rows."""
+    X = rng.normal(size=(6000, 8)).astype(np.float32)
+    Y = (X @ rng.normal(size=(8, 4)) + 0.3 * rng.normal(size=(6000, 4)) > 0.5).astype(np.uint8)
+    order = np.lexsort(Y[:4000].T)
+    return X[order], Y[order], X[4000:], Y[4000:]
+
+
+def learnt(model, sorted_rows, store):
+    X, Y, X_test, Y_test = sorted_rows
+    held = (X_test[:1000], Y_test[:1000])
+    return model.fit(store(X), Y, validation_data=held).score(X_test[1000:], Y_test[1000:])
+
+
+def test_rows_that_are_sorted_by_label_are_learnt_as_well(tiny, sorted_rows, on_disk, monkeypatch):
+    """A window holds an eighth of the rows, as it does of half a million in earnest."""
+    monkeypatch.setattr(plan, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(plan, "WINDOW_BLOCKS", 128)
+    settings = {"epochs": 3, "n_members": 1}
+    in_memory = learnt(tiny(**settings), sorted_rows, np.asarray)
+    blocks = learnt(tiny(**settings), sorted_rows, on_disk)
+    assert blocks > in_memory - 0.02
+    monkeypatch.setattr(plan, "block_order", lambda n_rows, generator: np.arange(n_rows))
+    assert learnt(tiny(**settings), sorted_rows, on_disk) < in_memory - 0.1
