@@ -365,9 +365,36 @@ def infinity_in_matrix(folder):
     return ("toy.npy", "--n-labels", "2")
 
 
-@case("Not numeric: 'x'")
-def word_as_feature(folder):
-    return table(folder, "x,owl\nred,0\n", "--label", "owl")
+@case("The column 'x' has a value of its own", "such as 'id0'", "--drop", "--category", "--text")
+def names_as_feature(folder):
+    rows = "".join(f"id{i},0\n" for i in range(9))
+    return table(folder, f"x,owl\n{rows}", "--label", "owl")
+
+
+@case("'x' holds numbers, but also 'deep'", "--drop", "--category")
+def word_among_numbers(folder):
+    rows = "".join(f"{i},0\n" for i in range(90))
+    return table(folder, f"x,owl\n{rows}deep,1\n", "--label", "owl")
+
+
+@case("'03/04/2024' in the column 'x' begins with the day or the month", "2024-05-31")
+def unclear_date(folder):
+    return table(folder, "x,owl\n03/04/2024,0\n", "--label", "owl")
+
+
+@case("'x' must hold dates, and 'soon' is none")
+def word_as_date(folder):
+    return table(folder, "x,owl\n2024-05-31,0\nsoon,1\n", "--label", "owl", "--date", "x")
+
+
+@case("'owl' is named twice among the labels, groups, drop and kinds")
+def label_as_text(folder):
+    return table(folder, "x,owl\n1,0\n", "--label", "owl", "--text", "owl")
+
+
+@case("--category does not apply to npz files")
+def category_for_npz(folder):
+    return (*npz(folder), "--category", "x")
 
 
 # --- Options that do not apply, or are missing ---

@@ -368,6 +368,7 @@ SUFFIX = {
     "svmlight": ".svm.bz2",
     "csv": ".csv.gz",
     "parquet": ".parquet",
+    "mapped": ".mapped",
 }
 READING = {
     "svmlight": ("--n-features", 4, "--n-labels", 3),

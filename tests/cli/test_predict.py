@@ -4,6 +4,10 @@ import csv
 import errno
 import gzip
 import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 
 import cgmvae as library
 from cgmvae.data import formats, make_survey
+from cgmvae.data.columns import as_columns
 
 LABELS = ("owl, grey", "café [x]", " a;b ", 'say "hi"', "日本")
 FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "line\nbreak")
@@ -51,6 +56,10 @@ def read_table(path):
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def predict(call, source, *options, out="out.csv", model="birds.cgmvae"):
@@ -195,6 +204,85 @@ def test_missing_values_and_other_delimiters(succeeds, survey, model):
     missing = np.array(survey.X)
     missing[0, 0] = missing[1, 1] = np.nan
     assert np.array_equal(np.array(read_table("out.csv")[1], int), model.predict(missing))
+
+
+# --- Files of many blocks ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("cgmvae.cli.predict._BLOCK_ROWS", (16, 16))
+    monkeypatch.setattr("cgmvae.cli.predict._TEXT_CELLS", 13)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet", ".npz"])
+def test_a_file_of_many_blocks(succeeds, survey, model, small_blocks, suffix):
+    formats.write(survey, f"new{suffix}")
+    text = predict(succeeds, f"new{suffix}")
+    assert text == "Wrote predictions for 150 rows and 5 labels to out.csv.\n"
+    assert np.array_equal(np.array(read_table("out.csv")[1], int), model.predict(survey.X))
+    predict(succeeds, f"new{suffix}", "--probabilities")
+    rows = read_table("out.csv")[1]
+    np.testing.assert_allclose(np.array(rows, float), model.predict_proba(survey.X), rtol=1e-6)
+    predict(succeeds, f"new{suffix}", "--label-sets", "--separator", "|")
+    assert [row[0] for row in read_table("out.csv")[1]] == [
+        "|".join(labels) for labels in model.label_sets(survey.X)
+    ]
+
+
+def test_columns_that_are_no_numbers(succeeds, refused, tmp_path, monkeypatch, small_blocks):
+    """The last day alone says that the day comes before the month."""
+    monkeypatch.chdir(tmp_path)
+    cells = {
+        "depth": ["0.5", "", "2", "1e1"] * 15,
+        "habitat": ["wetland", "1", "NA", "forest"] * 15,
+        "day": ["01/02/2024", "03/02/2024", "01/07/2024"] * 19
+        + ["02/02/2024"] * 2
+        + ["31/01/2024"],
+    }
+    labels = (np.array(cells["habitat"]) == "forest").astype(int)[:, None]
+    rows = as_columns(cells, {"habitat": "category"})
+    model = library.BinaryRelevance(random_state=0).fit(rows, labels)
+    model.save("sites.cgmvae")
+    lines = list(zip(*cells.values(), strict=True))
+    predict(succeeds, write_table("new.csv", cells, lines), "--probabilities", model="sites.cgmvae")
+    found = np.array(read_table("out.csv")[1], float)
+    np.testing.assert_allclose(found, model.predict_proba(rows), rtol=1e-6)
+    write_table("doubtful.csv", cells, lines[:-1])
+    assert "'day'" in predict(refused, "doubtful.csv", model="sites.cgmvae")
+
+
+def test_an_archive_needs_no_labels(succeeds, survey, model):
+    np.savez("new.npz", X=survey.X, feature_names=np.array(FEATURES))
+    predict(succeeds, "new.npz")
+    assert np.array_equal(np.array(read_table("out.csv")[1], int), model.predict(survey.X))
+
+
+def test_a_wrong_row_in_the_last_block_leaves_nothing_behind(
+    refused, survey, small_blocks, tmp_path
+):
+    cells = survey.X.tolist()
+    write_table("text.csv", FEATURES, [*cells, ["tall", *cells[0][1:]]])
+    write_table("ragged.csv", FEATURES, [*cells, [1, 2, 3]])
+    (tmp_path / "out.csv").write_bytes(b"as it was")
+    before, names = contents(tmp_path), names_in(tmp_path)
+    assert "Not numeric: 'tree height (m)'" in predict(refused, "text.csv")
+    assert "Row 152 of ragged.csv has 3 cells" in predict(refused, "ragged.csv")
+    assert (contents(tmp_path), names_in(tmp_path)) == (before, names)
+
+
+def test_ctrl_c_leaves_nothing_behind(survey, tmp_path):
+    write_table("new.csv", FEATURES, survey.X.tolist() * 1000)
+    before = names_in(tmp_path)
+    script = Path(sys.executable).with_name("cgmvae")
+    command = [script, "predict", "birds.cgmvae", "new.csv", "--out", "out.csv"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as child:
+        while names_in(tmp_path) == before and child.poll() is None:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        assert child.stderr.read() == "Error: Stopped.\n"
+    assert child.returncode == 130
+    assert names_in(tmp_path) == before
 
 
 # --- Refusals -----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -22,7 +21,7 @@ from cgmvae.cli.output import (
     print_text,
     say_warning,
 )
-from cgmvae.data.files import atomic_path
+from cgmvae.data.files import atomic_path, make_folder
 from cgmvae.errors import InputError
 
 if TYPE_CHECKING:
@@ -258,23 +257,13 @@ def figures(
     if not found:
         print_text(f"The study {study} has nothing to draw; see cgmvae bench status {study}.")
         return
-    folder = _made(Path(out))
+    folder = make_folder(out)
     for each in found:
         path = folder / f"{each.name}.{format}"
         drawn = _drawn(each)
         with atomic_path(path) as temporary:
             drawn.savefig(temporary, format=format, dpi=_PICTURE_DPI)
         print_text(f"Wrote {path}.")
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"Cannot make the folder {folder} ({error.strerror}); choose another one."
-        ) from error
-    return folder
 
 
 def _drawn(figure: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from cgmvae.cli.output import JsonOption, print_json, print_table, print_text
-from cgmvae.cli.sources import with_dataset
+from cgmvae.cli.sources import Source, with_dataset, with_source
 from cgmvae.data import MultiLabelDataset, catalog, formats
+from cgmvae.data.formats.unpacking import TABLES, unpack
 
 TargetFormatOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Format of the new file.")
@@ -68,15 +69,29 @@ def _printed_in_paper(name: str) -> dict[str, float]:
 
 
 @app.command()
-@with_dataset
+@with_source
 def convert(
-    dataset: MultiLabelDataset,
+    source: Source,
     target: Annotated[str, typer.Argument(metavar="TARGET", hidden=True)],
     target_format: TargetFormatOption = None,
 ) -> None:
-    """Write a data set to the file TARGET; a failure writes nothing."""
-    formats.write(dataset, target, format=target_format)
+    """Write a data set to the file TARGET; a failure writes nothing.
+
+    A TARGET that ends in .mapped is a folder, whose features need not fit into memory: CSV and
+    Parquet are unpacked into it a block of rows at a time.
+    """
+    dataset = _written(source, target, target_format)
     print_text(
         f"Wrote {dataset.n_samples:,} rows, {dataset.n_features:,} features and "
         f"{dataset.n_labels:,} labels to {target}."
     )
+
+
+def _written(source: Source, target: str, target_format: str | None) -> MultiLabelDataset:
+    """Write what the source holds, and return it."""
+    to_folder = formats.choose(target, target_format).name == "mapped"
+    if to_folder and not source.in_catalog and (table := source.reader().name) in TABLES:
+        return unpack(source.name, target, format=table, **source.options)
+    dataset = source.load()
+    formats.write(dataset, target, format=target_format)
+    return dataset

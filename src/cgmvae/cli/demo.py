@@ -22,6 +22,7 @@ from cgmvae.cli.output import (
 from cgmvae.cli.report import make_page, report_rows
 from cgmvae.cli.sources import Source
 from cgmvae.data import MultiLabelDataset, load_dataset, make_split
+from cgmvae.data.files import make_folder
 from cgmvae.data.splits import Split
 from cgmvae.evaluation import METRIC_TITLES
 
@@ -46,6 +47,7 @@ def demo(
     trees: Annotated[int, _hidden()] = 300,
 ) -> None:
     """Train on yeast genes, and compare with other methods."""
+    folder = None if out is None else make_folder(out)
     data = load_dataset("yeast")
     split = make_split(data, seed=0)
     train, validation, test = (data.rows(r) for r in (split.train, split.validation, split.test))
@@ -59,13 +61,12 @@ def demo(
     _print_metrics(parts, scores)
     print_text("")
     _print_pairs(model, train)
-    if out is not None:
-        _leave(model, data, split, Path(out))
+    if folder is not None:
+        _leave(model, data, split, folder)
 
 
 def _leave(model: Any, data: MultiLabelDataset, split: Split, folder: Path) -> None:
     """Write the model and its report into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     model.origin_ = origin_record(Source(data.name), data, split)
     make_page(model, report_rows(model.origin_, data, data), str(folder / "report.html"))
     save(model, data, str(folder / f"{data.name}.cgmvae"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -61,7 +62,7 @@ def evaluate(
     if all_rows and split_file is not None:
         raise InputError("--all-rows and --split-file exclude each other; leave one out.")
     fitted, names = load_fitted(model)
-    dataset = load_labelled(source, fitted)
+    dataset = load_labelled(source, fitted, names)
     if split_file is not None:
         dataset = _test_rows(dataset, split_file)
     X = dataset.X[:, feature_places(dataset.feature_names, names, fitted.n_features_in_)]
@@ -81,11 +82,25 @@ def evaluate(
     )
 
 
-def load_labelled(source: Source, fitted: Any) -> MultiLabelDataset:
-    """Load the data; where a table does not say which columns are labels, the model does."""
+def load_labelled(
+    source: Source, fitted: Any, names: Sequence[str] | None = None
+) -> MultiLabelDataset:
+    """Load the data; where a table does not say which columns are labels, the model does.
+
+    Parameters
+    ----------
+    source : Source
+        As it was named on the command line.
+    fitted : MultiLabelClassifier
+        The model, whose columns keep their kinds.
+    names : sequence of str, optional
+        Names of its features where it no longer has them; see :func:`load_fitted`.
+    """
+    numbers = None if names is None else dict.fromkeys(names, "number")
     defaults: dict[str, Any] = {
         "n_labels": fitted.n_labels_,
         "n_features": fitted.n_features_in_,
+        "kinds": fitted.input_kinds() or numbers,
     }
     named = any(name.startswith("label") for name in source.options)
     if not source.in_catalog and not named and _is_table_without_labels(source):

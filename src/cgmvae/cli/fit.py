@@ -14,6 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from cgmvae.cli import processes
+from cgmvae.cli.columns import columns_record, columns_text
 from cgmvae.cli.origin import origin_record
 from cgmvae.cli.output import (
     JsonOption,
@@ -31,6 +33,7 @@ from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES
+from cgmvae.training.checkpoint import Checkpoint
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 
@@ -85,7 +88,9 @@ def fit(
 ) -> None:
     """Train a model on a data set or a file, and save it.
 
-    A share of the rows chooses the thresholds and the best epoch, and another one tests the model.
+    Columns of a table may be numbers, categories, dates and text; the model keeps what it makes of
+    them. A share of the rows chooses the thresholds and the best epoch, and another one tests the
+    model.
     When it is stopped, the same command continues.
     """
     parameters = {
@@ -106,6 +111,8 @@ def fit(
     chosen = None if all_rows else choose_split(dataset, split, seed)
     started = time.perf_counter()
     continued = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
+    if not processes.finish():
+        return
     seconds = None if continued else time.perf_counter() - started
     model.origin_ = origin_record(source, dataset, chosen, seconds)
     metrics = None if chosen is None else test_metrics(model, dataset.rows(chosen.test))
@@ -188,13 +195,13 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
     if "checkpoint" not in model.get_params():
         model.fit(train.X, train, **rows)
         return False
-    continued = checkpoint.exists()
+    continued = Checkpoint(checkpoint).exists()
     try:
         with training_progress("Training") as progress:
             model.set_params(checkpoint=checkpoint, progress=progress)
             model.fit(train.X, train, **rows)
     except KeyboardInterrupt:
-        if not checkpoint.exists():
+        if not Checkpoint(checkpoint).exists():
             raise
         raise Stopped(f"Stopped; the same command continues from {checkpoint}.") from None
     return continued
@@ -216,7 +223,7 @@ def save(model: Any, dataset: MultiLabelDataset, path: str) -> None:
     """
     model.feature_names_in_ = np.array(dataset.feature_names, dtype=object)
     model.save(path)
-    Path(f"{path}.checkpoint").unlink(missing_ok=True)
+    Checkpoint(f"{path}.checkpoint").remove()
 
 
 def describe(model: Any, dataset: MultiLabelDataset, split: Split | None) -> dict[str, Any]:
@@ -229,6 +236,7 @@ def describe(model: Any, dataset: MultiLabelDataset, split: Split | None) -> dic
         "n_samples": dataset.n_samples,
         "n_features": dataset.n_features,
         "n_labels": dataset.n_labels,
+        "columns": columns_record(model),
         "split": {"kind": split.kind, "seed": split.seed, "rows": rows} if split else None,
         "best_epochs": best or None,
         "protocol": "validation",
@@ -244,6 +252,8 @@ def _print(report: Mapping[str, Any]) -> None:
     used = f"{split['rows']['train']:,}" if split else f"all {report['n_samples']:,}"
     title = find_method(report["method"]).title
     print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
+    if report["columns"]:
+        print_text(columns_text(report["columns"]))
     if split:
         print_table(
             f"{split['rows']['test']:,} test rows ({split['kind']} split, seed {split['seed']})",

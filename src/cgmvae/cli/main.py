@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -16,7 +17,21 @@ try:
 except ImportError:
     sys.exit('The command line needs more packages: pip install "cgmvae[cli]"')
 
-from cgmvae.cli import bench, data, demo, evaluate, fit, methods, predict, report, search
+from cgmvae.cli import (
+    bench,
+    data,
+    demo,
+    describe,
+    evaluate,
+    export,
+    fit,
+    methods,
+    predict,
+    processes,
+    report,
+    search,
+    serve,
+)
 from cgmvae.cli.output import Stopped, say_error, say_warning
 
 #: What typer raises at a wrong option or argument; it gives the class no public name.
@@ -40,6 +55,9 @@ for command in (
     predict.predict,
     evaluate.evaluate,
     report.report,
+    describe.describe,
+    serve.serve,
+    export.export,
     methods.methods,
     demo.demo,
 ):
@@ -62,8 +80,14 @@ def _options(
 
 
 def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
-    if issubclass(category, UserWarning):
+    if issubclass(category, UserWarning) and processes.leads():
         say_warning(str(message))
+
+
+def _say_once(message: str) -> None:
+    """Print what is wrong, unless another process has done it."""
+    if processes.speaks_first():
+        say_error(message)
 
 
 def run() -> None:
@@ -75,20 +99,29 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal cannot show
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
+        processes.join(sys.argv[1:])
         code = app(standalone_mode=False)
     except InputError as error:
-        say_error(str(error))
+        _say_once(str(error))
         code = 2
     except _UsageError as error:
         message = error.format_message()
         if message.startswith("Usage:"):  # the help, where nothing was asked for
             typer.echo(message)
         else:
-            say_error(f"{message.rstrip('.')}; see {error.ctx.command_path} --help.")
+            _say_once(f"{message.rstrip('.')}; see {error.ctx.command_path} --help.")
         code = error.exit_code
     except Stopped as stopped:
-        say_error(str(stopped))
+        _say_once(str(stopped))
         sys.exit(_STOPPED)
+    except KeyboardInterrupt:  # where typer does not see it
+        code = _STOPPED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not printed yet
+        _say_once("There is no space left to write to; free some, and run the command again.")
+        code = 2
     if code == _STOPPED:
-        say_error("Stopped.")
+        _say_once("Stopped.")
     sys.exit(code)

@@ -23,6 +23,34 @@ _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 
 _PARTS = ("train", "validation", "test")
 
+#: What the parts of a record are made of.
+_DATA = {
+    "source": str,
+    "format": str | None,
+    "options": dict,
+    "name": str,
+    "n_samples": int,
+    "n_features": int,
+    "n_labels": int,
+    "n_positive": int,
+}
+_SPLIT = {
+    "kind": str,
+    "seed": int,
+    "fractions": list,
+    "train_fraction": float | int,
+    "drop_unlabelled": bool,
+    "rows": dict.fromkeys(_PARTS, int),
+}
+_RECORD = {
+    "data": _DATA,
+    "split": dict | None,
+    "command": str,
+    "versions": dict,
+    "date": str,
+    "seconds": float | int | None,
+}
+
 
 def origin_record(
     source: Source,
@@ -57,6 +85,21 @@ def origin_record(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seconds": None if seconds is None else round(seconds, 1),
     }
+
+
+def known_origin(origin: Any) -> Mapping[str, Any] | None:
+    """Return the record of :func:`origin_record`; None for any other, as a stranger may write."""
+    if not _has_shape(origin, _RECORD):
+        return None
+    return origin if origin["split"] is None or _has_shape(origin["split"], _SPLIT) else None
+
+
+def _has_shape(value: Any, shape: Any) -> bool:
+    if not isinstance(shape, dict):
+        return isinstance(value, shape)
+    if not isinstance(value, dict):
+        return False
+    return all(name in value and _has_shape(value[name], shape[name]) for name in shape)
 
 
 def recorded_source(origin: Mapping[str, Any]) -> Source:

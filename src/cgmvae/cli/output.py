@@ -137,6 +137,22 @@ def download_progress(title: str) -> Iterator[Any]:
 
 
 @contextmanager
+def reading_progress(title: str) -> Iterator[Any]:
+    """Show a bar and give a callback ``(rows_done, share_done or None)``."""
+    rows, left = TextColumn("{task.fields[rows]:,} rows"), TimeRemainingColumn()
+    columns = (TextColumn(title), BarColumn(), rows, TimeElapsedColumn(), left)
+    hidden = not error_console.is_interactive
+    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(title, total=None, rows=0)
+
+        def update(rows: int, share: float | None) -> None:
+            total = None if share is None else 1.0
+            progress.update(task, completed=share or 0.0, total=total, rows=rows)
+
+        yield update
+
+
+@contextmanager
 def working(title: str) -> Iterator[None]:
     """Show that something is being done, and for how long."""
     columns = (SpinnerColumn(), TextColumn(title), TimeElapsedColumn())

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
-from cgmvae.cli.output import print_text
+from cgmvae.cli.output import print_text, reading_progress
 from cgmvae.cli.sources import ModelArgument, Source, feature_places, load_fitted, with_source
 from cgmvae.data import files
+from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.formats.table import csv_text, parquet_file
-from cgmvae.data.formats.table.arrow import first_line, load_pyarrow
-from cgmvae.data.formats.table.cells import dataset_of
-from cgmvae.data.formats.table.columns import ColumnRoles, TableOptions, listed
+from cgmvae.data.formats.blocks import Blocks
+from cgmvae.data.formats.table.columns import listed
 from cgmvae.errors import InputError
 
 #: The column that label sets are written to.
 SETS_COLUMN = "labels"
 
-#: Rows that are turned into text at a time.
-_BLOCK = 4096
+#: The most cells of features and labels in a block, and the fewest and the most rows.
+_BLOCK_CELLS, _BLOCK_ROWS = 2**22, (256, 16_384)
+
+#: Predicted cells that are turned into text at a time.
+_TEXT_CELLS = 2**18
 
 
 @with_source
@@ -55,17 +58,16 @@ def predict(
     fitted, names = load_fitted(model)
     if label_sets:
         _check_separator(separator, fitted.label_names_)
-    X = _read_features(source, fitted, names)
-    scores = fitted.predict_proba(X)
-    header, rows = list(fitted.label_names_), _blocks(scores)
-    if label_sets:
-        header, rows = [SETS_COLUMN], _joined(fitted, scores, separator)
-    elif not probabilities:
-        rows = _blocks(fitted.threshold_rule_.apply(scores))
-    _write(out, header, rows)
-    print_text(
-        f"Wrote predictions for {X.shape[0]:,} rows and {fitted.n_labels_:,} labels to {out}."
-    )
+    as_texts = _how_written(fitted, probabilities, separator if label_sets else None)
+    blocks, read = _open_blocks(source, fitted, names)
+    n_rows = 0
+    with reading_progress("Predicting") as tell, _created(out) as file:
+        file.write(_csv([[SETS_COLUMN] if label_sets else fitted.label_names_]))
+        for X in read:
+            file.writelines(as_texts(fitted.predict_proba(X)))
+            n_rows += X.shape[0]
+            tell(n_rows, blocks.share_read())
+    print_text(f"Wrote predictions for {n_rows:,} rows and {fitted.n_labels_:,} labels to {out}.")
 
 
 def _check_target(path: Path, *inputs: str) -> None:
@@ -90,87 +92,61 @@ def _check_separator(separator: str, names: Sequence[str]) -> None:
         )
 
 
-def _read_features(source: Source, fitted: Any, names: Sequence[str] | None) -> Matrix:
-    """Read the model's features, in its order, from rows that need not have labels."""
-    if not source.in_catalog and source.reader().name in ("csv", "parquet"):
-        return _read_table(source, fitted, names)
-    dataset = source.load(n_features=fitted.n_features_in_, n_labels=fitted.n_labels_)
-    return dataset.X[:, feature_places(dataset.feature_names, names, fitted.n_features_in_)]
+def _open_blocks(
+    source: Source, fitted: Any, names: Sequence[str] | None
+) -> tuple[Blocks, Iterator[Matrix | Columns]]:
+    """Return the data, and what reads the model's features from it, a block of rows at a time."""
+    n_features, n_labels = fitted.n_features_in_, fitted.n_labels_
+    blocks = source.open_blocks(
+        features=names or (),
+        others=fitted.label_names_,
+        n_features=n_features,
+        n_labels=n_labels,
+    )
+    places = feature_places(blocks.column_names, names, n_features)
+    fewest, most = _BLOCK_ROWS
+    n_rows = min(max(fewest, _BLOCK_CELLS // (n_features + n_labels)), most)
+    # A power of two: most methods score rows in such numbers, so that the blocks change no bit.
+    n_rows = 1 << (n_rows.bit_length() - 1)
+    return blocks, blocks.read(places.tolist(), n_rows=n_rows, kinds=fitted.input_kinds())
 
 
-def _read_table(source: Source, fitted: Any, names: Sequence[str] | None) -> Matrix:
-    """Read features from a table; columns that are no features are not looked into."""
-    is_csv = source.reader().name == "csv"
-    arrow = _read_csv(source) if is_csv else _read_parquet(source.name)
-    own_groups = (arrow.schema.metadata or {}).get(parquet_file.GROUPS_KEY, b"").decode()
-    others = {*fitted.label_names_, own_groups} - set(names or ())
-    columns = [name for name in _unlabelled(arrow.column_names, source) if name not in others]
-    chosen = [columns[i] for i in feature_places(columns, names, fitted.n_features_in_)]
-    if repeated := [name for name, n in Counter(arrow.column_names).items() if n > 1]:
-        raise InputError(f"{listed(repeated)} names more than one column; rename them.")
-    return _numbers(arrow, chosen, text_is_parsed=is_csv)
-
-
-def _numbers(arrow: Any, features: Sequence[str], *, text_is_parsed: bool) -> Matrix:
-    """Return columns as numbers; a label column is added, for the reader knows no data without."""
-    added = arrow.select(features).append_column("", [np.zeros(arrow.num_rows, np.uint8)])
-    options = TableOptions(labels=[""])
-    roles = ColumnRoles(tuple(features), ("",))
-    return dataset_of(added, roles, options, name="", text_is_parsed=text_is_parsed).X
-
-
-def _unlabelled(columns: Sequence[str], source: Source) -> list[str]:
-    """Return the columns that the reading options do not name as something else."""
-    options = source.options
-    named = {*options.get("drop", ()), options.get("groups")}
-    rest = [name for name in columns if name not in named]
-    if count := options.get("label_count"):
-        rest = rest[count:] if count > 0 else rest[:count]
-    if prefix := options.get("label_prefix"):
-        rest = [name for name in rest if not name.startswith(prefix)]
-    return [name for name in rest if name not in options.get("labels", ())]
-
-
-def _read_csv(source: Source) -> Any:
-    delimiter = source.options.get("delimiter", ",")
-    names = csv_text.read_names(source.name, delimiter)
-    return csv_text.read_cells(source.name, len(names), delimiter).rename_columns(names)
-
-
-def _read_parquet(path: str) -> Any:
-    pa = load_pyarrow()
-    files.refuse_packed(path, "Parquet")
-    try:
-        with pa.parquet.ParquetFile(path) as file:
-            parquet_file.check_size(Path(path), file.metadata)
-            arrow = file.read()
-            arrow.validate(full=True)
-    except InputError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a readable Parquet file ({first_line(error)}).") from error
-    if arrow.num_rows == 0:
-        raise InputError(f"{path} has columns and no rows; check how it was written.")
-    return arrow
-
-
-def _blocks(values: Any) -> Iterator[list[Any]]:
-    """Yield the rows as text, each number as short as it can be read back exactly."""
-    for start in range(0, len(values), _BLOCK):
-        yield from values[start : start + _BLOCK].astype(np.str_).tolist()
-
-
-def _joined(fitted: Any, scores: Any, separator: str) -> Iterator[list[str]]:
+def _how_written(
+    fitted: Any, probabilities: bool, separator: str | None
+) -> Callable[[NDArray[np.floating]], Iterator[bytes]]:
+    """Return what turns the scores of a block into the text of its rows."""
+    n_rows = max(1, _TEXT_CELLS // fitted.n_labels_)
     names = np.array(fitted.label_names_, dtype=object)
-    for row in fitted.threshold_rule_.apply(scores).astype(bool):
-        yield [separator.join(names[row])]
+
+    def texts(scores: NDArray[np.floating]) -> Iterator[bytes]:
+        values = scores if probabilities else fitted.threshold_rule_.apply(scores)
+        for start in range(0, len(values), n_rows):
+            part = values[start : start + n_rows]
+            if probabilities:
+                yield _csv(part.astype(np.str_).tolist())
+            elif separator is None:
+                yield _bits(part)
+            else:
+                yield _csv([separator.join(names[row])] for row in part.astype(bool))
+
+    return texts
 
 
-def _write(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _csv(rows: Iterable[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _bits(values: NDArray[Any]) -> bytes:
+    """Return rows of 0 and 1 as CSV."""
+    cells = np.full((len(values), 2 * values.shape[1]), ord(","), np.uint8)
+    cells[:, ::2] = values + ord("0")
+    cells[:, -1] = ord("\n")
+    return cells.tobytes()
+
+
+@contextmanager
+def _created(path: str) -> Iterator[IO[bytes]]:
     with files.atomic_path(path) as temporary, files.create_binary(temporary) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
-        text.flush()
-        text.detach()
+        yield file

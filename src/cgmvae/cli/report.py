@@ -14,7 +14,7 @@ import typer
 
 from cgmvae.cli.evaluate import load_labelled, with_labels
 from cgmvae.cli.fit import check_target
-from cgmvae.cli.origin import recorded_source, recorded_split, same_data
+from cgmvae.cli.origin import known_origin, recorded_source, recorded_split, same_data
 from cgmvae.cli.output import print_text, working
 from cgmvae.cli.sources import Source, feature_places, load_fitted, with_source
 from cgmvae.data import MultiLabelDataset
@@ -90,8 +90,9 @@ def _report_results(folder: str, out: str, *, quick: bool) -> None:
 
 def _report_model(model: str, source: Source | None, out: str, *, baselines: str) -> None:
     fitted, names = load_fitted(model)
+    fitted.origin_ = known_origin(fitted.origin_)
     source = _source(model, fitted.origin_, source)
-    dataset = load_labelled(source, fitted)
+    dataset = load_labelled(source, fitted, names)
     whole = _as_fitted(dataset, fitted, names, "label_sets" in source.options)
     rows = report_rows(fitted.origin_, dataset, whole)
     make_page(fitted, rows, out, baselines=baselines)
@@ -124,7 +125,7 @@ def _as_fitted(
         labelled,
         X=dataset.X[:, places],
         feature_names=tuple(dataset.feature_names[place] for place in places),
-    )
+    ).in_memory()
 
 
 def report_rows(origin: Origin, read: MultiLabelDataset, fitted: MultiLabelDataset) -> Any:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cgmvae.cli.columns import columns_text
 from cgmvae.cli.fit import (
     check_target,
     choose_split,
@@ -154,6 +155,8 @@ def _run(search: Any, dataset: Any, chosen: Any) -> None:
             search.progress = progress
             search.fit(rows.X, rows, **given)
     except KeyboardInterrupt:
+        if not Path(search.folder).exists():
+            raise
         raise Stopped(f"Stopped; the same command continues from {search.folder}.") from None
 
 
@@ -193,6 +196,8 @@ def _picture(path: str) -> str:
 def _print(report: dict[str, Any]) -> None:
     split, out = report["split"], report["model"]
     print_text(f"Tried {report['tried']} settings on {split['rows']['train']:,} training rows.")
+    if report["columns"]:
+        print_text(columns_text(report["columns"]))
     columns = list(report["best"][0])
     print_table(
         f"The {len(report['best'])} best, on validation rows",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cgmvae.cli.output import download_progress, say_warning
 from cgmvae.data import MultiLabelDataset, catalog, formats
-from cgmvae.data.files import check_file
+from cgmvae.data.formats.blocks import Blocks, LoadedBlocks, open_blocks
 from cgmvae.data.formats.table.columns import listed
 from cgmvae.errors import InputError
 
@@ -37,6 +37,9 @@ READING_OPTIONS = {
     "blank_labels": _option(str, "What a blank label cell means: 'absent' or 'unknown'."),
     "groups": _option(str, "Column (or npz key) of groups that must stay together."),
     "drop": _option(list[str], "A column to leave out; repeat for each.", "--drop"),
+    "category": _option(list[str], "A column of categories; repeat for each.", "--category"),
+    "date": _option(list[str], "A column of dates; repeat for each.", "--date"),
+    "text": _option(list[str], "A column of text, for its words; repeat for each.", "--text"),
     "delimiter": _option(str, "What separates the cells of a CSV file (default ,)."),
     "n_labels": _option(int, "Number of labels (svmlight and released files)."),
     "n_features": _option(int, "Number of features (svmlight files)."),
@@ -66,7 +69,8 @@ class Source:
 
     def reader(self) -> formats.Format:
         """Return the format of the file, once the file is there and the options are its own."""
-        reader = formats.choose(check_file(self.name), self.format)
+        path = formats.check_source(self.name, self.format)
+        reader = formats.choose(path, self.format)
         accepted = inspect.signature(reader.read).parameters
         if unknown := [name for name in self.options if name not in accepted]:
             raise InputError(
@@ -84,6 +88,28 @@ class Source:
         """
         if self.in_catalog:
             return self._load_from_catalog()
+        reader, options = self._reading(defaults)
+        return reader.read(self.name, **options)
+
+    def open_blocks(
+        self, *, features: Sequence[str] = (), others: Sequence[str] = (), **defaults: Any
+    ) -> Blocks:
+        """Open the data for reading its features a block at a time.
+
+        Parameters
+        ----------
+        features, others : sequence of str
+            Columns of a table that are features, and those that are none.
+        **defaults
+            As in :meth:`load`.
+        """
+        if self.in_catalog:
+            return LoadedBlocks(self._load_from_catalog(), self.name)
+        reader, options = self._reading(defaults)
+        return open_blocks(self.name, reader.name, features=features, others=others, **options)
+
+    def _reading(self, defaults: Mapping[str, Any]) -> tuple[formats.Format, dict[str, Any]]:
+        """Return the format of the file, and all the options that it is read with."""
         reader = self.reader()
         accepted = inspect.signature(reader.read).parameters
         options = {name: value for name, value in defaults.items() if name in accepted}
@@ -91,7 +117,7 @@ class Source:
         needed = [p.name for p in accepted.values() if p.default is p.empty][1:]  # after the path
         if missing := [name for name in needed if name not in options]:
             raise InputError(f"{_flag(missing[0])} is needed for {reader.name} files; give it too.")
-        return reader.read(self.name, **options)
+        return reader, options
 
     def _load_from_catalog(self) -> MultiLabelDataset:
         if self.options or self.format:

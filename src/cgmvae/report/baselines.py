@@ -6,6 +6,7 @@ Those that would take minutes are left out, and the report says so.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -102,9 +103,12 @@ def _prior_scores(train: MultiLabelDataset, parts: Any) -> tuple[NDArray[np.floa
 
 def _logistic_scores(train: MultiLabelDataset, parts: Any) -> tuple[NDArray[np.floating], ...]:
     from cgmvae.methods import BinaryRelevance
+    from cgmvae.methods.few_rows import FewRowsWarning
 
     model = BinaryRelevance(random_state=0)
-    model.fit(train.X, train, validation_data=(parts[0].X, parts[0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewRowsWarning)  # the page says so itself
+        model.fit(train.X, train, validation_data=(parts[0].X, parts[0]))
     return tuple(model.predict_proba(part.X) for part in parts)
 
 

@@ -17,6 +17,7 @@ from cgmvae import __version__
 from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError
 from cgmvae.methods import REGISTRY
+from cgmvae.methods.preparation import ColumnSummary
 from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.report.baselines import CHOICES, Baseline, Choice, fit_baselines
 from cgmvae.report.comparison import (
@@ -30,6 +31,7 @@ from cgmvae.report.comparison import (
 )
 from cgmvae.report.explorer import Explorer, explore
 from cgmvae.report.findings import Finding, find
+from cgmvae.report.prepared import on_features, prepared_rows
 from cgmvae.report.rows import ReportRows
 
 
@@ -42,6 +44,9 @@ class Contents:
     data: str
     """Name of the data."""
     rows: ReportRows
+    """With the features that the model makes of the columns."""
+    columns: Sequence[ColumnSummary]
+    """What was made of each column; nothing where the data was numbers."""
     statistics: DatasetStatistics
     """Of the rows that were learnt from, or of all where these are not known."""
     measured: Sequence[Measured]
@@ -100,6 +105,8 @@ def collect(
     """
     if baselines not in CHOICES:
         raise InputError(f"There is no choice {baselines!r}; use {', '.join(CHOICES)}.")
+    read, columns = rows, _columns(model)
+    rows, model = prepared_rows(model, rows), on_features(model)
     test, title = rows.test, method_title(model)
     own = measure(title, model.predict_proba(test.X), model.threshold_rule_, test)
     others, left_out = _compared(model, rows, baselines)
@@ -110,7 +117,8 @@ def collect(
         method=title,
         data=test.name,
         rows=rows,
-        statistics=rows.reference.describe(),
+        columns=columns,
+        statistics=read.reference.describe(),
         measured=[own, *others],
         left_out=left_out,
         verdicts=verdicts,
@@ -164,6 +172,11 @@ def _compared(
         metric=model.threshold_metric,
     )
     return measured, [baseline for baseline in fitted if baseline.left_out]
+
+
+def _columns(model: Any) -> list[ColumnSummary]:
+    preparation = getattr(model, "preparation_", None)
+    return [] if preparation is None else preparation.describe()
 
 
 def _settings(model: Any) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from cgmvae.report.figures import (
     CalibrationDisplay,
     FeatureImportanceDisplay,
     LabelF1Display,
+    LabelWordsDisplay,
     LatentMapDisplay,
     SimilarityCooccurrenceDisplay,
     ThresholdCurveDisplay,
     TrainingHistoryDisplay,
 )
+from cgmvae.report.prepared import on_features, words_of
 
 #: A drawing of more bytes than this is stored as points of colour instead.
 SVG_LIMIT = 300_000
@@ -48,8 +50,18 @@ class Picture:
 
 def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     """Yield the plots that the model and the rows allow."""
+    words, model = words_of(model), on_features(model)
     yield from _of_predictions(model, contents)
     yield from _of_labels(model, contents)
+    if words:
+        yield make_picture(
+            "Words that speak for a label",
+            "How much the log-odds of a label fall when a word is taken out of the texts that have "
+            "it: the words with the largest fall, for the commonest labels.",
+            lambda: LabelWordsDisplay.from_estimator(
+                model, contents.rows.reference.X, contents.rows.reference, words=words
+            ),
+        )
     if hasattr(model, "history_"):
         yield make_picture(
             "Training",

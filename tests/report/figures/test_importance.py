@@ -93,13 +93,23 @@ def test_the_best_features_are_shown_by_name_the_best_on_top(rows):
     ]
 
 
+def test_of_sparse_features_those_that_most_rows_have_are_tried(rows):
+    X = sp.csr_array(rows[0] * ([1, 0, 1, 0] | (np.arange(80) < 5)[:, None]))
+    names = ["a", "b", "c", "d"]
+    display = FeatureImportanceDisplay.from_estimator(
+        Reads(), X, rows[1], feature_names=names, max_features=2, n_repeats=1
+    )
+    assert display.feature_names == ["a", "c"]
+    assert display.n_features == 4
+
+
 def test_a_sample_of_features_and_rows_is_taken_and_said(rows):
     display = FeatureImportanceDisplay.from_estimator(
         Reads(), *rows, max_features=2, max_rows=50, n_repeats=1
     )
     assert display.drops.shape == (2, 1, 2)
     display.plot()
-    assert "2 of 4 features tried, at random" in display.ax_.get_title()
+    assert "2 of 4 features tried" in display.ax_.get_title()
 
 
 def test_a_label_without_a_true_row_cannot_be_measured(rows):

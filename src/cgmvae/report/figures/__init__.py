@@ -17,6 +17,7 @@ from cgmvae.report.figures.latent_map import LatentMapDisplay
 from cgmvae.report.figures.similarity import LabelSimilarityDisplay
 from cgmvae.report.figures.thresholds import ThresholdCurveDisplay
 from cgmvae.report.figures.training import TrainingHistoryDisplay
+from cgmvae.report.figures.words import LabelWordsDisplay
 
 __all__ = [
     "CalibrationDisplay",
@@ -26,6 +27,7 @@ __all__ = [
     "LabelF1Display",
     "LabelMapDisplay",
     "LabelSimilarityDisplay",
+    "LabelWordsDisplay",
     "LatentMapDisplay",
     "SimilarityCooccurrenceDisplay",
     "ThresholdCurveDisplay",

@@ -81,7 +81,8 @@ class FeatureImportanceDisplay(Display):
         n_repeats : int
             Shuffles of each feature.
         max_features, max_rows : int
-            Of more features or rows a seeded sample is taken.
+            Of more features or rows a seeded sample is taken; of sparse features, those that
+            most rows have.
         random_state : int
         """
         if metric not in ("average_precision", "f1"):
@@ -90,7 +91,7 @@ class FeatureImportanceDisplay(Display):
         targets, table = as_targets(Y, model.label_names_), _as_table(X)
         names = _feature_names(model, X, feature_names, table.shape[1])
         rows = _sample(table.shape[0], max_rows, rng)
-        tried = _sample(table.shape[1], max_features, rng)
+        tried = _tried(table[rows], max_features, rng)
         measure = _measure(_predictor(model, X, metric), targets, rows, metric)
         table = table[rows]
         baseline = measure(table)
@@ -151,7 +152,7 @@ class FeatureImportanceDisplay(Display):
         whose = "all labels, mean" if label is None else one_line(label, 50)
         n_tried = len(self.feature_names)
         if n_tried < self.n_features:
-            return f"{whose} ({n_tried:,} of {self.n_features:,} features tried, at random)"
+            return f"{whose} ({n_tried:,} of {self.n_features:,} features tried)"
         return whose
 
 
@@ -171,6 +172,14 @@ def _feature_names(
 
 def _sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+
+
+def _tried(table: Matrix, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the features to shuffle; one that hardly any row has would change nothing."""
+    if not sp.issparse(table) or table.shape[1] <= most:
+        return _sample(table.shape[1], most, rng)
+    n_rows = np.bincount(table.indices, minlength=table.shape[1])
+    return np.sort(np.argsort(-n_rows, kind="stable")[:most])
 
 
 def _predictor(model: Any, X: Any, metric: Metric) -> Callable[[Matrix], NDArray[Any]]:

@@ -1,0 +1,130 @@
+"""Micro-batching: requests that come together are scored in one call.
+
+A network scores 64 rows in little more time than one, so rows wait for company: while a call runs,
+and for a few milliseconds where a request is known to be on its way. One thread scores; it belongs
+to no event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae.serving.config import ServingConfig
+from cgmvae.serving.refusals import come_again
+
+Scores = NDArray[np.floating]
+
+
+class Rows(Protocol):
+    """Whatever has a length: an array, or columns."""
+
+    def __len__(self) -> int: ...
+
+
+class _Job(NamedTuple):
+    rows: Rows
+    scores: Future[Scores]
+
+
+class Batcher:
+    """Collects rows of several requests and scores them together.
+
+    Parameters
+    ----------
+    score : callable
+        Takes the rows of one or more requests, one after the other, and returns the probabilities
+        of all of them, (n_samples, n_labels).
+    config : ServingConfig
+        Size and patience of a batch, and how many rows may wait.
+    """
+
+    def __init__(self, score: Callable[[Sequence[Any]], Scores], config: ServingConfig) -> None:
+        self._score, self._config = score, config
+        self._changed = threading.Condition()
+        self._waiting: deque[_Job] = deque()
+        self._waiting_rows = self._arriving = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Say that a request is being read, and is worth a short wait."""
+        with self._changed:
+            self._arriving += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._arriving -= 1
+                self._changed.notify()
+
+    def submit(self, rows: Rows) -> Future[Scores]:
+        """Put rows in the queue; the result is their probabilities, (n_samples, n_labels)."""
+        job = _Job(rows, Future())
+        with self._changed:
+            if self._closed:
+                raise come_again("The server is stopping; try again when it is back.")
+            if self._waiting and self._waiting_rows + len(rows) > self._config.waiting_rows:
+                raise come_again("Too many rows are waiting to be scored; try again in a second.")
+            self._waiting.append(job)
+            self._waiting_rows += len(rows)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="scoring", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return job.scores
+
+    def close(self) -> None:
+        """Score what waits, and take nothing more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            self._score_batch([job for job in batch if job.scores.set_running_or_notify_cancel()])
+
+    def _next_batch(self) -> list[_Job] | None:
+        """Wait for rows and for their company; None when there will be no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                return None
+            self._changed.wait_for(self._is_complete, self._config.batch_seconds)
+            batch = [self._waiting.popleft()]
+            n_rows = len(batch[0].rows)
+            while self._waiting and n_rows + len(self._waiting[0].rows) <= self._config.batch_rows:
+                batch.append(self._waiting.popleft())
+                n_rows += len(batch[-1].rows)
+            self._waiting_rows -= n_rows
+            return batch
+
+    def _is_complete(self) -> bool:
+        full = self._waiting_rows >= self._config.batch_rows
+        return full or self._closed or not self._arriving
+
+    def _score_batch(self, batch: list[_Job]) -> None:
+        if not batch:
+            return
+        try:
+            scores = self._score([job.rows for job in batch])
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].scores.set_exception(error)
+            else:  # one request's fault is not that of the others
+                for job in batch:
+                    self._score_batch([job])
+            return
+        ends = np.cumsum([len(job.rows) for job in batch])
+        for job, part in zip(batch, np.split(scores, ends[:-1]), strict=True):
+            job.scores.set_result(part)

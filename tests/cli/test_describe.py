@@ -1,0 +1,122 @@
+"""``cgmvae describe``: what a model file says of itself."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cgmvae as library
+from cgmvae.data.tensor_file import read_tensors, write_tensors
+
+#: A name that would steer the terminal, and one that looks like markup.
+HOSTILE = "\x1b[31mred\x07", "[bold]owl[/bold]"
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Write sites.csv into an empty folder: a number with gaps, a category and a date."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = ["depth,habitat,visited,sp_owl,sp_hawk"]
+    for i in range(60):
+        depth = "" if i % 10 == 0 else f"{rng.normal():.2f}"
+        habitat, owl, hawk = rng.choice(["wet", "dry"]), rng.integers(2), rng.integers(2)
+        lines.append(f"{depth},{habitat},2021-{1 + i % 12:02}-05,{owl},{hawk}")
+    (tmp_path / "sites.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "sites.csv"
+
+
+def fit(call, *arguments):
+    columns = ("--label-prefix", "sp_")
+    return call("fit", "sites.csv", *columns, "--out", "m.cgmvae", *arguments)
+
+
+def test_each_column_with_what_is_done_to_it(succeeds, table):
+    fit(succeeds, "--method", "mlknn", "--threshold-rule", "per-label")
+    found = json.loads(succeeds("describe", "m.cgmvae", "--json"))
+    columns = {row.pop("column"): row for row in found["columns"]}
+    assert {name: row["kind"] for name, row in columns.items()} == {
+        "depth": "number",
+        "habitat": "category",
+        "visited": "date",
+    }
+    assert columns["habitat"]["n_features"] == 2
+    assert found["labels"] == ["sp_owl", "sp_hawk"]
+    assert found["method"] == "mlknn"
+    assert found["bytes"] == (table.parent / "m.cgmvae").stat().st_size
+    assert found["origin"] == library.load("m.cgmvae").origin_
+    thresholds = library.load("m.cgmvae").threshold_rule_.thresholds.tolist()
+    assert found["threshold"] == {"rule": "per-label", "thresholds": thresholds}
+    printed = succeeds("describe", "m.cgmvae")
+    for part in (
+        "ML-kNN",
+        "60 rows of sites.csv",
+        "0 or 1 for each of 2 categories",
+        "random split",
+    ):
+        assert part in printed
+
+
+def test_a_network_says_its_preset_members_and_size(succeeds, table):
+    sizes = ["latent_dim=4", "embedding_dim=8", "feature_hidden=[8]", "label_hidden=[8]"]
+    settings = [f"--setting={size}" for size in [*sizes, "decoder_hidden=[8]"]]
+    fit(succeeds, "--members", "3", "--epochs", "2", *settings, "--threshold-rule", "top-k")
+    found = json.loads(succeeds("describe", "m.cgmvae", "--json"))
+    model = library.load("m.cgmvae")
+    n_weights = sum(parameter.numel() for parameter in model.network_.parameters())
+    assert (found["preset"], found["members"]) == ("tuned", 3)
+    assert n_weights <= found["numbers"] <= n_weights + 2 * 3
+    printed = succeeds("describe", "m.cgmvae")
+    assert "C-GMVAE (preset tuned, 3 members)" in printed
+    assert "most probable labels of each row" in printed
+
+
+def test_many_columns_alike_share_a_line(succeeds, tmp_path, monkeypatch, survey):
+    monkeypatch.chdir(tmp_path)
+    X = np.hstack([survey.X] * 5)
+    model = library.BinaryRelevance(random_state=0).fit(X, survey)
+    model.save("m.cgmvae")
+    printed = succeeds("describe", "m.cgmvae")
+    assert "feature_0 … feature_29 (30 columns)" in printed
+    assert "does not say which data" in printed
+    assert len(json.loads(succeeds("describe", "m.cgmvae", "--json"))["columns"]) == 30
+
+
+def test_names_cannot_steer_the_terminal(succeeds, tmp_path, monkeypatch, survey):
+    monkeypatch.chdir(tmp_path)
+    model = library.BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
+    model.save("m.cgmvae")
+    arrays, description = read_tensors("m.cgmvae")
+    description["label_names"][:2] = HOSTILE
+    description["feature_names"] = [*HOSTILE, "c", "d", "e", "f"]
+    write_tensors("m.cgmvae", arrays, description)
+    printed = succeeds("describe", "m.cgmvae")
+    assert "\x1b" not in printed
+    assert "\x07" not in printed
+    assert "[bold]owl[/bold]" in printed
+
+
+@pytest.mark.parametrize("place", [(), ("data",), ("data", "n_samples"), ("split",), ("seconds",)])
+@pytest.mark.parametrize("odd", [[], "x", {"owl": 1}])
+def test_an_origin_that_a_stranger_wrote(cgmvae, succeeds, table, place, odd):
+    """It is taken for none, by ``report`` too, which asks for the data then."""
+    fit(succeeds, "--method", "mlknn")
+    arrays, description = read_tensors("m.cgmvae")
+    if place:
+        target = description["origin"]
+        for key in place[:-1]:
+            target = target[key]
+        target[place[-1]] = odd
+    else:
+        description["origin"] = {"owl": odd}
+    write_tensors("m.cgmvae", arrays, description)
+    assert "does not say which data" in succeeds("describe", "m.cgmvae")
+    refused = cgmvae("report", "m.cgmvae", "--out", "page.html")
+    assert (refused.code, refused.out) == (2, "")
+    assert "does not say which data" in refused.err
+
+
+def test_what_is_no_model(refused, table):
+    assert "not a model" in refused("describe", "sites.csv")
+    assert "does not exist" in refused("describe", "nowhere")
+    assert "is a folder" in refused("describe", ".")

@@ -1,0 +1,125 @@
+"""Commands that are killed, stopped or left without room: nothing is lost, nothing half-written."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cgmvae.data import formats, make_survey
+from cgmvae.data.tensor_file import read_tensors
+
+SIZES = ("--setting=embedding_dim=16", "--setting=feature_hidden=[16]", "--setting=label_hidden=16")
+SMALL = (*SIZES, "--setting=decoder_hidden=[]", "--epochs=3", "--device=cpu")
+COMMANDS = {
+    "model": ("fit", "birds.npz", "--out=model", "--members=1", *SMALL, "--overwrite"),
+    "found": ("search", "birds.npz", "--out=found", "--space=space.json", *SMALL, "--overwrite"),
+    "table.csv": ("data", "convert", "birds.npz", "table.csv"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return the working folder, with a data set in it."""
+    monkeypatch.chdir(tmp_path)
+    survey, _ = make_survey(120, 6, 5, seed=0)
+    formats.write(survey, "birds.npz")
+    Path("space.json").write_text('{"dropout": [0.0, 0.3]}')
+    return tmp_path
+
+
+@contextmanager
+def no_room(n_bytes):
+    """Let no file grow beyond so many bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("target", COMMANDS)
+def test_no_room_is_one_sentence_and_leaves_the_earlier_file(succeeds, refused, folder, target):
+    Path(target).write_text("earlier")
+    before = contents(folder)
+    with no_room(2048):
+        assert refused(*COMMANDS[target]).startswith("Cannot write ")
+    assert contents(folder) == before
+    succeeds(*COMMANDS[target])
+    assert Path(target).read_bytes() != b"earlier"
+
+
+def test_no_room_for_what_is_printed(script, folder):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*script, "data", "list"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        "Error: There is no space left to write to; free some, and run the command again.\n"
+    )
+
+
+@pytest.fixture
+def script():
+    return [sys.executable, "-m", "cgmvae"]
+
+
+STOPPED_AT = """
+import os, signal, sys
+def stop(event, arguments):
+    if event == "import" and arguments[0] == {module!r}:
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(stop)
+sys.argv = ["cgmvae", "data", "list"]
+from cgmvae.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["rich", "numpy", "cgmvae.data.catalog"])
+def test_ctrl_c_while_packages_are_loaded_is_one_line(shell, module):
+    outcome = shell("-c", STOPPED_AT.format(module=module))
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "Error: Stopped.\n")
+
+
+KILLED_AT = """
+import os, signal, sys
+from cgmvae.cli.main import run
+saved = []
+def kill(event, arguments):
+    if event == "os.rename" and str(arguments[1]).endswith(".checkpoint"):
+        saved.append(arguments)
+        if len(saved) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
+run()
+"""
+
+
+def test_a_killed_fit_continues_to_the_same_model(succeeds, shell, folder):
+    command = COMMANDS["model"]
+    succeeds(*command)
+    expected, _ = read_tensors("model")
+    Path("model").unlink()
+    assert shell("-c", KILLED_AT, *command).code == -signal.SIGKILL
+    names = sorted(path.name for path in folder.iterdir())
+    assert names[1:] == ["birds.npz", "model.checkpoint", "space.json"]
+    assert names[0].startswith(".model.checkpoint.")
+    assert names[0].endswith(".unfinished")
+    assert json.loads(succeeds(*command, "--json"))["continued"] is True
+    found, _ = read_tensors("model")
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        # Products round by where their numbers lie in memory.
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-6)
+    assert sorted(contents(folder)) == ["birds.npz", "model", "space.json"]
+    assert len(list(folder.iterdir())) == 3

@@ -1,0 +1,162 @@
+"""Tables with categories, dates and text from the file to predictions, as their users have them."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cgmvae as library
+from cgmvae.data import formats
+
+SMALL = ("--members", "1", "--epochs", "3", "--setting", "embedding_dim=16")
+WORDS = ["quiet", "wind", "rain", "song", "pond", "tree", "ridge", "nest"]
+HEADER = ["site", "day", "depth", "habitat", "notes", "sp_owl", "sp_duck", "sp_frog"]
+
+
+def rows(n=120):
+    """Return sites with counts of species, which follow from habitat, notes and nothing."""
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        habitat = rng.choice(["wetland", "forest", ""])
+        notes = " ".join(rng.choice(WORDS, 5))
+        counts = (habitat == "forest", habitat == "wetland", "pond" in notes)
+        counts = [int(present) * int(rng.integers(1, 9)) for present in counts]
+        day = np.datetime64("2023-03-01") + int(rng.integers(0, 500))
+        depth = "" if rng.random() < 0.1 else round(rng.normal(200, 30), 1)
+        yield [f"S{i}", day, depth, habitat, notes, *counts]
+
+
+def write(name, table, header=HEADER):
+    with Path(name).open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *table])
+    return name
+
+
+@pytest.fixture(autouse=True)
+def sites(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write("sites.csv", rows())
+
+
+def fit(call, *arguments, source="sites.csv", out="sites.cgmvae"):
+    reading = ("--label-prefix", "sp_", "--counts", "presence", "--drop", "site")
+    return call("fit", source, *reading, "--out", out, *SMALL, *arguments)
+
+
+def changed(place, cell, name="new.csv"):
+    """Write the sites with another cell in each row, or without a column."""
+    return write(name, [[*row[:place], cell, *row[place + 1 :]] for row in rows(30)])
+
+
+def test_from_a_file_to_predictions(succeeds, cgmvae):
+    printed = fit(succeeds)
+    assert "\n1 number, 1 category, 1 date, 1 text column: 16 features.\n" in printed
+    model = library.load("sites.cgmvae")
+    assert model.input_kinds() == {
+        "day": "date",
+        "depth": "number",
+        "habitat": "category",
+        "notes": "text",
+    }
+    outcome = cgmvae("predict", "sites.cgmvae", "sites.csv", "--out", "out.csv", "--probabilities")
+    assert outcome.code == 0
+    data = formats.read("sites.csv", label_prefix="sp_", counts="presence", drop=["site"])
+    with Path("out.csv").open(encoding="utf-8") as file:
+        found = np.array(list(csv.reader(file))[1:], float)
+    np.testing.assert_allclose(found, model.predict_proba(data.X), atol=1e-6)
+
+
+def test_what_was_made_of_columns_is_in_the_json(succeeds):
+    found = json.loads(fit(succeeds, "--json"))
+    assert found["columns"][2] == {
+        "column": "habitat",
+        "kind": "category",
+        "done": "0 or 1 for each of 2 categories, and where it is missing",
+        "n_features": 3,
+    }
+    assert found["n_features"] == 4
+
+
+def test_kinds_are_told(succeeds):
+    fit(succeeds, "--text", "habitat", "--category", "depth", "--date", "day")
+    kinds = library.load("sites.cgmvae").input_kinds()
+    assert kinds == {"day": "date", "depth": "category", "habitat": "text", "notes": "text"}
+
+
+def test_evaluate_matches_columns_by_name(succeeds, cgmvae):
+    fit(succeeds)
+    counts = ("--counts", "presence", "--json")
+    first = cgmvae("evaluate", "sites.cgmvae", "sites.csv", *counts)
+    assert first.err == "Warning: Columns that the model does not know are ignored: 'site'.\n"
+    order = [4, 3, 2, 1, 5, 6, 7]
+    write("turned.csv", [[row[i] for i in order] for row in rows()], [HEADER[i] for i in order])
+    again = succeeds("evaluate", "sites.cgmvae", "turned.csv", *counts)
+    assert json.loads(again)["metrics"] == json.loads(first.out)["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("place", "cell", "message"),
+    [
+        (1, "soon", "'day' must hold dates, and 'soon' is none"),
+        (2, "deep", "Not numeric: 'depth', which must hold numbers and holds 'deep'"),
+        (3, 7, "'habitat' holds numbers, such as 7, and the model knows categories, such as"),
+    ],
+)
+def test_a_column_of_another_kind_is_refused(succeeds, cgmvae, place, cell, message):
+    fit(succeeds)
+    source = changed(place, cell)
+    for command in (("evaluate", "--counts", "presence"), ("predict", "--out", "out.csv")):
+        outcome = cgmvae(command[0], "sites.cgmvae", source, *command[1:])
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.splitlines()[-1].startswith("Error: ")
+        assert message in outcome.err
+
+
+def test_a_missing_column_is_named(succeeds, refused):
+    fit(succeeds)
+    write("new.csv", rows(9), [name.replace("habitat", "place") for name in HEADER])
+    for command in (("evaluate", "--counts", "presence"), ("predict", "--out", "out.csv")):
+        sentence = refused(command[0], "sites.cgmvae", "new.csv", *command[1:])
+        assert "lacks 1 of the model's 4 feature columns: 'habitat'" in sentence
+
+
+def test_a_model_of_numbers_refuses_words(succeeds, refused):
+    fit(succeeds, "--drop", "habitat", "--drop", "notes", "--drop", "day")
+    assert library.load("sites.cgmvae").preparation_ is None
+    source = changed(2, "deep")
+    sentence = refused("evaluate", "sites.cgmvae", source, "--counts", "presence")
+    assert "Not numeric: 'depth', which must hold numbers and holds 'deep'" in sentence
+
+
+def test_a_search_on_a_table(succeeds):
+    printed = succeeds(
+        "search",
+        "sites.csv",
+        *("--label-prefix", "sp_", "--counts", "presence", "--drop", "site"),
+        *("--out", "best.cgmvae", "--epochs", "2", "--settings", "2", "--splits", "2"),
+        *("--setting", "embedding_dim=16", "--device", "cpu", "--best", "1"),
+    )
+    assert "1 text column: 16 features." in printed
+    assert library.load("best.cgmvae").n_inputs_ == 16
+
+
+@pytest.mark.parametrize("name", ["sites.npz", "sites.svm", "sites.arff"])
+def test_conversion_to_numbers_only_is_refused(refused, tmp_path, name):
+    reading = ("--label-prefix", "sp_", "--counts", "presence", "--drop", "site")
+    assert "numbers only, and the column 'day'" in refused(
+        "data", "convert", "sites.csv", name, *reading
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["sites.csv"]
+
+
+def test_conversion_to_parquet_and_description(succeeds):
+    reading = ("--label-prefix", "sp_", "--counts", "presence", "--drop", "site")
+    succeeds("data", "convert", "sites.csv", "sites.parquet", *reading)
+    described = [
+        json.loads(succeeds("data", "describe", *source, "--json"))
+        for source in (("sites.csv", *reading), ("sites.parquet",))
+    ]
+    assert described[0] == described[1]
+    assert described[0]["features"] == 4

@@ -1,0 +1,149 @@
+"""Micro-batching: rows share a call, and everybody gets their own."""
+
+import threading
+from concurrent.futures import CancelledError, wait
+
+import numpy as np
+import pytest
+
+from cgmvae.serving.batching import Batcher
+from cgmvae.serving.config import ServingConfig
+from cgmvae.serving.refusals import Refusal
+
+
+class Scorer:
+    """Doubles rows; calls wait while the gate is shut, and their sizes are noted."""
+
+    def __init__(self, open_=True):
+        self.gate, self.entered, self.sizes = threading.Event(), threading.Event(), []
+        if open_:
+            self.gate.set()
+
+    def __call__(self, parts):
+        rows = np.concatenate(parts)
+        self.sizes.append(len(rows))
+        self.entered.set()
+        assert self.gate.wait(60)
+        if (rows < 0).any():
+            raise ValueError("negative")
+        return rows * 2
+
+
+@pytest.fixture
+def scorer():
+    scorer = Scorer(open_=False)
+    yield scorer
+    scorer.gate.set()
+
+
+def rows(value, n=1):
+    return np.full((n, 2), float(value))
+
+
+def test_rows_that_come_during_a_call_share_the_next(scorer):
+    batcher = Batcher(scorer, ServingConfig())
+    first = batcher.submit(rows(1))
+    scorer.entered.wait(60)
+    others = [batcher.submit(rows(value, n)) for value, n in ((2, 1), (3, 4), (4, 2))]
+    scorer.gate.set()
+    wait([first, *others], 60)
+    assert scorer.sizes == [1, 7]
+    for future, (value, n) in zip([first, *others], ((1, 1), (2, 1), (3, 4), (4, 2)), strict=True):
+        assert np.array_equal(future.result(), rows(2 * value, n))
+
+
+def test_a_batch_has_a_size(scorer):
+    batcher = Batcher(scorer, ServingConfig(batch_rows=4))
+    futures = [batcher.submit(rows(0))]
+    scorer.entered.wait(60)
+    futures += [batcher.submit(rows(1, n)) for n in (3, 2, 2, 9, 1)]
+    scorer.gate.set()
+    wait(futures, 60)
+    assert scorer.sizes == [1, 3, 4, 9, 1]
+
+
+def test_rows_wait_for_those_on_their_way_and_not_for_others():
+    scorer = Scorer()
+    batcher = Batcher(scorer, ServingConfig(batch_seconds=60))
+    assert np.array_equal(batcher.submit(rows(1)).result(30), rows(2))
+    with batcher.arriving():
+        first = batcher.submit(rows(2))
+        second = batcher.submit(rows(3))
+    wait([first, second], 30)
+    assert scorer.sizes == [1, 2]
+
+
+def test_the_wait_ends_though_nobody_comes():
+    batcher = Batcher(Scorer(), ServingConfig(batch_seconds=0.001))
+    with batcher.arriving():
+        assert np.array_equal(batcher.submit(rows(1)).result(30), rows(2))
+
+
+def test_the_fault_of_one_is_not_that_of_the_others(scorer):
+    batcher = Batcher(scorer, ServingConfig())
+    first = batcher.submit(rows(1))
+    scorer.entered.wait(60)
+    good, bad, last = (batcher.submit(rows(value)) for value in (2, -1, 3))
+    scorer.gate.set()
+    wait([first, good, bad, last], 60)
+    assert np.array_equal(good.result(), rows(4))
+    assert np.array_equal(last.result(), rows(6))
+    with pytest.raises(ValueError, match="negative"):
+        bad.result()
+
+
+def test_what_nobody_waits_for_is_not_scored(scorer):
+    batcher = Batcher(scorer, ServingConfig())
+    first = batcher.submit(rows(1))
+    scorer.entered.wait(60)
+    left, stays = batcher.submit(rows(2, 5)), batcher.submit(rows(3))
+    assert left.cancel()
+    scorer.gate.set()
+    wait([first, stays], 60)
+    assert scorer.sizes == [1, 1]
+    with pytest.raises(CancelledError):
+        left.result()
+
+
+def test_the_queue_has_an_end(scorer):
+    batcher = Batcher(scorer, ServingConfig(waiting_rows=5))
+    batcher.submit(rows(1))
+    scorer.entered.wait(60)
+    waiting = [batcher.submit(rows(2, 3)), batcher.submit(rows(2, 2))]
+    with pytest.raises(Refusal, match="Too many rows are waiting") as refusal:
+        batcher.submit(rows(3))
+    assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
+    scorer.gate.set()
+    wait(waiting, 60)
+    assert np.array_equal(batcher.submit(rows(3, 9)).result(60), rows(6, 9))
+
+
+def test_closing_answers_what_waits(scorer):
+    batcher = Batcher(scorer, ServingConfig(batch_rows=1))
+    futures = [batcher.submit(rows(value)) for value in range(5)]
+    closing = threading.Thread(target=batcher.close)
+    scorer.entered.wait(60)
+    closing.start()
+    scorer.gate.set()
+    closing.join(60)
+    assert [future.result(0)[0, 0] for future in futures] == [0, 2, 4, 6, 8]
+    with pytest.raises(Refusal, match="stopping"):
+        batcher.submit(rows(1))
+
+
+def test_many_threads_get_their_own():
+    batcher = Batcher(Scorer(), ServingConfig(batch_rows=16))
+    wrong = []
+
+    def ask(value):
+        for i in range(50):
+            mine = rows(value * 100 + i, 1 + i % 3)
+            if not np.array_equal(batcher.submit(mine).result(60), mine * 2):
+                wrong.append(value)
+
+    threads = [threading.Thread(target=ask, args=(value,)) for value in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

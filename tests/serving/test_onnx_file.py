@@ -1,0 +1,316 @@
+"""The ONNX file gives what the model gives, says what it is, and is whole or not there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from torch import nn
+
+from cgmvae import __version__
+from cgmvae.data import make_survey
+from cgmvae.errors import InputError
+from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, TopK
+from cgmvae.methods import ASL, C2AE, MPVAE, RBCC, BinaryRelevance, CGMVAEClassifier, LaMP, MLkNN
+from cgmvae.serving import onnx_file
+from cgmvae.serving.onnx_file import export_onnx
+from cgmvae.serving.onnx_graph import exported_model
+
+TINY = {"n_members": 2, "epochs": 2, "device": "cpu", "random_state": 0}
+LAYERS = {"feature_hidden": (16,), "label_hidden": (8,), "decoder_hidden": (16,), "latent_dim": 4}
+
+
+def tiny_cgmvae(preset="tuned", **settings):
+    settings = {**LAYERS, **settings}
+    return CGMVAEClassifier(preset, embedding_dim=8, settings=settings, **TINY)
+
+
+MODELS = {
+    "tuned": tiny_cgmvae(),
+    "released": tiny_cgmvae("released"),
+    "paper": tiny_cgmvae("paper"),
+    "covariance": tiny_cgmvae(correlation="covariance"),
+    "graph": tiny_cgmvae(correlation="graph", unit_norm=True, label_bias=False),
+    "standard": tiny_cgmvae(prior="standard", decoder_input="z", layer_norm=False),
+    "c2ae": C2AE(hidden_dim=16, **TINY),
+    "mpvae": MPVAE(hidden_dim=8, latent_dim=4, **TINY),
+    "asl": ASL(hidden_dim=16, **TINY),
+    "lamp": LaMP(embedding_dim=8, n_heads=2, n_steps=1, **TINY),
+    "rbcc": RBCC(structure=[(0, 1), (0, 2), (1, 2)], state_dim=8, hidden_dim=8, **TINY),
+    "binary-relevance": BinaryRelevance(random_state=0),
+}
+
+
+def runtime(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def metadata(path):
+    return runtime(path).get_modelmeta().custom_metadata_map
+
+
+def agree(path, model, X):
+    """Check a file against the model on rows that the export did not see; give the labels."""
+    probabilities, labels = runtime(path).run(None, {"features": X})
+    np.testing.assert_allclose(probabilities, model.predict_proba(X), rtol=0, atol=1e-5)
+    assert np.array_equal(labels, model.threshold_rule_.apply(probabilities))
+    return labels
+
+
+@pytest.fixture
+def rows(rng):
+    rows = rng.normal(size=(40, 6)) * 3
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    rows[0] = np.nan
+    return rows
+
+
+@pytest.fixture
+def fitted(survey):
+    """A model of one linear map a label: exported within a moment."""
+    return BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
+
+
+# --- The same predictions -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_methods_and_switches(name, survey, rows, tmp_path):
+    model = clone(MODELS[name]).fit(survey.X, survey.Y)
+    before = model.predict_proba(rows)
+    written = export_onnx(model, tmp_path / "model.onnx")
+    assert (written.n_features, written.n_labels, written.prepared) == (6, 5, False)
+    assert 0 <= written.difference <= 1e-5
+    agree(tmp_path / "model.onnx", model, rows)
+    agree(tmp_path / "model.onnx", model, rows[:1])
+    assert np.array_equal(model.predict_proba(rows), before)
+
+
+@pytest.mark.parametrize(
+    ("rule", "described"),
+    [
+        (GlobalThreshold(0.1 + 0.2), {"rule": "global", "threshold": 0.1 + 0.2}),
+        (
+            LabelThresholds(np.array([0.1, 0.9, 1 / 3, 0.0, 1.0])),
+            {"rule": "per-label", "thresholds": [0.1, 0.9, 1 / 3, 0.0, 1.0]},
+        ),
+        (TopK(2), {"rule": "top-k", "k": 2}),
+        (TopK(5), {"rule": "top-k", "k": 5}),
+        (TopK(0), {"rule": "top-k", "k": 0}),
+    ],
+)
+def test_threshold_rules(rule, described, fitted, rows, tmp_path):
+    fitted.threshold_rule_ = rule
+    export_onnx(fitted, tmp_path / "model.onnx")
+    labels = agree(tmp_path / "model.onnx", fitted, rows)
+    assert np.array_equal(labels, fitted.predict(rows))
+    assert json.loads(metadata(tmp_path / "model.onnx")["threshold_rule"]) == described
+
+
+def test_of_equal_probabilities_the_first_are_the_best(survey, rows, tmp_path):
+    Y = survey.Y.copy()
+    Y[:, [0, 2, 4]] = 1
+    model = BinaryRelevance(random_state=0).fit(survey.X, Y)
+    model.threshold_rule_ = TopK(2)
+    export_onnx(model, tmp_path / "model.onnx")
+    assert (agree(tmp_path / "model.onnx", model, rows) == [1, 0, 1, 0, 0]).all()
+
+
+def test_a_probability_that_equals_its_threshold_counts(survey, rows, tmp_path):
+    model = tiny_cgmvae().fit(survey.X, survey.Y)
+    with torch.no_grad():
+        for parameter in model.network_.parameters():
+            parameter.zero_()
+    model.threshold_rule_ = LabelThresholds(np.array([0.5, 0.5 + 1e-12, 0.51, 0.49, 0.5]))
+    export_onnx(model, tmp_path / "model.onnx")
+    assert (agree(tmp_path / "model.onnx", model, rows) == [1, 1, 0, 1, 1]).all()
+
+
+def test_large_numbers_keep_their_digits(survey, rows, tmp_path):
+    seconds = 1.7e9 + survey.X.astype(np.float64)
+    model = tiny_cgmvae().fit(seconds, survey.Y)
+    export_onnx(model, tmp_path / "model.onnx")
+    agree(tmp_path / "model.onnx", model, 1.7e9 + rows)
+
+
+def test_sparse_training_rows(survey, rows, tmp_path):
+    sparse = sp.csr_array(np.where(survey.X > 0, 5 * survey.X, 0))
+    model = tiny_cgmvae().fit(sparse, survey.Y)
+    export_onnx(model, tmp_path / "model.onnx")
+    agree(tmp_path / "model.onnx", model, rows)
+    dense = agree(tmp_path / "model.onnx", model, sparse.toarray().astype(np.float64))
+    assert np.array_equal(dense, model.predict(sparse))
+
+
+def test_one_feature_one_label_one_member(survey, rows, tmp_path):
+    model = ASL(**{**TINY, "n_members": 1}, hidden_dim=4).fit(survey.X[:, :1], survey.Y[:, :1])
+    export_onnx(model, tmp_path / "model.onnx")
+    agree(tmp_path / "model.onnx", model, rows[:, :1])
+
+
+def test_attention_among_many_labels(tmp_path):
+    survey, _ = make_survey(60, 4, 70, seed=0)
+    model = LaMP(embedding_dim=4, n_heads=1, n_steps=1, **{**TINY, "epochs": 1})
+    model.fit(survey.X, survey.Y)
+    export_onnx(model, tmp_path / "model.onnx")
+    agree(tmp_path / "model.onnx", model, survey.X.astype(np.float64))
+
+
+def test_without_this_library(fitted, rows, tmp_path):
+    export_onnx(fitted, tmp_path / "model.onnx")
+    np.save(tmp_path / "rows.npy", rows)
+    code = (
+        "import sys, numpy as np, onnxruntime as ort\n"
+        "session = ort.InferenceSession('model.onnx', providers=['CPUExecutionProvider'])\n"
+        "_, labels = session.run(None, {'features': np.load('rows.npy')})\n"
+        "assert not {'cgmvae', 'torch', 'sklearn'} & set(sys.modules)\n"
+        "np.save('labels.npy', labels)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+    assert np.array_equal(np.load(tmp_path / "labels.npy"), fitted.predict(rows))
+
+
+# --- What the file says of itself ---------------------------------------------------------------
+
+HOSTILE = ('say "hi"', "日本 🦉", "\x00\n\r\t", "[]{}\\u0041", "\ud800")
+
+
+def test_metadata_come_back(fitted, tmp_path):
+    fitted.label_names_ = HOSTILE
+    fitted.feature_names_in_ = np.array([*HOSTILE, ""], dtype=object)
+    export_onnx(fitted, tmp_path / "model.onnx")
+    found = metadata(tmp_path / "model.onnx")
+    assert json.loads(found["label_names"]) == list(HOSTILE)
+    assert json.loads(found["feature_names"]) == [*HOSTILE, ""]
+    assert (found["method"], found["library"]) == ("binary-relevance", f"cgmvae {__version__}")
+    assert "NaN where a value is missing" in found["input"]
+
+
+def test_columns_that_are_no_numbers(survey, rng, tmp_path):
+    columns = {
+        "height": np.where(rng.random(120) < 0.2, np.nan, survey.X[:, 0]),
+        "habitat": rng.choice(["wood", "wetland", "field"], 120).tolist(),
+    }
+    model = BinaryRelevance(random_state=0).fit(columns, survey.Y)
+    written = export_onnx(model, tmp_path / "model.onnx")
+    features = model.prepared(columns).astype(np.float64)
+    assert (written.n_features, written.prepared) == (features.shape[1], True)
+    probabilities, _ = runtime(tmp_path / "model.onnx").run(None, {"features": features})
+    np.testing.assert_allclose(probabilities, model.predict_proba(columns), rtol=0, atol=1e-5)
+    found = metadata(tmp_path / "model.onnx")
+    assert json.loads(found["feature_names"]) == model.prepared_names()
+    assert "prepares from the columns" in found["input"]
+
+
+def test_the_file_is_plain(survey, tmp_path):
+    model = tiny_cgmvae().fit(survey.X, survey.Y)
+    export_onnx(model, tmp_path / "model.onnx")
+    session = runtime(tmp_path / "model.onnx")
+    parts = [*session.get_inputs(), *session.get_outputs()]
+    assert [(part.name, part.type, part.shape) for part in parts] == [
+        ("features", "tensor(double)", ["n_rows", 6]),
+        ("probabilities", "tensor(float)", ["n_rows", 5]),
+        ("labels", "tensor(int64)", ["n_rows", 5]),
+    ]
+    content = (tmp_path / "model.onnx").read_bytes()
+    for trace in (str(Path(onnx_file.__file__).parent), ".py", "torch"):
+        assert trace.encode() not in content
+    proto = onnx.load_from_string(content)
+    assert [(each.domain, each.version) for each in proto.opset_import] == [("", onnx_file.OPSET)]
+    weights = [each.name for each in proto.graph.initializer]
+    assert not [name for name in weights if "label_encoder.network" in name]  # of training alone
+
+
+# --- Whole or not there -------------------------------------------------------------------------
+
+
+class Unsteady(nn.Module):
+    """A network whose answers a graph cannot hold: each call gives another."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, 5))
+        self.n_calls = 0
+
+    def forward(self, features):
+        self.n_calls += 1
+        return torch.sigmoid(self.weight[:, None] + features[..., :5] + 0.1 * self.n_calls)
+
+
+class Branching(Unsteady):
+    """A network that goes another way for other rows."""
+
+    def forward(self, features):
+        if features.sum() > 0:
+            return super().forward(features)
+        return torch.sigmoid(self.weight[:, None] - features[..., :5])
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [(Unsteady(), "differ by 0.0"), (Branching(), "cannot write this network as ONNX")],
+)
+def test_a_file_that_is_not_the_model_is_not_written(network, sentence, survey, tmp_path):
+    model = clone(MODELS["asl"]).fit(survey.X, survey.Y)
+    model.network_ = network
+    (tmp_path / "model.onnx").write_text("what was there")
+    with pytest.raises(InputError, match=sentence):
+        export_onnx(model, tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    assert (tmp_path / "model.onnx").read_text() == "what was there"
+
+
+def test_labels_must_follow_the_rule(fitted):
+    class Contrary(GlobalThreshold):
+        def apply(self, scores):
+            return 1 - super().apply(scores)
+
+    fitted.threshold_rule_ = Contrary(0.5)
+    module = exported_model(fitted)
+    with onnx_file._quiet_exporter(), pytest.raises(InputError, match="other labels"):
+        onnx_file._compare(fitted, module, onnx_file._serialised(module, {}))
+
+
+def test_too_many_weights_for_one_file(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "WEIGHTS_LIMIT", 100)
+    with pytest.raises(InputError, match="holds less than 2 GiB"):
+        export_onnx(fitted, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_wide_models_are_compared_on_fewer_rows(fitted, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(onnx_file, "_COMPARED_NUMBERS", 30)
+    score = fitted._score_rows
+    monkeypatch.setattr(fitted, "_score_rows", lambda X: seen.append(len(X)) or score(X))
+    export_onnx(fitted, tmp_path / "model.onnx")
+    assert seen == [1, 5]
+
+
+def test_methods_that_cannot_be_exported(survey, tmp_path):
+    model = MLkNN(k=3).fit(survey.X, survey.Y)
+    with pytest.raises(InputError, match=r"^MLkNN cannot .* are cgmvae, .*asl and rbcc\.$"):
+        export_onnx(model, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
+def test_a_missing_package(package, fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=r"cgmvae\[onnx\]"):
+        export_onnx(fitted, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_packages_of_a_server_are_not_needed():
+    code = "import sys; sys.modules['fastapi'] = None; import cgmvae.serving.onnx_file"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

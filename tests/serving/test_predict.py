@@ -1,0 +1,221 @@
+"""``POST /predict``: the answer is what the library says, whatever form the rows come in."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from cgmvae.data.columns import as_columns
+from cgmvae.evaluation.thresholds import LabelThresholds, TopK
+
+from .conftest import FEATURES, LABELS, with_names
+
+
+def objects(X):
+    return [dict(zip(FEATURES, row, strict=True)) for row in X.tolist()]
+
+
+def table(header, rows):
+    text = io.StringIO()
+    csv.writer(text).writerows([header, *rows])
+    return {"content": text.getvalue(), "headers": {"Content-Type": "text/csv"}}
+
+
+def body(text):
+    return {"content": text, "headers": {"Content-Type": "application/json"}}
+
+
+def answer(client, sent, **query):
+    response = client.post("/predict", params=query, **sent)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def probabilities(client, sent):
+    found = answer(client, sent, probabilities=True)["predictions"]
+    return np.array([[row["probabilities"][name] for name in LABELS] for row in found], np.float32)
+
+
+def refused(client, sent, status=422):
+    response = client.post("/predict", **sent)
+    assert response.status_code == status
+    assert list(response.json()) == ["error"]
+    sentence = response.json()["error"]
+    assert "\n" not in sentence
+    assert sentence.endswith((".", "…"))
+    return sentence
+
+
+# --- What is answered ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 33])
+def test_probabilities_are_those_of_the_library_bit_for_bit(client, named, network, sites, n_rows):
+    X = sites.X[:n_rows].astype(np.float32)
+    expected = network.predict_proba(X)
+    served = client(named)
+    assert np.array_equal(probabilities(served, {"json": {"rows": objects(X)}}), expected)
+    assert np.array_equal(probabilities(served, {"json": {"rows": X.tolist()}}), expected)
+    assert np.array_equal(probabilities(served, table(FEATURES, X.tolist())), expected)
+
+
+def test_labels_are_those_of_the_library(client, named, network, plain, sites):
+    X = sites.X[:40].astype(np.float32)
+    for model, fitted in ((named, network), (plain, plain)):
+        found = answer(client(model), {"json": {"rows": X.tolist()}})
+        assert [row["labels"] for row in found["predictions"]] == fitted.label_sets(X)
+        assert found["thresholds"] == {
+            "rule": "global",
+            "threshold": fitted.threshold_rule_.threshold,
+        }
+
+
+@pytest.mark.parametrize("rule", [TopK(2), LabelThresholds(np.linspace(0.1, 0.9, len(LABELS)))])
+def test_other_threshold_rules(client, network, sites, rule):
+    model = with_names(network)
+    model.threshold_rule_ = rule
+    found = answer(client(model), {"json": {"rows": objects(sites.X[:9].astype(np.float32))}})
+    expected = rule.apply(network.predict_proba(sites.X[:9].astype(np.float32))).astype(bool)
+    names = np.array(LABELS, dtype=object)
+    assert [row["labels"] for row in found["predictions"]] == [list(names[r]) for r in expected]
+    told = found["thresholds"]
+    assert told.get("k") == getattr(rule, "k", None)
+    if told["rule"] == "per-label":
+        assert told["thresholds"] == dict(zip(LABELS, rule.thresholds, strict=True))
+
+
+def test_the_likeliest_labels(client, named, network, sites):
+    X = sites.X[:9].astype(np.float32)
+    found = answer(client(named), {"json": {"rows": X.tolist()}}, top=2)["predictions"]
+    for row, expected in zip(found, network.predict_proba(X), strict=True):
+        best = np.argsort(-expected)[:2]
+        assert row["top"] == [{"label": LABELS[i], "probability": float(expected[i])} for i in best]
+    every = answer(client(named), {"json": {"rows": X.tolist()}}, top=99)["predictions"]
+    assert len(every[0]["top"]) == len(LABELS)
+
+
+def test_missing_values(client, named, network, sites):
+    X = sites.X[:3].astype(np.float32)
+    X[0, 1] = X[2, 5] = np.nan
+    cells = [[None if np.isnan(cell) else cell for cell in row] for row in X.tolist()]
+    expected = network.predict_proba(X)
+    assert np.array_equal(probabilities(client(named), {"json": {"rows": cells}}), expected)
+    cells[0][1], cells[2][5] = "", "NA"
+    assert np.array_equal(probabilities(client(named), table(FEATURES, cells)), expected)
+
+
+def test_columns_in_another_order_and_others(client, named, network, sites):
+    X = sites.X[:3].astype(np.float32)
+    rows = [{"note": [1], **dict(reversed(row.items()))} for row in objects(X)]
+    rows[1]["a \ud800 half"] = {}
+    sent = body(json.dumps({"rows": rows}))
+    assert np.array_equal(probabilities(client(named), sent), network.predict_proba(X))
+    assert answer(client(named), sent)["ignored_columns"] == ["note", "a \ud800 half"]
+    wide = table([*FEATURES[::-1], "note"], [[*row[::-1], "x"] for row in X.tolist()])
+    assert np.array_equal(probabilities(client(named), wide), network.predict_proba(X))
+    assert answer(client(named), wide)["ignored_columns"] == ["note"]
+
+
+def test_all_kinds_of_columns(client, mixed, mixed_table):
+    cells = zip(*mixed_table.values(), strict=True)
+    rows = [dict(zip(mixed_table, row, strict=True)) for row in cells][:8]
+    rows[0]["habitat"] = rows[1]["notes"] = rows[2]["day"] = rows[3]["depth"] = None
+    rows[4]["habitat"] = "never seen"
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    expected = mixed.predict_proba(as_columns(columns, mixed.input_kinds()))
+    for sent in (
+        {"json": {"rows": rows}},
+        {"json": {"rows": [list(row.values()) for row in rows]}},
+        table(list(rows[0]), [["" if v is None else v for v in row.values()] for row in rows]),
+    ):
+        found = answer(client(mixed), sent, probabilities=True)["predictions"]
+        scores = np.array([list(row["probabilities"].values()) for row in found])
+        assert np.array_equal(scores.astype(expected.dtype), expected)
+
+
+# --- Refusals -----------------------------------------------------------------------------------
+
+
+def test_a_missing_column_is_named(client, named, plain, sites):
+    rows = objects(sites.X[:2])
+    del rows[1]["%sand"]
+    assert "Row 2 lacks '%sand'" in refused(client(named), {"json": {"rows": rows}})
+    sent = table(FEATURES[1:], sites.X[:2, 1:].tolist())
+    assert "lacks 'height (m)'" in refused(client(named), sent)
+    assert "does not know the names" in refused(client(plain), {"json": {"rows": rows}})
+    assert "5 columns, and the model takes 6" in refused(client(plain), sent)
+
+
+CELLS = "0," * (len(FEATURES) - 1)
+BAD = {
+    "is not JSON (Expecting": "{",
+    "an object with a list of rows": '{"rows": 1}',
+    "a list of rows": '{"rows": [], "top": 3}',
+    "There are no rows": '{"rows": []}',
+    "all objects, by name, or all lists": '{"rows": [[], {}]}',
+    "Row 1 has 1 values, and the model takes 6": '{"rows": [[1]]}',
+    "NaN is no number": '{"rows": [[NaN]]}',
+    "nests lists too deeply": "[" * 10**5,
+    "too long a number": f'{{"rows": [[{"9" * 5000}]]}}',
+    "beyond float32": f'{{"rows": [[{CELLS}1e39]]}}',
+    "'rows' holds a number beyond": f'{{"rows": [[{CELLS}1{"0" * 400}]]}}',
+    "'rows', which takes numbers": f'{{"rows": [[{CELLS}"7"]]}}',
+    "has [[]] in": f'{{"rows": [[{CELLS}[[]]]]}}',
+    "gives no probability": f'{{"rows": [[{CELLS.replace("0", "3e38")}3e38]]}}',
+    "is not UTF-8 (byte 2)": b'{"\xff',
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_json(client, named, words):
+    assert words in refused(client(named), body(BAD[words]))
+
+
+def test_numbers_beyond_what_the_model_can_scale(client, plain):
+    extreme = {"rows": [[0] * 6, [3e38] * 6]}
+    assert "Row 2 is so far from what" in refused(client(plain), {"json": extreme})
+
+
+BAD_TABLES = {
+    "not CSV with a header": "",
+    "There are no rows": ",".join("abc"),
+    "'a' names more than one": "a,a\n1,2",
+    "Row 2 has 1 cells and the header 2": "a,b\n1,2\n1\n",
+    "not CSV": 'a,"b',
+}
+
+
+@pytest.mark.parametrize("words", BAD_TABLES)
+def test_bad_csv(client, named, words):
+    sent = {"content": BAD_TABLES[words], "headers": {"Content-Type": "text/csv"}}
+    assert words in refused(client(named), sent)
+
+
+def test_cells_of_the_wrong_kind(client, mixed, mixed_table):
+    row = {name: values[0] for name, values in mixed_table.items()}
+    wrong = {"depth": "deep", "habitat": ["field"], "day": "soon", "notes": 7}
+    for name, cell in wrong.items():
+        sentence = refused(client(mixed), {"json": {"rows": [{**row, name: cell}]}})
+        assert repr(name) in sentence
+        assert repr(cell) in sentence
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "text/csv; charset=utf-16", "\xff/;;;"])
+def test_other_kinds_of_content(client, named, kind):
+    headers = {} if kind is None else {"Content-Type": kind.encode("latin-1")}
+    sent = {"content": '{"rows": [[1]]}', "headers": headers}
+    assert "application/json or text/csv" in refused(client(named), sent, 415)
+
+
+def test_what_is_quoted_is_cut(client, named):
+    long = {"json": {"rows": [{**dict.fromkeys(FEATURES, 0), "rows": "x" * 10**5}]}}
+    assert len(refused(client(named), long)) < 300
+
+
+@pytest.mark.parametrize("query", [{"top": 0}, {"top": "many"}, {"probabilities": "perhaps"}])
+def test_bad_queries(client, named, query):
+    response = client(named).post("/predict", params=query, json={"rows": [[0] * 6]})
+    assert response.status_code == 422
+    assert f"The parameter '{next(iter(query))}' cannot be read" in response.json()["error"]
