@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cgmvae.data import load_dataset, make_split
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.methods.packed import Fit, _training_rows, label_log_odds
+from cgmvae.methods.together import Fit, label_log_odds, training_rows
 from cgmvae.nn.noise import make_noise
 from cgmvae.training.device import fast_products
 from cgmvae.training.loop import train
@@ -74,7 +74,7 @@ class Pack:
         self.fit = Fit(*self.model._prepare(rows.X, rows.Y, (held.X, held.Y), None, None))
         self.members = self.model._make_members(self.fit.train, self.fit.validation, seed, 0)
         self.config = self.model._training_config(self.fit.train)
-        self.rows = _training_rows([self.fit], DEVICE)
+        self.rows = training_rows([self.fit], DEVICE)
 
     def network(self, members: list[Any]) -> Any:
         """Return a fresh network of these members."""
