@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format docs release-check clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/cgmvae demo --out demo
@@ -21,8 +21,14 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+release-check: $(VENV)/.installed-dev
+	$(BIN)/python tools/release_check.py
+
 clean:
-	rm -rf $(VENV) build demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

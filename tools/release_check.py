@@ -1,0 +1,76 @@
+"""Check that a release works: build the wheel, install it elsewhere, run the demo there.
+
+Nothing of this folder is used but the wheel and the pinned versions. Usage::
+
+    python tools/release_check.py
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    """Build, install, run; the first step that fails ends it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        wheel = build_wheel(folder / "wheels")
+        programs = install(wheel, folder / "environment")
+        run_demo(programs, folder / "empty")
+    print(f"{wheel.name} installs into an empty environment, and its demo runs.")
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel; return its file."""
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    if version not in wheel.name:
+        sys.exit(f"{wheel.name} is not of version {version}; see pyproject.toml.")
+    return wheel
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Install the wheel with what the demo needs; return the folder of the programs."""
+    venv.create(folder, with_pip=True)
+    programs = folder / "bin"
+    pins = ROOT / "constraints.txt"
+    run(
+        programs / "pip",
+        "install",
+        "--quiet",
+        "--constraint",
+        pins,
+        f"cgmvae[demo] @ {wheel.as_uri()}",
+    )
+    run(programs / "pip", "check")
+    return programs
+
+
+def run_demo(programs: Path, folder: Path) -> None:
+    """Run the demo from an empty folder, and look for what it leaves."""
+    folder.mkdir()
+    run(programs / "cgmvae", "demo", "--out", "demo", folder=folder)
+    model, page = folder / "demo" / "yeast.cgmvae", folder / "demo" / "report.html"
+    if not page.stat().st_size:
+        sys.exit("The demo left an empty page.")
+    run(programs / "python", "-c", f"import cgmvae; cgmvae.load({str(model)!r})", folder=folder)
+
+
+def run(*command: object, folder: Path = ROOT) -> None:
+    """Run a command, and end with it where it fails."""
+    print("$", *command, flush=True)
+    ended = subprocess.run([str(word) for word in command], cwd=folder)
+    if ended.returncode:
+        sys.exit(f"Failed with exit code {ended.returncode}.")
+
+
+if __name__ == "__main__":
+    main()
