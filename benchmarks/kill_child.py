@@ -43,6 +43,9 @@ class Ended(NamedTuple):
 
 def run(command: Command, folder: Path, moment: Moment = NEVER) -> Ended:
     """Run a command in a child that works in the folder and is killed at the moment."""
+    log, output = folder.with_suffix(".log"), folder.with_suffix(".out")
+    for path in (log, output):  # a child may be killed before it opens them
+        path.write_text("")
     start = time.perf_counter()
     child = os.fork()
     if child == 0:
@@ -52,10 +55,8 @@ def run(command: Command, folder: Path, moment: Moment = NEVER) -> Ended:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    seconds, log = time.perf_counter() - start, folder.with_suffix(".log")
-    return Ended(
-        code, seconds, log.read_text().splitlines(), folder.with_suffix(".out").read_text()
-    )
+    seconds = time.perf_counter() - start
+    return Ended(code, seconds, log.read_text().splitlines(), output.read_text())
 
 
 def _work(command: Command, folder: Path, moment: Moment) -> None:

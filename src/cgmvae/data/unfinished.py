@@ -54,7 +54,11 @@ def _make(path: Path) -> tuple[Path, int | None]:
     """Return a new folder, and the descriptor that holds its lock where there are locks."""
     while True:
         folder = Path(tempfile.mkdtemp(SUFFIX, _prefix(path), path.parent))
-        lock = _lock(folder, wait=True)
+        try:
+            lock = _lock(folder, wait=True)
+        except BaseException:  # Ctrl-C
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         if folder.exists():
             return folder, lock
         # Before it was locked, another process took it for a remnant.
