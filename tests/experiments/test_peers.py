@@ -181,3 +181,11 @@ def test_perceptron_trains_on_where_no_row_is_wholly_right() -> None:
     frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
     assert not np.any(np.all((scores > 0.5) == test.Y, axis=1))
     assert ranked > micro_average_precision(test.Y, frequencies) + 0.05
+
+
+def test_perceptron_keeps_more_than_256_labels_in_their_columns() -> None:
+    data = make_clear_survey(300, 300, 60.0)
+    train, (_, test) = cut(data)
+    frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
+    learnt = micro_average_precision(test.Y, scores_of("mlp", data)[1])
+    assert learnt > micro_average_precision(test.Y, frequencies) + 0.05

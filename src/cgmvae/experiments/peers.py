@@ -205,9 +205,11 @@ def _perceptron(task: _Task) -> Scores:
     shuffles = np.random.RandomState(task.seed)
     model = MLPClassifier((HIDDEN_UNITS,), random_state=shuffles)
     classes = np.arange(max(2, len(task.vary)))
+    # In the type of the classes: scikit-learn casts these to the labels' type, where 256 is 0.
+    target = task.target.astype(classes.dtype)
     best, best_epoch, kept = np.nan, 0, []
     for epoch in range(MOST_EPOCHS):
-        model.partial_fit(features, task.target, classes=classes)
+        model.partial_fit(features, target, classes=classes)
         scores = [_network_scores(model, task, each) for each in rest]
         precision = task.precision(scores[0])
         if epoch == 0 or precision > best:  # NaN where no validation row has a label
