@@ -5,8 +5,7 @@
 Ratios of times taken in one run, alternately, so that a noisy machine disturbs both sides alike:
 
 1. an epoch of yeast at E = 2048, batch 128, one member, against the bare matrix products of the
-   same shapes, forward and backward: the difference between fits of 2n and of n epochs over the
-   products of n epochs, and a whole fit of n epochs over the same products;
+   same shapes, forward and backward, which are taken after every epoch;
 2. eight packed members at E = 512 against eight runs one after the other;
 3. peak resident memory of a fit of delicious, where its data is here.
 """
@@ -30,6 +29,9 @@ from cgmvae.methods.cgmvae import CGMVAEClassifier
 
 BATCH = 128
 
+#: Epochs of each fit where packed members are compared with single ones.
+PACKED_EPOCHS = 5
+
 
 def seconds(work: Callable[[], object]) -> float:
     """Return the seconds that the work takes."""
@@ -39,7 +41,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def fit_yeast(
-    n_members: int, embedding_dim: int, epochs: int, seed: int = 0
+    n_members: int, embedding_dim: int, epochs: int, seed: int = 0, progress: object = None
 ) -> Callable[[], object]:
     """Return a fit of yeast's training rows; one validation row keeps evaluation out of it."""
     data = load_dataset("yeast")
@@ -51,6 +53,7 @@ def fit_yeast(
         settings={"decoder_hidden": (512, 512)},
         random_state=seed,
         device="cpu",
+        progress=progress,
     )
     held = (train.X[:128], train.Y[:128])
     return lambda: model.fit(train.X, train.Y, validation_data=held)
@@ -82,30 +85,35 @@ def matrix_products(embedding_dim: int, n_rows: int, epochs: int) -> Callable[[]
 
 
 def ratio(numerator: Callable[[], object], denominator: Callable[[], object], repeats: int) -> str:
-    """Return the median of paired ratios, and their range."""
+    """Return the median of paired ratios, and their quartiles."""
     numerator(), denominator()
     ratios = [seconds(numerator) / seconds(denominator) for _ in range(repeats)]
     return described(ratios)
 
 
-def epoch_ratios(epochs: int, n_rows: int, repeats: int) -> tuple[str, str]:
-    """Return the ratios of epochs, and of whole fits, to their matrix products."""
-    short, long = fit_yeast(1, 2048, epochs), fit_yeast(1, 2048, 2 * epochs)
-    products = matrix_products(2048, n_rows, epochs)
-    short(), products()
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        # The products before, between and after: their speed drifts with the machine's.
-        times = [seconds(work) for work in (products, short, products, long, products)]
-        bare = (times[0] + 2 * times[2] + times[4]) / 4
-        found[0].append((times[3] - times[1]) / bare)
-        found[1].append(times[1] / bare)
-    return described(found[0]), described(found[1])
+def epoch_ratios(epochs: int, embedding_dim: int = 2048) -> list[float]:
+    """Return each epoch but the first over the bare matrix products taken just after it."""
+    data = load_dataset("yeast")
+    train = data.rows(make_split(data, seed=0).train)
+    products = matrix_products(embedding_dim, train.n_samples, 1)
+    products()
+    ratios: list[float] = []
+    start = time.perf_counter()
+
+    def after_epoch(*_: object) -> None:
+        nonlocal start
+        own = time.perf_counter() - start
+        ratios.append(own / seconds(products))
+        start = time.perf_counter()
+
+    fit_yeast(1, embedding_dim, epochs + 1, progress=after_epoch)()
+    return ratios[1:]
 
 
 def described(ratios: list[float]) -> str:
-    """Return the median of ratios, and their range."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    """Return the median of ratios, and their quartiles."""
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return f"{median:.2f} (quartiles {low:.2f} and {high:.2f})"
 
 
 def delicious_memory() -> str:
@@ -124,17 +132,15 @@ def delicious_memory() -> str:
 def main() -> None:
     """Print the three measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--epochs", type=int, default=60)
     arguments = parser.parse_args()
-    epochs, repeats = arguments.epochs, arguments.repeats
-    n_rows = len(make_split(load_dataset("yeast"), seed=0).train)
+    repeats = arguments.repeats
     print(f"threads: {torch.get_num_threads()}, torch {torch.__version__}, numpy {np.__version__}")
-    epoch, fit = epoch_ratios(epochs, n_rows, repeats)
+    epoch = described(epoch_ratios(arguments.epochs))
     print(f"epoch of yeast, E = 2048, one member / bare matrix products: {epoch}")
-    print(f"the whole fit of {epochs} such epochs / bare matrix products: {fit}")
-    singles = [fit_yeast(1, 512, epochs, seed) for seed in range(8)]
-    packed = ratio(fit_yeast(8, 512, epochs), lambda: [fit() for fit in singles], repeats)
+    singles = [fit_yeast(1, 512, PACKED_EPOCHS, seed) for seed in range(8)]
+    packed = ratio(fit_yeast(8, 512, PACKED_EPOCHS), lambda: [fit() for fit in singles], repeats)
     print(f"eight packed members / eight single runs, E = 512: {packed}")
     print(f"peak resident memory of a fit of delicious, 8 members: {delicious_memory()}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -71,6 +71,26 @@ def test_outputs_and_gradients_are_those_of_the_operations(n_members, widths, la
 
 
 @every_style
+def test_rows_may_have_passed_the_first_map(n_members, widths, layer_norm, slope):
+    x, layers, norms, masks = _parts(n_members, widths, layer_norm)
+    if not masks:
+        pytest.skip("no hidden layer")
+    (weight, bias), *others = layers
+    leaves = [x, *itertools.chain(*layers, *norms)]
+    passed = torch.baddbmm(bias[:, None], x, weight)
+    before = passed.detach().clone()
+    found = [
+        perceptron(passed, others, norms, masks=masks, slope=slope, started=True),
+        perceptron(x, layers, norms, masks=masks, slope=slope),
+    ]
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(passed, before, rtol=0, atol=0)
+    gradients = [torch.autograd.grad(each.square().sum(), leaves) for each in found]
+    for mine, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-10)
+
+
+@every_style
 def test_gradcheck(n_members, widths, layer_norm, slope):
     x, layers, norms, masks = _parts(n_members, widths, layer_norm)
     leaves = [x, *itertools.chain(*layers, *norms)]

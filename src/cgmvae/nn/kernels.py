@@ -40,7 +40,7 @@ def _unit(position, key):
 
 @triton.jit
 def _limit(rate):
-    """Return what 16 signed bits must reach to be kept, as ``cgmvae.nn.noise._limits`` does."""
+    """Return what 16 signed bits must reach to be kept, as ``cgmvae.nn.noise._dropping`` does."""
     wanted = rate * 65536.0
     nearest = tl.floor(wanted + 0.5)
     is_odd = nearest - 2.0 * tl.floor(nearest * 0.5) > 0.5

@@ -17,6 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -124,10 +125,9 @@ class Noise(ABC):
         sizes = [n_rows * width for width in widths]
         # Whole words, so that layers drop the same whether they are drawn together or in turn.
         places = list(itertools.accumulate((-(-size // 4) * 4 for size in sizes), initial=0))
-        limits = _limits(rate).to(torch.int16)[:, None]
+        limits, scales = _dropping(tuple(rate.tolist()), rate.dtype, dtype, rate.device)
         # In place: torch compares to integers in vectors, to booleans one by one.
-        kept = self.half_words(places[-1]).ge_(limits).to(dtype)
-        kept.mul_((1 - rate).reciprocal_().to(dtype)[:, None])
+        kept = self.half_words(places[-1]).ge_(limits).to(dtype).mul_(scales)
         layers = (
             kept[:, place : place + size].view(self.n_members, n_rows, width)
             for place, size, width in zip(places, sizes, widths, strict=False)
@@ -272,10 +272,17 @@ class CounterNoise(Noise):
         return dtype == torch.float32 and fused.usable(torch.empty(0, device=self.device))
 
 
-def _limits(rate: Tensor) -> Tensor:
-    """Return what 16 signed random bits must reach to be kept, int32 (n_members,)."""
+@lru_cache(maxsize=16)
+def _dropping(
+    rates: tuple[float, ...], rate_dtype: torch.dtype, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return what 16 signed random bits must reach to be kept, and what is kept is multiplied by.
+
+    Both are (n_members, 1). They are made once for the rates of a pack, and used in every step.
+    """
+    rate = torch.tensor(rates, dtype=rate_dtype, device=device)[:, None]
     limit = (rate * _LEVELS).round_().sub_(_LEVELS // 2)  # exact: a power of 2
-    return limit.clamp_(max=_LEVELS // 2 - 1).to(torch.int32)
+    return limit.clamp_(max=_LEVELS // 2 - 1).to(torch.int16), (1 - rate).reciprocal_().to(dtype)
 
 
 def _mixed(x: Tensor) -> Tensor:
@@ -283,6 +290,12 @@ def _mixed(x: Tensor) -> Tensor:
     x = (x ^ ((x >> 16) & 0xFFFF)) * 0x21F0AAAD
     x = (x ^ ((x >> 15) & 0x1FFFF)) * 0x735A2D97
     return x ^ ((x >> 15) & 0x1FFFF)
+
+
+def go_to_section(noise: Noise | None, number: int) -> None:
+    """Go to a numbered part of the step, where there is noise at all."""
+    if noise is not None:
+        noise.section(number)
 
 
 def make_noise(seeds: Sequence[int], device: torch.device | str) -> Noise:

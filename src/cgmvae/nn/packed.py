@@ -161,20 +161,22 @@ class PackedMLP(nn.Module):
         x: Tensor,
         masks: Sequence[Tensor],
         *,
-        first: int = 0,
+        started: bool = False,
         members: slice | None = None,
     ) -> Tensor:
-        """Apply the layers from the first of these on, on a processor in training."""
-        parts: list[Any] = [*self.layers[first:]]
+        """Apply all layers, or where ``x`` has passed the first, all others, in training."""
+        parts: list[Any] = [*self.layers[int(started) :]]
         layers = [(layer.weight, layer.bias) for layer in parts]
         places = [layer.take_place() for layer in parts]
-        parts = [*self.norms[first:]]
+        parts = [*self.norms]
         norms = [(norm.gain, norm.shift) for norm in parts]
         if members is not None and len(layers[0][0]) > 1:
             layers = [(weight[members], bias[members]) for weight, bias in layers]
             norms = [(gain[members], shift[members]) for gain, shift in norms]
             places = [None] * len(layers)
-        return perceptron(x, layers, norms, masks=masks, slope=self.slope, places=places)
+        return perceptron(
+            x, layers, norms, masks=masks, slope=self.slope, places=places, started=started
+        )
 
     def _of_sparse(
         self, x: SparseRows, beside: Tensor | None, noise: Noise | None, rate: Tensor
@@ -184,11 +186,10 @@ class PackedMLP(nn.Module):
         hidden = sparse_affine(x, beside, layer.weight, layer.bias, place=layer.take_place())
         if len(self.layers) == 1:
             return hidden
+        if noise is not None:
+            return self._trained(hidden, self._masks(x, noise, rate), started=True)
         hidden = self.activation(self.norms[0](hidden) if self.norms else hidden)
-        if noise is None:
-            return self._evaluated(hidden, noise, rate, first=1)
-        mask, *masks = self._masks(x, noise, rate)
-        return self._trained(hidden * mask, masks, first=1)
+        return self._evaluated(hidden, noise, rate, first=1)
 
     def _hidden(
         self, layer: Any, norm: Any, x: Tensor, noise: Noise | None, rate: Tensor
@@ -255,6 +256,16 @@ class _InnerProducts(torch.autograd.Function):
             dlabels = torch.bmm(dinner.transpose(1, 2), x)
             dx = torch.bmm(dinner, labels) if dx is None else dx.baddbmm_(dinner, labels)
         return dx, dlabels
+
+
+def hold_numbers(module: nn.Module, like: Tensor, **numbers: Sequence[float]) -> None:
+    """Give a module buffers of one number a member, (n_members,), which its file does not hold.
+
+    ``like`` tells where they are and of which type.
+    """
+    for name, values in numbers.items():
+        tensor = torch.as_tensor(values, dtype=like.dtype, device=like.device)
+        module.register_buffer(name, tensor, persistent=False)
 
 
 def keep_members(module: nn.Module, places: Tensor) -> None:

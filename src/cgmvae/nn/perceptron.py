@@ -34,14 +34,16 @@ def perceptron(
     masks: Sequence[Tensor],
     slope: float,
     places: Sequence[Tensor | None] | None = None,
+    started: bool = False,
 ) -> Tensor:
     """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out).
 
     Parameters
     ----------
     x : Tensor, (n_members, n_rows, n_in)
+        What comes in, or where that has ``started``, what the first affine map has made of it.
     layers : sequence of pairs
-        Weight, (n_members, n_in, n_out), and bias, (n_members, n_out), of each layer.
+        Weight, (n_members, n_in, n_out), and bias, (n_members, n_out), of each layer to apply.
     norms : sequence of pairs
         Gain and shift, (n_members, n_out), of each hidden layer, or nothing without normalisation.
     masks : sequence of Tensor, (n_members, n_rows, n_out)
@@ -50,8 +52,10 @@ def perceptron(
         Of the activation below 0: 0 for ReLU.
     places : sequence of Tensor, (n_members, n_in, n_out), optional
         Where the gradient of each weight goes; None for a new tensor.
+    started : bool
+        Whether ``x`` has passed the first affine map.
     """
-    plan = _Plan(slope, places or [None] * len(layers))
+    plan = _Plan(slope, places or [None] * len(layers), int(started))
     return _Perceptron.apply(x, plan, tuple(masks), *itertools.chain(*layers, *norms))
 
 
@@ -61,6 +65,8 @@ class _Plan(NamedTuple):
     slope: float
     places: Sequence[Tensor | None]
     """One a layer."""
+    n_before: int
+    """Affine maps that were applied before."""
 
 
 class _Perceptron(torch.autograd.Function):
@@ -70,44 +76,50 @@ class _Perceptron(torch.autograd.Function):
     ) -> Tensor:
         pairs = list(zip(flat[::2], flat[1::2], strict=True))
         layers, norms = pairs[: len(plan.places)], pairs[len(plan.places) :]
-        inputs, factors, kept = [x], [], []
+        inputs, factors, kept = [], [], []
+        active = x if plan.n_before else _affine(x, layers[0])
         for i, mask in enumerate(masks):
-            active = _affine(inputs[-1], layers[i])
             if norms:
                 kept.append(active)
                 active, *moments = _normalised(active, norms[i])
                 kept += moments
             # Activation and dropout together: what each number is multiplied by, there and back.
             factors.append(_leaky_relu_backward(mask, active, plan.slope, False))
-            inputs.append(active.mul_(factors[-1]))
+            inputs.append(active * factors[-1] if active is x else active.mul_(factors[-1]))
+            active = _affine(inputs[-1], layers[i + 1 - plan.n_before])
+        if not plan.n_before:
+            inputs.insert(0, x)
         ctx.save_for_backward(*flat, *factors, *inputs, *kept)
         ctx.plan = plan
-        return _affine(inputs[-1], layers[-1])
+        return active
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
-        places, saved = ctx.plan.places, iter(ctx.saved_tensors)
+        (_, places, n_before), saved = ctx.plan, iter(ctx.saved_tensors)
         n = len(places)
         n_norms = (len(ctx.needs_input_grad) - 3) // 2 - n
         weights, _ = _pairs(saved, n)
         gains, shifts = _pairs(saved, n_norms)
-        factors, inputs = list(itertools.islice(saved, n - 1)), list(itertools.islice(saved, n))
+        n_hidden = n - 1 + n_before
+        factors, inputs = list(itertools.islice(saved, n_hidden)), list(itertools.islice(saved, n))
         kept = list(zip(saved, saved, saved, strict=True))
         of_layers: list[Tensor] = []
         of_norms: list[Tensor] = []
         for i in reversed(range(n)):
             d_weight = torch.bmm(inputs[i].transpose(1, 2), d_out, out=places[i])
             of_layers[:0] = d_weight, d_out.sum(1)
-            if i == 0:
+            hidden = i - 1 + n_before
+            if hidden < 0:
                 break
-            d_out = torch.bmm(d_out, weights[i].transpose(1, 2)).mul_(factors[i - 1])
+            d_out = torch.bmm(d_out, weights[i].transpose(1, 2)).mul_(factors[hidden])
             if kept:
-                norm = gains[i - 1], shifts[i - 1]
-                d_out, *of_norm = _normalised_gradients(d_out, *kept[i - 1], norm)
+                norm = gains[hidden], shifts[hidden]
+                d_out, *of_norm = _normalised_gradients(d_out, *kept[hidden], norm)
                 of_norms[:0] = of_norm
-        wanted = ctx.needs_input_grad[0]
-        d_x = torch.bmm(d_out, weights[0].transpose(1, 2)) if wanted else None
+        d_x = d_out if n_before else None
+        if not n_before and ctx.needs_input_grad[0]:
+            d_x = torch.bmm(d_out, weights[0].transpose(1, 2))
         return d_x, None, None, *of_layers, *of_norms
 
 

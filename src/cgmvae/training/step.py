@@ -124,9 +124,9 @@ class PackedStep:
         gradients = self._gradients(total)
         norms = gradient_norms(gradients)
         stepping = self._alive & (batch.total_weight() > 0)
-        finite = torch.isfinite(norms) & torch.isfinite(total.detach())
+        finite = torch.isfinite(norms + total.detach())
         failed = stepping & ~finite
-        self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
+        self.failed_at.masked_fill_(failed, given.place)
         self._alive &= ~failed
         self.adam.step(gradients, norms, given.rates, stepping & finite)
         self._sums += torch.where(stepping, means.detach(), 0.0)
