@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from resident import anonymous_bytes
 
 from cgmvae.data import make_survey
 from cgmvae.methods.registry import REGISTRY
@@ -69,10 +70,9 @@ def make_rows(path: Path, names: list[str], n_bytes: float) -> int:
 def anonymous_memory(pid: int) -> int:
     """Return the anonymous memory of a process in bytes; 0 once it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return anonymous_bytes(pid)
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon")), 0)
 
 
 def predict(model: Path, source: Path) -> Run:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 #: Seconds between two looks.
-_INTERVAL = 0.02
+_INTERVAL = 0.005
 
 
 def anonymous_bytes(process: int | str = "self") -> int:

@@ -65,19 +65,32 @@ def survey(sizes: Mapping[str, float]) -> MultiLabelDataset:
     return data
 
 
-def epoch_seconds(data: MultiLabelDataset, epochs: int, **parameters: Any) -> list[float]:
-    """Return the seconds of each epoch after the first, with one block of rows to validate on."""
-    marks: list[float] = []
+def epoch_seconds(
+    data: MultiLabelDataset,
+    epochs: int,
+    *,
+    after: Callable[[], object] = lambda: None,
+    **parameters: Any,
+) -> list[float]:
+    """Return the seconds of each epoch after the first, with one block of rows to validate on.
+
+    ``after`` is called after every epoch, and its time does not count.
+    """
+    own: list[float] = []
+    start = time.perf_counter()
+
+    def after_epoch(*_: object) -> None:
+        nonlocal start
+        own.append(time.perf_counter() - start)
+        after()
+        start = time.perf_counter()
+
     model = CGMVAEClassifier(
-        epochs=epochs,
-        random_state=0,
-        device="cpu",
-        progress=lambda *_: marks.append(time.perf_counter()),
-        **parameters,
+        epochs=epochs, random_state=0, device="cpu", progress=after_epoch, **parameters
     )
     held = data.rows(np.arange(min(BATCH, data.n_samples)))
     model.fit(data.X, data.Y, validation_data=(held.X, held.Y))
-    return np.diff(marks).tolist()
+    return own[1:]
 
 
 def measure(
@@ -166,15 +179,21 @@ def labels(n_samples: int = 1408) -> None:
         steps.append(found["step"])
         print(f"{n_labels:,} labels: {found['step'] * 1e3:.0f} ms a step", flush=True)
     print(f"slope of the step in the labels: {slope(MANY_LABELS, steps):.2f}")
-    shares = []
-    for _ in range(3):
-        sizes = wide_survey(MANY_LABELS[-1], n_samples)
-        full, without = (
-            apart("measure", sizes, {"epochs": 3, **more})["step"]
-            for more in ({}, {"kl_weight": 0.0})
-        )
-        shares.append(1 - without / full)
+    shares = apart("kl_shares", wide_survey(MANY_LABELS[-1], n_samples), {})
     print(f"share of the KL in a step at {MANY_LABELS[-1]:,} labels: {described(shares)}")
+
+
+def kl_shares(sizes: Mapping[str, float], repeats: int = 5) -> list[float]:
+    """Return shares of a step that go when the KL does, from fits with and without it in turn."""
+    data = survey(sizes)
+    steps = [
+        [
+            statistics.median(epoch_seconds(data, 3, n_members=1, kl_weight=weight))
+            for weight in (None, 0.0)
+        ]
+        for _ in range(repeats)
+    ]
+    return [1 - without / full for full, without in steps]
 
 
 def memory() -> None:
@@ -184,17 +203,14 @@ def memory() -> None:
     print(f", {found['step'] * 1e3:.0f} ms a step")
 
 
-def imdb_ratio(epochs: int = 3) -> list[float]:
+def imdb_ratio(epochs: int = 5) -> list[float]:
     """Return epochs of imdb over the bare matrix products of the same shapes, in turn."""
     data = load_dataset("imdb")
     products = matrix_products(data, 512)
-    ratios = []
-    products()
-    for _ in range(3):
-        before = seconds(products)
-        own = epoch_seconds(data, epochs, n_members=1, embedding_dim=512)
-        ratios.append(statistics.median(own) / ((before + seconds(products)) / 2))
-    return ratios
+    bare: list[float] = []
+    # The clock stops while the products run: each epoch has its own beside it.
+    own = epoch_seconds(data, epochs, n_members=1, after=lambda: bare.append(seconds(products)))
+    return [epoch / beside for epoch, beside in zip(own, bare[1:], strict=True)]
 
 
 def matrix_products(data: MultiLabelDataset, embedding_dim: int) -> Callable[[], object]:

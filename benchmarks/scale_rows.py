@@ -17,15 +17,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from resident import PeakAnonymous
 
 GIBIBYTE, MEBIBYTE = 2**30, 2**20
 
@@ -75,46 +73,16 @@ def write_input(folder: Path, shape: str) -> None:
     np.save(folder / "Y.npy", labels_of(X, n_labels, rng))
 
 
-def anonymous_bytes() -> int:
-    """Return the anonymous memory of this process."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("this system does not tell a process its anonymous memory")
-
-
-@contextmanager
-def watched() -> Iterator[dict[str, float]]:
-    """Note the seconds that the block takes, and the most memory above that before it."""
-    found: dict[str, float] = {}
-    before = peak = anonymous_bytes()
-    done = threading.Event()
-
-    def sample() -> None:
-        nonlocal peak
-        while not done.wait(0.005):
-            peak = max(peak, anonymous_bytes())
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    started = time.perf_counter()
-    try:
-        yield found
-    finally:
-        found["seconds"] = time.perf_counter() - started
-        done.set()
-        thread.join()
-        found["extra"] = max(peak, anonymous_bytes()) - before
-
-
 def fit_mapped(folder: Path) -> dict[str, Any]:
     """Fit the mapped matrix, and predict its first rows."""
     from cgmvae import CGMVAEClassifier
 
     model = CGMVAEClassifier(random_state=0, device="cpu", **MAPPED_SETTINGS)
-    with watched() as found:
+    started = time.perf_counter()
+    with PeakAnonymous() as memory:
         X, Y = np.load(folder / "X.npy", mmap_mode="r"), np.load(folder / "Y.npy")
         model.fit(X, Y)
+    found = {"seconds": time.perf_counter() - started, "extra": memory.above}
     score = model.score(X[:10_000], Y[:10_000])
     return {"rows": len(X), "bytes": X.nbytes, "micro_f1": score, **found}
 
@@ -129,8 +97,10 @@ def fit_loaded(folder: Path, n_members: int) -> dict[str, Any]:
     parts = (X.data, X.indices, X.indptr) if sparse else (X,)
     n_bytes = Y.nbytes + sum(part.nbytes for part in parts)
     model = CGMVAEClassifier(epochs=2, n_members=n_members, random_state=0, device="cpu")
-    with watched() as found:
+    started = time.perf_counter()
+    with PeakAnonymous() as memory:
         model.fit(X, Y)
+    found = {"seconds": time.perf_counter() - started, "extra": memory.above}
     return {"rows": X.shape[0], "bytes": n_bytes, **found}
 
 

@@ -7,19 +7,17 @@ were altered, for a model of numbers and one of columns of all kinds.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from resident import anonymous_bytes
 
 
 def anonymous_megabytes() -> float:
     """Return the memory that belongs to this process alone."""
-    status = Path("/proc/self/status").read_text()
-    return int(re.findall(r"RssAnon:\s+(\d+)", status)[0]) / 1024
+    return anonymous_bytes() / 2**20
 
 
 class Watched:

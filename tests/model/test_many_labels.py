@@ -83,6 +83,25 @@ def test_each_term_has_the_same_gradient(monkeypatch, term):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
+def test_the_gradient_of_the_embeddings_is_written_to_its_place(monkeypatch):
+    monkeypatch.setattr(network, "MANY_LABELS", 2)
+    monkeypatch.setattr(network, "LABEL_BLOCK", 2)
+    monkeypatch.setattr(label_losses, "LABEL_BLOCK", 5)
+    model, batch = made_network(dropout=0.4), made_batch()
+    embeddings = model.label_encoder.embeddings
+
+    def gradient():
+        total = torch.stack(list(terms_of(model, batch).values())).sum()
+        return torch.autograd.grad(total, [embeddings])[0]
+
+    expected = gradient()
+    place = torch.full_like(embeddings, torch.nan)
+    model.label_encoder.gradient_places.append(place)
+    found = gradient()
+    assert found.data_ptr() == place.data_ptr()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_a_member_is_the_same_alone_as_in_company(monkeypatch):
     monkeypatch.setattr(network, "MANY_LABELS", 2)
     batch = made_batch()

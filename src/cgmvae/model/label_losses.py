@@ -39,6 +39,7 @@ def label_losses(
     *,
     temperature: Tensor,
     stands_for: Tensor | None = None,
+    place: Tensor | None = None,
 ) -> LabelLosses:
     """Return the two terms of each row.
 
@@ -55,12 +56,15 @@ def label_losses(
         Of the contrastive term.
     stands_for : Tensor, (n_members, n_labels), optional
         How many labels each one stands for, where they are a sample of all.
+    place : Tensor of the shape of ``labels``, optional
+        Where their gradient goes; None for a new tensor.
     """
-    lengths = torch.linalg.vector_norm(labels, dim=-1).clamp(min=_TINY)
+    # Not by autograd, whose gradient would be a second tensor of the size of the labels.
+    lengths = torch.linalg.vector_norm(labels.detach(), dim=-1).clamp(min=_TINY)
     sizes = torch.linalg.vector_norm(embedding, dim=-1).clamp(min=_TINY) * temperature[:, None]
     weight = torch.ones_like(bias) if stands_for is None else stands_for.to(bias.dtype)
     return LabelLosses(
-        *_LabelLosses.apply(embedding, labels, bias, sizes, lengths, positive, known, weight)
+        *_LabelLosses.apply(place, embedding, labels, bias, sizes, lengths, positive, known, weight)
     )
 
 
@@ -95,8 +99,9 @@ def _blocks(
 
 class _LabelLosses(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, place: Tensor | None, *given: Tensor) -> tuple[Tensor, Tensor]:
         *made_of, weight = given
+        ctx.place = place
         positive, known = made_of[-2:]
         n_positive = positive.sum(-1)
         anchored = n_positive > 0
@@ -122,7 +127,8 @@ class _LabelLosses(torch.autograd.Function):
         share = pull / n_positive.clamp(min=1)[..., None]
         total = torch.where(n_positive > 0, total, 0.0)[..., None]
         d_embedding, d_sizes = torch.zeros_like(embedding), torch.zeros_like(sizes)
-        d_labels, d_bias, d_lengths = map(torch.empty_like, (labels, bias, lengths))
+        d_bias = torch.empty_like(bias)
+        d_labels = torch.empty_like(labels) if ctx.place is None else ctx.place
         for part, inner, signed, similarity in _blocks(*made_of):
             own, is_positive = weight[:, None, part], positive[..., part]
             d_logits = torch.sigmoid(signed).mul_(own).mul_(d_entropy[..., None])
@@ -133,9 +139,12 @@ class _LabelLosses(torch.autograd.Function):
             d_similarity = torch.where(is_positive, chosen - share, chosen)
             d_cosine = d_similarity / sizes[..., None]
             weighed = d_cosine * inner
-            d_lengths[:, part] = -(weighed.sum(1) / lengths[:, part] ** 2)
+            # A longer label has smaller cosines; one without direction has none.
+            longer = -weighed.sum(1) / lengths[:, part] ** 3
+            longer.masked_fill_(lengths[:, part] <= _TINY, 0.0)
             d_sizes -= (weighed / lengths[:, None, part]).sum(-1) / sizes
             d_inner = d_logits.add_(d_cosine.div_(lengths[:, None, part]))
             d_embedding.baddbmm_(d_inner, labels[:, part])
-            d_labels[:, part] = torch.bmm(d_inner.transpose(1, 2), embedding)
-        return d_embedding, d_labels, d_bias, d_sizes, d_lengths, None, None, None
+            torch.mul(labels[:, part], longer[..., None], out=d_labels[:, part])
+            d_labels[:, part].baddbmm_(d_inner.transpose(1, 2), embedding)
+        return None, d_embedding, d_labels, d_bias, d_sizes, None, None, None, None

@@ -49,8 +49,11 @@ def kl_to_mixtures(
     present: Tensor,
     noise: GeneratorNoise,
     rate: Tensor,
-) -> Tensor:
-    """Return what ``objective.kl_to_mixture`` returns, (n_members, n_rows).
+) -> tuple[Tensor, Tensor]:
+    """Return what ``objective.kl_to_mixture`` returns, (n_members, n_rows), and the embeddings.
+
+    Whatever else the step does with label embeddings it does with these: see
+    :meth:`~cgmvae.model.label_encoder.LabelEncoder.of_labels`.
 
     Parameters
     ----------
@@ -67,7 +70,7 @@ def kl_to_mixtures(
         Dropout.
     """
     pairs = [pairs_of(*own) for own in zip(chosen, present, strict=True)]
-    components = encoder.of_labels([own.labels for own in pairs], noise, rate)
+    components, embeddings = encoder.of_labels([own.labels for own in pairs], noise, rate)
     divergences = [
         objective.kl_to_mixture_of_pairs(
             z[i],
@@ -78,7 +81,7 @@ def kl_to_mixtures(
         )
         for i, (found, own) in enumerate(zip(components, pairs, strict=True))
     ]
-    return torch.stack(divergences)
+    return torch.stack(divergences), embeddings
 
 
 class LabelSample(NamedTuple):

@@ -24,8 +24,8 @@ from cgmvae.model.label_encoder import LabelEncoder
 from cgmvae.model.label_losses import LABEL_BLOCK, label_losses
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.noise import GeneratorNoise, Noise
-from cgmvae.nn.packed import PackedMLP, inner_products
+from cgmvae.nn.noise import GeneratorNoise, Noise, go_to_section
+from cgmvae.nn.packed import PackedMLP, hold_numbers, inner_products
 from cgmvae.nn.sparse_rows import SparseRows
 
 TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
@@ -170,13 +170,9 @@ class CGMVAENetwork(nn.Module):
         if config.reconstruction != "none" and "reconstruction" in self.term_names:
             widths = (latent_dim, *config.decoder_hidden[:1], n_features)
             self.reconstruction = PackedMLP(widths, noise, **style)
-        for name, values in (
-            ("dropout", dropout),
-            ("input_dropout", input_dropout),
-            ("temperature", temperature),
-        ):
-            tensor = torch.as_tensor(values, dtype=dtype, device=noise.device)
-            self.register_buffer(name, tensor, persistent=False)
+        hold_numbers(
+            self, log_odds, dropout=dropout, input_dropout=input_dropout, temperature=temperature
+        )
 
     dropout: Tensor
     input_dropout: Tensor
@@ -229,7 +225,9 @@ class CGMVAENetwork(nn.Module):
 
     def label_embeddings(self) -> Tensor:
         """Return the embeddings that inner products are taken with, (M, L, E)."""
-        embeddings = self.label_encoder.embeddings
+        return self._correlated(self.label_encoder.embeddings)
+
+    def _correlated(self, embeddings: Tensor) -> Tensor:
         return embeddings if self.graph is None else self.graph(embeddings)
 
     def logits(self, embedding: Tensor) -> Tensor:
@@ -256,24 +254,24 @@ class CGMVAENetwork(nn.Module):
         posterior = self.encode(features, noise)
         draws = [posterior.sample(noise) for _ in range(self.config.n_draws)]
         terms: dict[str, Tensor] = {}
-        _go_to(noise, _LABELS)
+        go_to_section(noise, _LABELS)
         components = None if self._has_many_labels(batch, noise) else self._components(noise)
+        labels: Tensor = self.label_encoder.embeddings
         if "kl" in self.term_names:
-            terms["kl"] = self._kl(draws[0], posterior, components, batch, noise)
-        _go_to(noise, _RECONSTRUCTION)
+            terms["kl"], labels = self._kl(draws[0], posterior, components, batch, noise)
+        go_to_section(noise, _RECONSTRUCTION)
         if isinstance(batch.features, Tensor) and self.reconstruction is not None:
             terms["reconstruction"] = self._reconstruction(batch.features, draws[0], noise)
         if self.config.label_branch and components is not None:
             draws.append(_mean_of_positives(components, batch.positive))
-        _go_to(noise, _DECODER)
+        go_to_section(noise, _DECODER)
         embeddings = [self.decode(features, z, noise) for z in draws]
-        return terms | self._label_terms(embeddings, batch, noise)
+        return terms | self._label_terms(embeddings, self._correlated(labels), batch, noise)
 
     def _label_terms(
-        self, embeddings: list[Tensor], batch: Batch, noise: Noise | None
+        self, embeddings: list[Tensor], labels: Tensor, batch: Batch, noise: Noise | None
     ) -> dict[str, Tensor]:
         """Return the terms that score embeddings against those of the labels, each (M, B)."""
-        labels = self.label_embeddings()
         plain = len(embeddings) == 1 and self._has_plain_labels() and _on_processor(batch, noise)
         if plain and (self.config.sampled_labels or labels.shape[1] > LABEL_BLOCK):
             return self._terms_of_many(embeddings[0], labels, batch, noise)
@@ -325,12 +323,15 @@ class CGMVAENetwork(nn.Module):
                 n_others=n_others,
             )
         else:
-            found = label_losses(*given, temperature=self.temperature)
+            place = self.label_encoder.take_place() if self.graph is None else None
+            found = label_losses(*given, temperature=self.temperature, place=place)
         return found._asdict()
 
     def _has_many_labels(self, batch: Batch, noise: Noise | None) -> bool:
         """Return whether only the labels of the batch are encoded."""
-        many = batch.positive.shape[-1] >= MANY_LABELS and not self.config.label_branch
+        # A graph over the labels needs them all, and its gradients are not to be written into.
+        alone = not self.config.label_branch and self.graph is None
+        many = batch.positive.shape[-1] >= MANY_LABELS and alone
         return many and self.config.prior == "mixture" and _on_processor(batch, noise)
 
     def _has_plain_labels(self) -> bool:
@@ -357,10 +358,12 @@ class CGMVAENetwork(nn.Module):
         components: Gaussian | None,
         batch: Batch,
         noise: Noise | None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
+        """Return the term, (M, B), and the label embeddings for whatever else needs them."""
+        labels = self.label_encoder.embeddings
         if self.config.prior == "standard":
             zeros = torch.zeros_like(posterior.mean)
-            return objective.kl_to_gaussian(posterior, Gaussian(zeros, zeros))
+            return objective.kl_to_gaussian(posterior, Gaussian(zeros, zeros)), labels
         chosen = chosen_components(batch.positive, batch.known)
         if isinstance(noise, GeneratorNoise) and self._has_many_labels(batch, noise):
             return many_labels.kl_to_mixtures(
@@ -375,9 +378,10 @@ class CGMVAENetwork(nn.Module):
         if self.config.prior == "mixture":
             assert components is not None
             form = analytic if _on_processor(batch, noise) else objective
-            return form.kl_to_mixture(z, posterior, components, chosen)
+            return form.kl_to_mixture(z, posterior, components, chosen), labels
         prior = self.label_encoder.of_set(batch.positive, noise, self.dropout)
-        return torch.where(chosen.any(-1), objective.kl_to_gaussian(posterior, prior), 0.0)
+        divergence = objective.kl_to_gaussian(posterior, prior)
+        return torch.where(chosen.any(-1), divergence, 0.0), labels
 
     def _reconstruction(self, features: Tensor, z: Tensor, noise: Noise | None) -> Tensor:
         assert self.reconstruction is not None
@@ -410,11 +414,6 @@ class CGMVAENetwork(nn.Module):
             )
             return objective.triplet(similarity, positive, known, draws)
         return objective.contrastive(similarity / self.temperature[:, None, None], positive, known)
-
-
-def _go_to(noise: Noise | None, section: int) -> None:
-    if noise is not None:
-        noise.section(section)
 
 
 def _on_processor(batch: Batch, noise: Noise | None) -> bool:

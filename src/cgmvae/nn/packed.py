@@ -21,7 +21,25 @@ from cgmvae.nn.perceptron import perceptron
 from cgmvae.nn.sparse_rows import SparseRows, sparse_affine
 
 
-class PackedLinear(nn.Module):
+class Placed(nn.Module):
+    """A module whose largest parameter has a place for its gradient in a processor's training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The place: one a step, or none.
+        self.gradient_places: list[Tensor] = []
+
+    @property
+    def placed(self) -> nn.Parameter:
+        """The parameter."""
+        raise NotImplementedError
+
+    def take_place(self) -> Tensor | None:
+        """Return where the gradient of this use goes; a second use in a step finds no place."""
+        return self.gradient_places.pop() if self.gradient_places else None
+
+
+class PackedLinear(Placed):
     """An affine map for each member.
 
     Weights start uniform in ±1/√n_in, as torch's own linear layer does.
@@ -33,8 +51,6 @@ class PackedLinear(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, noise: Noise, *, dtype: torch.dtype) -> None:
         super().__init__()
-        #: Where a processor's training puts the gradient of ``weight``: one place a step, or none.
-        self.gradient_places: list[Tensor] = []
         bound = n_in**-0.5
         self.weight = nn.Parameter((noise.uniform(n_in, n_out, dtype=dtype) * 2 - 1) * bound)
         self.bias = nn.Parameter((noise.uniform(n_out, dtype=dtype) * 2 - 1) * bound)
@@ -44,9 +60,10 @@ class PackedLinear(nn.Module):
         weight = self.weight_in_use()
         return fused.affine(_fitting(x, weight), weight, self.bias)
 
-    def take_place(self) -> Tensor | None:
-        """Return where the gradient of this use goes; a second use in a step finds no place."""
-        return self.gradient_places.pop() if self.gradient_places else None
+    @property
+    def placed(self) -> nn.Parameter:
+        """The weight."""
+        return self.weight
 
     def weight_in_use(self) -> Tensor:
         """Return the matrix of products: in training, the one that gradients are taken for."""

@@ -109,7 +109,7 @@ class _Perceptron(torch.autograd.Function):
         for i in reversed(range(n)):
             d_weight = torch.bmm(inputs[i].transpose(1, 2), d_out, out=places[i])
             of_layers[:0] = d_weight, d_out.sum(1)
-            hidden = i - 1 + n_before
+            hidden: int = i - 1 + n_before
             if hidden < 0:
                 break
             d_out = torch.bmm(d_out, weights[i].transpose(1, 2)).mul_(factors[hidden])

@@ -17,10 +17,16 @@ def find_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InputError(f"There is no device {name!r}; use auto, cpu or cuda.") from error
+        raise _no_device(name) from error
+    if device.type not in ("cpu", "cuda"):
+        raise _no_device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("No CUDA device can be used here; use device='cpu' or 'auto'.")
+        raise InputError("No CUDA device can be used here; use the device cpu or auto.")
     return device
+
+
+def _no_device(name: str) -> InputError:
+    return InputError(f"There is no device {name!r}; use auto, cpu or cuda.")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cgmvae.nn import fused
-from cgmvae.nn.packed import TILE, PackedLinear, layers_for_training
+from cgmvae.nn.packed import TILE, Placed, layers_for_training
 
 #: On an accelerator each matrix starts at a multiple of so many numbers: its matrix products are
 #: up to twice as fast where memory is aligned.
@@ -147,7 +147,7 @@ class FlatParameters:
 
 
 class _FlatGradient:
-    """The gradients of all parameters as one tensor, in which layers find the places of theirs.
+    """The gradients of all parameters as one tensor, in which modules find the places of theirs.
 
     Memory that is new in each step has a processor's system clear it first, which takes as long as
     Adam's update.
@@ -157,8 +157,8 @@ class _FlatGradient:
         self, values: Tensor, places: Mapping[nn.Parameter, Tensor], module: nn.Module
     ) -> None:
         self.values, self._places = values, list(places.values())
-        layers = (part for part in module.modules() if isinstance(part, PackedLinear))
-        self._offers = [(layer, places[layer.weight]) for layer in layers]
+        takers = (part for part in module.modules() if isinstance(part, Placed))
+        self._offers = [(taker, places[taker.placed]) for taker in takers]
         self._offer()
 
     def gathered(self, found: Sequence[Tensor]) -> Tensor:
@@ -171,13 +171,13 @@ class _FlatGradient:
         return self.values
 
     def _offer(self) -> None:
-        for layer, place in self._offers:
-            layer.gradient_places[:] = (place,)
+        for taker, place in self._offers:
+            taker.gradient_places[:] = (place,)
 
     def withdraw(self) -> None:
-        """Leave the layers without places."""
-        for layer, _ in self._offers:
-            layer.gradient_places.clear()
+        """Leave nobody a place."""
+        for taker, _ in self._offers:
+            taker.gradient_places.clear()
 
 
 def _tiles(n: int) -> int:

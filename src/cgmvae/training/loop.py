@@ -270,8 +270,10 @@ class _Run:
         better &= torch.isfinite(self.flat.values.sum(1))
         self.best_value = torch.where(better, value, self.best_value)
         self.best_epoch = torch.where(better, self.epoch, self.best_epoch)
-        chosen = better.nonzero().squeeze(1)
-        self.best[chosen] = self.flat.values[chosen]
+        chosen = better.nonzero().squeeze(1).tolist()
+        rows = [self.best[i] for i in chosen], [self.flat.values[i] for i in chosen]
+        if len(chosen):
+            torch._foreach_copy_(*rows)
         self.history.add(validation=self._of_all(torch.where(self.running, value, torch.nan)))
         if self.config.patience is not None:
             self.running &= self.epoch - self.best_epoch < self.config.patience

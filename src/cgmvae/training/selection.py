@@ -13,7 +13,7 @@ from cgmvae.evaluation.thresholds import NINE_THRESHOLDS
 MEAN_OF_FIVE = "mean_of_five"
 
 #: Cells that are counted at a time: a sum over truth values takes eight bytes for each.
-_BLOCK_CELLS = 2**20
+_BLOCK_CELLS = 2**18
 
 SELECTIONS = (MEAN_OF_FIVE, *SET_METRICS, "precision_at_1")
 

@@ -126,7 +126,8 @@ class PackedStep:
         stepping = self._alive & (batch.total_weight() > 0)
         finite = torch.isfinite(norms + total.detach())
         failed = stepping & ~finite
-        self.failed_at.masked_fill_(failed, given.place)
+        # To fill by mask would read the place on the host, and no step could be recorded.
+        self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
         self._alive &= ~failed
         self.adam.step(gradients, norms, given.rates, stepping & finite)
         self._sums += torch.where(stepping, means.detach(), 0.0)
