@@ -141,6 +141,7 @@ class TestTables:
         ("values", "kind", "message"),
         [
             (["1", "two"], "number", "'x' must hold numbers, and 'two' is none"),
+            (["1", "true"], "number", "'x' holds both numbers and true or false"),
             (["2024-01-01", "soon"], "date", "'x' must hold dates, and 'soon' is none"),
             (["2024-01-01", "13.12.2024"], "date", "'x' writes dates in several ways"),
             ([0.5, 1.0], "category", "'x' holds numbers with fractions"),
@@ -185,6 +186,11 @@ class TestRows:
         assert columns[:, [1]].names == columns.select(["c"]).names == ("c",)
         assert columns[1:, ...].shape == (2, 2)
         assert columns.select(["c", "n"]).kinds == ("category", "number")
+
+    def test_columns_that_are_not_there_are_named(self, columns):
+        for choose in (columns.select, lambda names: as_columns({"n": [1]}, only=names)):
+            with pytest.raises(InputError, match="no column 'depth'; the columns are 'n'"):
+                choose(["n", "depth"])
 
     def test_only_numbers_are_a_matrix(self, columns):
         assert columns.as_matrix() is None

@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from cgmvae.data.columns import as_columns
 from cgmvae.data.dataset import MultiLabelDataset, split_unknown
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 
 X = np.array([[1.0, 0.0, np.nan], [0.0, 0.0, 2.0], [3.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
@@ -20,10 +21,6 @@ labels_with_unknown = hnp.arrays(
     hnp.array_shapes(min_dims=2, max_dims=2, max_side=6),
     elements=st.sampled_from([0.0, 1.0, np.nan]),
 )
-
-
-def dense(matrix):
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 class TestDescribe:

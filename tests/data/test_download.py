@@ -109,6 +109,12 @@ def test_first_download_records_the_checksum(server, tmp_path):
     assert recorded_checksum(tmp_path / "c") == ""
 
 
+def test_a_list_of_checksums_in_another_encoding_is_read_as_far_as_it_goes(tmp_path):
+    text = f"{SHA256}  caf\u00e9\n{SHA256}  file\n"
+    (tmp_path / CHECKSUMS).write_text(text, encoding="latin-1")
+    assert recorded_checksum(tmp_path / "file") == SHA256
+
+
 def test_second_download_must_agree_with_the_first(server, tmp_path):
     target = tmp_path / "file"
     download(f"{server.address}/file", target)

@@ -4,7 +4,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cgmvae.data.sparse_parts import csr_from_parts
+from cgmvae.data.sparse_parts import csr_from_parts, with_short_indices
 
 PARTS = {
     "data": np.array([1.0, 2.0, 3.0]),
@@ -19,6 +19,15 @@ def test_the_parts_of_a_table_give_it_back():
     np.testing.assert_array_equal(found.toarray(), table.toarray())
     nothing = csr_from_parts(np.ones(0), np.zeros(0, int), np.zeros(1, int), shape=(0, 4))
     assert nothing.shape == (0, 4)
+
+
+def test_indices_are_made_short():
+    table = sp.csr_array(np.array([[0.0, 2.0], [3.0, 0.0]]))
+    table.indices, table.indptr = table.indices.astype(np.int64), table.indptr.astype(np.int64)
+    found = with_short_indices(table)
+    assert found.indices.dtype == found.indptr.dtype == np.int32
+    assert table.indices.dtype == np.int64
+    np.testing.assert_array_equal(found.toarray(), table.toarray())
 
 
 @pytest.mark.parametrize(

@@ -362,7 +362,7 @@ class TestHoldout:
             ({"Y": np.ones((1, 2))}, "at least two rows"),
             ({"Y": np.ones(4)}, "two dimensions"),
             ({"groups": np.zeros(4)}, "at least two groups"),
-            ({"groups": np.zeros(3)}, "one for each"),
+            ({"groups": np.zeros(3)}, "one value for each"),
             ({"groups": np.array([1, "a", None, 2], dtype=object)}, "all numbers or all text"),
             ({"seed": -1}, "whole number"),
         ],

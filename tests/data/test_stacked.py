@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from cgmvae.data.mapped import MappedRows, dense
-from cgmvae.data.stacked import StackedRows
+from cgmvae.data.stacked import StackedRows, stacked
 
 
 @pytest.fixture
@@ -29,3 +29,12 @@ def test_parts_are_numbered_on(table, tmp_path):
     np.testing.assert_array_equal(rows.gather(numbers), whole[numbers])
     for where, block in rows.blocks():
         np.testing.assert_array_equal(dense(block), whole[where])
+
+
+@pytest.mark.parametrize("n_sparse", [0, 1, 3])
+def test_parts_are_put_into_one(table, n_sparse):
+    parts = [table[:7], table[7:8], table[8:]]
+    parts[:n_sparse] = map(sp.csr_array, parts[:n_sparse])
+    whole = stacked(parts)
+    assert sp.issparse(whole) == (n_sparse > 0)
+    np.testing.assert_array_equal(dense(whole), table)

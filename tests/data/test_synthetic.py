@@ -7,6 +7,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 from cgmvae.data import synthetic
+from cgmvae.data.mapped import dense
 from cgmvae.data.synthetic import MAX_FREQUENCY, SHARED_NICHE, make_survey
 from cgmvae.errors import InputError
 
@@ -26,10 +27,6 @@ def survey():
 
 def z_scores(counts, expected, n):
     return (counts / n - expected) / np.sqrt(expected * (1 - expected) / n)
-
-
-def dense(matrix):
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 class TestFrequencies:

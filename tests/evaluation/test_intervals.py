@@ -206,6 +206,10 @@ def test_undefined_resamples_are_left_out():
         ({"outputs": [[0.3, 0.2]]}, "apply a threshold"),
         ({"outputs": [[1]]}, "they must agree"),
         ({"groups": [1, 2]}, "one value for each of the 1 rows"),
+        (
+            {"Y": [[1], [0]], "outputs": [[1], [0]], "groups": np.array([1, "a"], dtype=object)},
+            "all numbers or all text",
+        ),
         ({"n_resamples": 0}, "n_resamples must be at least 1"),
         ({"confidence": 95}, "confidence must lie between"),
         ({"Y": np.zeros((0, 2)), "outputs": np.zeros((0, 2))}, "no rows"),

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from cgmvae.data import formats
-from cgmvae.data.dataset import TEST, TRAIN, Matrix, MultiLabelDataset, split_unknown
+from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, split_unknown
 from cgmvae.data.download import Progress, checksum_of, download, recorded_checksum
+from cgmvae.data.stacked import stacked
 from cgmvae.errors import InputError
 
 
@@ -247,8 +247,9 @@ def _unreachable(entry: CatalogEntry, problem: str) -> InputError:
     folder = os.environ.get("CGMVAE_DATA") or "not set now"
     originals = " and ".join(str(path) for path in _originals(entry, Path()))
     wanted = f"{entry.file}, or {originals}," if originals else entry.file
+    how = "; 'cgmvae data list --json' tells how it is made" if entry.recipe else ""
     return InputError(
-        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}) into the "
+        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}{how}) into the "
         f"folder that CGMVAE_DATA names ({folder}) or into {cache_folder()}."
     )
 
@@ -278,20 +279,14 @@ def _joined(train: MultiLabelDataset, test: MultiLabelDataset) -> MultiLabelData
                 "The train file and the test file have different columns; fetch both again."
             )
     codes = np.array([TRAIN, TEST], dtype=np.uint8)
-    Y, unknown = split_unknown(_stacked(train.targets(), test.targets()))
+    Y, unknown = split_unknown(stacked([train.targets(), test.targets()]))
     return replace(
         train,
-        X=_stacked(train.X, test.X),
+        X=stacked([train.X, test.X]),
         Y=Y,
         unknown=unknown,
         official_split=np.repeat(codes, [train.n_samples, test.n_samples]),
     )
-
-
-def _stacked(above: Matrix, below: Matrix) -> Matrix:
-    if sp.issparse(above) or sp.issparse(below):
-        return sp.vstack([sp.csr_array(above), sp.csr_array(below)], format="csr")
-    return np.vstack([above, below])
 
 
 def _warn_unless_known(entry: CatalogEntry, files: tuple[Path, ...]) -> None:

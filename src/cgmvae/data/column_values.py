@@ -98,6 +98,8 @@ def _from_texts(name: str, texts: NDArray[Any], kind: Kind) -> NDArray[Any]:
 def _not_of_kind(name: str, different: Sequence[str], kind: Kind) -> str:
     reads = parsed_numbers if kind == "number" else lambda texts: parsed_dates(name, texts)
     odd = next((text for text in different if reads([text]) is None), None)
+    if odd is None and kind == "number":
+        return f"The column {name!r} holds both numbers and true or false; write all as numbers."
     if odd is None:
         return f"The column {name!r} writes dates in several ways; write all as in 2024-05-31."
     return (

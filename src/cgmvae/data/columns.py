@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data.column_values import typed_column
 from cgmvae.data.kinds import Kind
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 
 #: The names of types of columns that hold categories, in pandas and polars.
 _CATEGORY_TYPES = ("category", "categorical", "enum")
@@ -78,7 +78,9 @@ class Columns:
 
     def select(self, names: Sequence[str]) -> Columns:
         """Return the columns of these names, in this order."""
-        return self[:, [self.names.index(name) for name in names]]
+        place = {name: i for i, name in enumerate(self.names)}
+        _refuse_absent(names, self.names)
+        return self[:, [place[name] for name in names]]
 
     def by_name(self) -> dict[str, Kind]:
         """Return the kind of each column by its name."""
@@ -115,9 +117,12 @@ def as_columns(
     names = names_of(X)
     _refuse_repeated(names)
     wanted = tuple(names if only is None else only)
+    _refuse_absent(wanted, names)
+    table = dict(zip(X.names, X.values, strict=True)) if isinstance(X, Columns) else X
+    keys = dict(zip(names, table if isinstance(table, Mapping) else table.columns, strict=True))
     found = []
     for name in wanted:
-        source = _column(X, name)
+        source = table[keys[name]]
         kind = told.get(name) or own.get(name) or _typed(source)
         found.append(typed_column(name, _array(name, source), kind))
     return Columns(wanted, tuple(f[0] for f in found), tuple(f[1] for f in found))
@@ -139,13 +144,6 @@ def _is_missing(values: NDArray[Any], kind: Kind) -> NDArray[np.bool_]:
     return np.array([value is None for value in values], dtype=bool)
 
 
-def _column(X: Any, name: str) -> Any:
-    if isinstance(X, Columns):
-        return X.values[X.names.index(name)]
-    own = next(own for own in (X if isinstance(X, Mapping) else X.columns) if str(own) == name)
-    return X[own]
-
-
 def _array(name: str, column: Any) -> NDArray[Any]:
     try:
         return np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
@@ -165,6 +163,12 @@ def _refuse_repeated(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InputError(f"The name {twice!r} is that of two columns; names must be unique.")
+
+
+def _refuse_absent(wanted: Sequence[str], names: Sequence[str]) -> None:
+    known = set(names)
+    if absent := [name for name in wanted if name not in known]:
+        raise InputError(f"There is no column {absent[0]!r}; the columns are {listed(names)}.")
 
 
 def _check_kinds(kinds: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.columns import Columns
-from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
+from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense
 from cgmvae.errors import InputError
 
 #: A NumPy array or a SciPy CSR array, (n_samples, n_columns). SciPy ships no types, so a checker
@@ -126,7 +126,7 @@ class MultiLabelDataset:
         set_(self, "label_names", column_names(self.label_names, "label", Y.shape[1]))
         set_(self, "feature_names", column_names(names, "feature", X.shape[1]))
         if self.groups is not None:
-            set_(self, "groups", _row_values(self.groups, "groups", X.shape[0]))
+            set_(self, "groups", row_values(self.groups, "groups", X.shape[0]))
         if self.official_split is not None:
             set_(self, "official_split", _split_codes(self.official_split, X.shape[0]))
 
@@ -171,7 +171,7 @@ class MultiLabelDataset:
         Y = self.Y.astype(np.float32)
         if sp.issparse(Y):
             return sp.csr_array(Y + self.unknown.astype(np.float32) * np.float32(np.nan))
-        Y[_dense(self.unknown)] = np.nan
+        Y[dense(self.unknown)] = np.nan
         return Y
 
     def describe(self) -> DatasetStatistics:
@@ -217,13 +217,24 @@ def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
     """
     table = _as_matrix(Y)
     values = table.data if sp.issparse(table) else table
-    if values.dtype.kind != "f" or not np.isnan(values).any():
+    return separate_unknown(table, values != values)  # NaN differs from itself
+
+
+def separate_unknown(table: Matrix, is_unknown: NDArray[np.bool_]) -> tuple[Matrix, Matrix | None]:
+    """Separate labels as :func:`split_unknown` does, told which cells are the unknown ones.
+
+    Parameters
+    ----------
+    table : array or CSR array, (n_samples, n_labels)
+        0, 1, or anything where the label is unknown.
+    is_unknown : array of bool, (n_samples, n_labels); for a CSR array, (n_stored_cells,)
+    """
+    if not np.any(is_unknown):
         return _as_labels(table), None
-    mask = np.isnan(values)
     if not sp.issparse(table):
-        return _as_labels(np.where(mask, 0, values)), mask
+        return _as_labels(np.where(is_unknown, 0, table)), is_unknown
     labels, unknown = table.copy(), table.copy()
-    labels.data, unknown.data = np.where(mask, 0, values), mask
+    labels.data, unknown.data = np.where(is_unknown, 0, table.data), is_unknown
     return _as_labels(labels), _without_zeros(unknown)
 
 
@@ -291,13 +302,13 @@ def _as_unknown(unknown: Any, Y: Matrix) -> Matrix | None:
     unknown = _without_zeros(unknown.astype(bool))
     if unknown.sum() == 0:
         return None
-    return sp.csr_array(unknown) if sp.issparse(Y) else _dense(unknown)
+    return sp.csr_array(unknown) if sp.issparse(Y) else dense(unknown)
 
 
 def _zero_where(Y: Matrix, unknown: Matrix) -> Matrix:
     if sp.issparse(Y):
         return _without_zeros(sp.csr_array(Y - Y.multiply(unknown)).astype(np.uint8))
-    return np.where(_dense(unknown), np.uint8(0), Y)
+    return np.where(dense(unknown), np.uint8(0), Y)
 
 
 def _without_zeros(matrix: Matrix) -> Matrix:
@@ -320,7 +331,8 @@ def column_names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
     return names
 
 
-def _row_values(values: Any, field: str, n_samples: int) -> NDArray[Any]:
+def row_values(values: Any, field: str, n_samples: int) -> NDArray[Any]:
+    """Return a field that has one value for each row, (n_samples,), once its shape is checked."""
     values = np.asarray(values)
     if values.shape != (n_samples,):
         raise InputError(
@@ -331,7 +343,7 @@ def _row_values(values: Any, field: str, n_samples: int) -> NDArray[Any]:
 
 
 def _split_codes(values: Any, n_samples: int) -> NDArray[Any]:
-    codes = _row_values(values, "official_split", n_samples)
+    codes = row_values(values, "official_split", n_samples)
     known = (TRAIN, TEST, VALIDATION)
     if codes.dtype.kind not in "fiub" or not np.isin(codes, known).all():
         odd = next((code for code in codes.tolist() if code not in known), "a Python object")
@@ -340,10 +352,6 @@ def _split_codes(values: Any, n_samples: int) -> NDArray[Any]:
             f"(validation) in each row, but one is {odd!r}; correct it."
         )
     return codes
-
-
-def _dense(matrix: Matrix) -> NDArray[Any]:
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 def _sums(Y: Matrix, axis: int) -> NDArray[np.int64]:

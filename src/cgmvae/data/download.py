@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from cgmvae.data.files import atomic_path
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, one_line
 
 #: Called with the bytes that have arrived and, where the server says it, the bytes in all.
 Progress = Callable[[int, int | None], None]
@@ -147,7 +147,7 @@ def _network_errors(address: str) -> Iterator[None]:
             raise
         if isinstance(error, HTTPError):
             error.close()
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         raise InputError(
             f"{address} cannot be fetched ({reason}); check the connection, or fetch it by hand."
         ) from error
@@ -156,7 +156,8 @@ def _network_errors(address: str) -> Iterator[None]:
 def _read_checksums(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    lines = (line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines())
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = (line.split(maxsplit=1) for line in text.splitlines())
     return {words[1].lstrip("*"): words[0].lower() for words in lines if len(words) == 2}
 
 

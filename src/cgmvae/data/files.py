@@ -1,20 +1,21 @@
 """Opening what people give us, and writing so that nothing is ever half there.
 
-Every reader opens its file through :func:`open_text` or :func:`open_binary`, so that a missing
-file, a folder, a damaged or lying archive and text in another encoding are answered alike
-everywhere. Every writer goes through :func:`atomic_path` or :func:`atomic_paths`.
+Every reader opens its file through :func:`open_text`, :func:`open_binary` or :func:`read_json`, so
+that a missing file, a folder, a damaged or lying archive and text in another encoding are answered
+alike everywhere. Every writer goes through :func:`atomic_path` or :func:`atomic_paths`.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from cgmvae.data import packing
 from cgmvae.data.unfinished import unfinished_folder
@@ -90,6 +91,15 @@ def open_text(path: str | os.PathLike[str], *, newline: str | None = None) -> It
                 f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}); "
                 "save it as UTF-8, for example with iconv."
             ) from error
+
+
+def read_json(path: str | os.PathLike[str], *, advice: str) -> Any:
+    """Read a JSON file; ``advice`` is what the error at a damaged one says to do."""
+    path = check_file(path)
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged, it is not JSON; {advice}.") from error
 
 
 def data_suffix(path: str | os.PathLike[str]) -> str:

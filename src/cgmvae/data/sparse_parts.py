@@ -1,7 +1,8 @@
 """A CSR array from the three arrays that a file keeps it in, each of which may say anything.
 
 scipy trusts them: what points outside an array is read there, and its own check can be passed by
-a negative number of cells. Readers of :mod:`cgmvae.data.formats` and of model files come here.
+a negative number of cells. Readers of :mod:`cgmvae.data.formats` and of model files come here, and
+methods for arrays whose indices are as short as scikit-learn asks for.
 """
 
 from __future__ import annotations
@@ -44,3 +45,13 @@ def csr_from_parts(
     if len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]:
         raise ValueError("a cell of a sparse table lies outside of it")
     return sp.csr_array((data, indices, indptr), shape)
+
+
+def with_short_indices(matrix: sp.csr_array) -> sp.csr_array:
+    """Return a CSR array whose indices have 32 bits, where these are enough.
+
+    Some functions of scikit-learn take no others. The values are those of ``matrix``, not a copy.
+    """
+    short = sp.get_index_dtype(maxval=max(matrix.nnz, *matrix.shape))
+    indices, starts = (part.astype(short, copy=False) for part in (matrix.indices, matrix.indptr))
+    return sp.csr_array((matrix.data, indices, starts), shape=matrix.shape)

@@ -11,14 +11,13 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset
-from cgmvae.data.files import atomic_path, check_file
+from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, row_values
+from cgmvae.data.files import atomic_path, read_json
 from cgmvae.data.stratification import positive_cells, stratify
 from cgmvae.errors import InputError
 
@@ -101,7 +100,6 @@ class Split:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Split:
         """Read a split that :meth:`save` wrote."""
-        path = check_file(path)
         record = _read_record(path)
         try:
             return cls(**record)
@@ -211,12 +209,7 @@ def holdout(Y: Any, fraction: float, *, seed: int, groups: Any = None) -> tuple[
         sizes = (positives.shape[0] - n_held, n_held)
         part = stratify(positives, sizes, np.random.default_rng(seed))
     else:
-        if np.shape(groups) != (Y.shape[0],):
-            raise InputError(
-                f"The groups have shape {np.shape(groups)}; there must be one for each of the "
-                f"{Y.shape[0]:,} rows."
-            )
-        n_groups, group = _group_numbers(groups)
+        n_groups, group = group_numbers(row_values(groups, "groups", Y.shape[0]))
         n_held = _n_held(n_groups, fraction, "groups")
         part = (_permutation(n_groups, seed) < n_held).astype(np.int64)[group]
     return np.flatnonzero(part == 0), np.flatnonzero(part == 1)
@@ -235,7 +228,7 @@ def _by_group(
         raise InputError(
             f"'{dataset.name}' has no groups to split by; give it groups, or split at random."
         )
-    n_groups, group = _group_numbers(dataset.groups[rows])
+    n_groups, group = group_numbers(dataset.groups[rows])
     part_of_group = np.empty(n_groups, dtype=np.int64)
     order = _permutation(n_groups, seed)
     for part, members in enumerate(np.split(order, _cuts(n_groups, fractions))):
@@ -296,7 +289,7 @@ def _gather(rows: Indices, part: Indices, seed: int) -> list[Indices]:
     return [train, rows[part == 1], rows[part == 2]]
 
 
-def _group_numbers(groups: Any) -> tuple[int, Indices]:
+def group_numbers(groups: Any) -> tuple[int, Indices]:
     """Return how many groups there are, and for each row the place of its group in their order."""
     try:
         names, numbers = np.unique(np.asarray(groups), return_inverse=True)
@@ -343,11 +336,8 @@ def _as_indices(values: Any, part: str) -> Indices:
     return indices.astype(np.int64)
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged, it is not JSON; make the split again.") from error
+def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    record = read_json(path, advice="make the split again")
     kinds = {"kind": str, "seed": int, "train_fraction": float | int, **dict.fromkeys(_PARTS, list)}
     whole = isinstance(record, dict) and record.keys() == kinds.keys()
     if not whole or not all(isinstance(record[key], kind) for key, kind in kinds.items()):

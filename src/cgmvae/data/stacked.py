@@ -1,7 +1,8 @@
-"""Rows of several matrices under each other, which nobody puts into one.
+"""Rows of several matrices under each other: put into one, or read where they are.
 
-The training numbers its rows so: those to learn from, those to choose the best epoch on, and those
-of further fits. Each matrix may lie on disk; see :mod:`cgmvae.data.mapped`.
+:func:`stacked` joins the parts that a file was read in. The training numbers its rows as
+:class:`StackedRows`: those to learn from, those to choose the best epoch on, and those of further
+fits. Each of their matrices may lie on disk; see :mod:`cgmvae.data.mapped`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.mapped import MappedRows, dense
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Put matrices, each (n_rows, n_columns), under each other, as CSR where one of them is."""
+    if any(sp.issparse(part) for part in parts):
+        return sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
+    return np.concatenate(parts)
 
 
 class StackedRows:
@@ -61,8 +69,7 @@ class StackedRows:
         ]
         if len(read) == 1:
             return read[0]
-        stacked = sp.csr_array(sp.vstack(read, format="csr"))
-        return stacked[np.argsort(np.concatenate(places))]
+        return stacked(read)[np.argsort(np.concatenate(places))]
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """Read all rows, a block at a time, and say which they are."""

@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.dataset import Matrix, row_values
+from cgmvae.data.splits import group_numbers
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import SET_METRICS, as_bool, known_cells
 from cgmvae.evaluation.ranking import rank
@@ -133,14 +134,8 @@ class _Draws:
             raise InputError(f"n_resamples must be at least 1, not {n_resamples}.")
         if n_rows == 0:
             raise InputError("There are no rows to draw from; check what was given.")
-        names = np.arange(n_rows) if groups is None else np.asarray(groups)
-        if names.shape != (n_rows,):
-            raise InputError(
-                f"'groups' must have one value for each of the {n_rows:,} rows, "
-                f"but its shape is {names.shape}."
-            )
-        self.unit_of_row = np.unique(names, return_inverse=True)[1]  # (n_rows,)
-        self.n_units = int(self.unit_of_row.max()) + 1
+        names = np.arange(n_rows) if groups is None else row_values(groups, "groups", n_rows)
+        self.n_units, self.unit_of_row = group_numbers(names)  # the latter is (n_rows,)
         self.n_resamples, self.seed = n_resamples, seed
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:

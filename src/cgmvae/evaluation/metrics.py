@@ -31,6 +31,12 @@ METRIC_TITLES = {
 
 PAPER_METRICS = tuple(METRIC_TITLES)
 
+#: Those of them that need a threshold: all but P@1.
+THRESHOLDED_METRICS = PAPER_METRICS[:4]
+
+#: Metrics that follow from counts, and so depend on a threshold.
+SET_METRICS = (*THRESHOLDED_METRICS, "subset_accuracy")
+
 #: What a row without true and without predicted labels scores (0/0): left out, 0 or 1.
 Empty = Literal["skip", 0, 1]
 
@@ -59,13 +65,7 @@ class Counts:
 
     def example_f1(self, empty: Empty = "skip") -> Any:
         """Mean over rows of 2·both / (true + predicted); 0 where no row is left to score."""
-        total = self.row_true + self.row_predicted
-        score = 2 * self.row_both / total.clip(1)
-        if empty == "skip":
-            return score.sum(-1) / (total > 0).sum(-1).clip(1)
-        if empty not in (0, 1):
-            raise InputError(f"empty must be 'skip', 0 or 1, not {empty!r}.")
-        return (score + empty * (total == 0)).sum(-1) / max(total.shape[-1], 1)
+        return _mean_f1(self.row_both, self.row_true + self.row_predicted, empty, "empty")
 
     def micro_f1(self) -> Any:
         """2·both / (true + predicted) over all cells; 0 where nothing is true or predicted."""
@@ -75,13 +75,7 @@ class Counts:
 
     def macro_f1(self, absent: Empty = 0) -> Any:
         """Mean over labels of the label's F1; ``absent`` is what a label scores that is 0/0."""
-        total = self.label_true + self.label_predicted
-        score = 2 * self.label_both / total.clip(1)
-        if absent == "skip":
-            return score.sum(-1) / (total > 0).sum(-1).clip(1)
-        if absent not in (0, 1):
-            raise InputError(f"absent must be 'skip', 0 or 1, not {absent!r}.")
-        return (score + absent * (total == 0)).sum(-1) / max(total.shape[-1], 1)
+        return _mean_f1(self.label_both, self.label_true + self.label_predicted, absent, "absent")
 
     def hamming_accuracy(self) -> Any:
         """Share of the known cells that are predicted rightly; 0 where none is known."""
@@ -94,18 +88,21 @@ class Counts:
         return (wrong == 0).sum(-1) / max(wrong.shape[-1], 1)
 
     def value(self, metric: str, empty: Empty = "skip") -> Any:
-        """Return the metric of that name, one of ``PAPER_METRICS[:4]`` or ``subset_accuracy``."""
+        """Return the metric of that name, one of ``SET_METRICS``."""
         if metric not in SET_METRICS:
-            raise InputError(f"There is no metric {metric!r}; choose one of {_listed()}.")
+            known = ", ".join(SET_METRICS)
+            raise InputError(f"There is no metric {metric!r}; choose one of {known}.")
         return self.example_f1(empty) if metric == "example_f1" else getattr(self, metric)()
 
 
-#: Metrics that follow from counts, and so depend on a threshold.
-SET_METRICS = (*PAPER_METRICS[:4], "subset_accuracy")
-
-
-def _listed() -> str:
-    return ", ".join(SET_METRICS)
+def _mean_f1(both: Any, total: Any, undefined: Empty, name: str) -> Any:
+    """Mean over the last axis of 2·both / total; ``undefined``, given as ``name``, is for 0/0."""
+    score = 2 * both / total.clip(1)
+    if undefined == "skip":
+        return score.sum(-1) / (total > 0).sum(-1).clip(1)
+    if undefined not in (0, 1):
+        raise InputError(f"{name} must be 'skip', 0 or 1, not {undefined!r}.")
+    return (score + undefined * (total == 0)).sum(-1) / max(total.shape[-1], 1)
 
 
 def count(Y: ArrayLike | Matrix, predicted: ArrayLike, unknown: Matrix | None = None) -> Counts:

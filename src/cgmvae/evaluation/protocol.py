@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import PAPER_METRICS, Empty, count
+from cgmvae.evaluation.metrics import PAPER_METRICS, THRESHOLDED_METRICS, Empty, count
 from cgmvae.evaluation.ranking import precision_at_k
 from cgmvae.evaluation.thresholds import (
     FINE_THRESHOLDS,
@@ -92,18 +92,22 @@ def evaluate(
     >>> evaluate(rows, rows).values()
     [1.0, 1.0, 1.0, 1.0, 1.0]
     """
-    thresholded = PAPER_METRICS[:4]
     if protocol == "validation":
         learnt = rule
         if isinstance(rule, str):
             learnt = _learn(_needed(validation, protocol), rule, metric, FINE_THRESHOLDS, empty)
-        rules: dict[str, Any] = dict.fromkeys(thresholded, learnt)
+        rules: dict[str, Any] = dict.fromkeys(THRESHOLDED_METRICS, learnt)
     elif protocol in PROTOCOLS:
         rows = test if protocol == "test-oracle" else _needed(validation, protocol)
-        rules = {name: _learn(rows, "global", name, NINE_THRESHOLDS, empty) for name in thresholded}
+        rules = {
+            name: _learn(rows, "global", name, NINE_THRESHOLDS, empty)
+            for name in THRESHOLDED_METRICS
+        }
     else:
-        raise InputError(f"There is no protocol {protocol!r}; choose one of {PROTOCOLS}.")
-    metrics = {name: _value(test, rules[name], name, empty) for name in thresholded}
+        raise InputError(
+            f"There is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}."
+        )
+    metrics = {name: _value(test, rules[name], name, empty) for name in THRESHOLDED_METRICS}
     metrics["precision_at_1"] = precision_at_k(test.labels, test.scores, 1, unknown=test.unknown)
     return Evaluation(protocol, metrics, rules, empty)
 

@@ -31,6 +31,14 @@ Labels: TypeAlias = ArrayLike | Matrix
 Values: TypeAlias = NDArray[np.float64]
 
 
+def best_first(scores: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return the columns of each row, (n_rows, n_columns), from the highest score to the lowest.
+
+    Of equal scores, the lower column comes first.
+    """
+    return np.argsort(-scores, axis=1, kind="stable")
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """Cells ranked by score within each line.
@@ -71,7 +79,7 @@ class Ranking:
     @cached_property
     def order(self) -> NDArray[np.int64]:
         """Cells from the highest score to the lowest; of equal ones, the lower index first."""
-        return np.argsort(-self.scores, axis=1, kind="stable")
+        return best_first(self.scores)
 
     @cached_property
     def _last_of_tie(self) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ precision. :func:`sweep` counts all thresholds in one pass over the scores.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import Counts, Empty, as_bool, as_scores, known_cells
+from cgmvae.evaluation.ranking import best_first
 
 #: The thresholds that the released code of the paper tries.
 NINE_THRESHOLDS = np.arange(1, 10) / 10
@@ -61,13 +62,28 @@ class TopK:
     def apply(self, scores: NDArray[np.floating]) -> NDArray[np.uint8]:
         """Return the k best labels of each row, (n_samples, n_labels)."""
         scores = as_scores(scores)
-        best = np.argsort(-scores, axis=1, kind="stable")[:, : self.k]
+        best = best_first(scores)[:, : self.k]
         predicted = np.zeros(scores.shape, np.uint8)
         np.put_along_axis(predicted, best, 1, axis=1)
         return predicted
 
 
 ThresholdRule = GlobalThreshold | LabelThresholds | TopK
+
+
+def describe_rule(rule: ThresholdRule) -> dict[str, Any]:
+    """Return a rule as JSON can hold it: its name with its threshold, its thresholds or its k.
+
+    Examples
+    --------
+    >>> describe_rule(GlobalThreshold(0.4)), describe_rule(TopK(3))
+    ({'rule': 'global', 'threshold': 0.4}, {'rule': 'top-k', 'k': 3})
+    """
+    if isinstance(rule, GlobalThreshold):
+        return {"rule": "global", "threshold": rule.threshold}
+    if isinstance(rule, TopK):
+        return {"rule": "top-k", "k": rule.k}
+    return {"rule": "per-label", "thresholds": rule.thresholds.tolist()}
 
 
 def sweep(
@@ -150,15 +166,19 @@ def learn_rule(
 
     Parameters
     ----------
-    Y, scores, unknown : (n_samples, n_labels)
-        Validation rows.
+    Y : array or CSR array, (n_samples, n_labels)
+        True labels of the validation rows.
+    scores : array, (n_samples, n_labels)
+        Their scores; higher means more likely.
     rule : {"global", "per-label", "top-k"}
         ``per-label`` starts from each label's own best threshold and draws it towards the global
         one, half-way at ``SHRINKAGE`` positive rows.
     metric : str
         The metric to be best in, one of ``SET_METRICS``.
     thresholds : array, (n_thresholds,)
-        What a threshold may be.
+        What a threshold may be, increasing.
+    unknown : array or CSR array of bool, (n_samples, n_labels), optional
+        Cells to leave out.
     empty : {"skip", 0, 1}
         What 0/0 rows score in ``example_f1``.
     """
@@ -208,8 +228,8 @@ def _learn_top_k(
 ) -> TopK:
     n_labels = scores.shape[1]
     ranks = np.empty(scores.shape)
-    order = np.argsort(-scores, axis=1, kind="stable")
-    np.put_along_axis(ranks, order, np.arange(n_labels, 0.0, -1)[None, :], axis=1)
+    falling = np.arange(n_labels, 0.0, -1)[None, :]
+    np.put_along_axis(ranks, best_first(scores), falling, axis=1)
     counts = sweep(Y, ranks, np.arange(1.0, n_labels + 1), unknown=unknown)
     best = int(_middle_best(counts.value(metric, empty)))
     return TopK(n_labels - best)

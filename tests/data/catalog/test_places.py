@@ -42,6 +42,7 @@ def test_nothing_reachable_says_what_to_put_where(folders, name):
         load_dataset(name)
     message = str(error.value)
     assert f"put {entry.file} " in message
+    assert "'cgmvae data list --json' tells how it is made" in message
     assert f"CGMVAE_DATA names ({folders[0]})" in message
     assert str(folders[1]) in message
     assert message.endswith(".")

@@ -3,6 +3,7 @@
 import tracemalloc
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from cgmvae.data.formats.arff import rows as arff_rows
 from cgmvae.data.formats.blocks import LoadedBlocks, open_blocks
 from cgmvae.data.formats.blocks.base import even_parts
 from cgmvae.data.formats.table import csv_text
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz", ".arff", ".arff.bz2", ".svm")
@@ -48,10 +50,6 @@ def opened(path, dataset):
     if ".svm" in str(path):
         options = {"n_features": dataset.n_features, "n_labels": dataset.n_labels}
     return open_blocks(path, others=dataset.label_names, **options)
-
-
-def dense(X):
-    return X.toarray() if sp.issparse(X) else X
 
 
 def read_all(blocks, n_rows=7, kinds=None):
@@ -157,22 +155,18 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, suffix, n_row
 ROWS = "".join(f"{i},{i / 2}\n" for i in range(60))
 
 
-def both_ways(path, **options):
+def both_ways(path):
     """Return what a CSV file says in one piece and in blocks: an array, or the complaint."""
-    said = []
+    said, opener = [], partial(files.open_binary, path)
     for read in (
         lambda: csv_text.read_cells(path, 2, ","),
-        lambda: pa.concat_tables(csv_text.iterate_cells(path, 2, ",", lambda: open_file(path))),
+        lambda: pa.concat_tables(csv_text.iterate_cells(path, 2, ",", opener)),
     ):
         try:
             said.append(read().to_pydict())
         except InputError as error:
             said.append(str(error))
     return said
-
-
-def open_file(path):
-    return files.open_binary(path)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +212,10 @@ def test_options_name_columns_that_are_no_features(tmp_path):
     options = {"delimiter": ";", "drop": ["site"], "label_prefix": "l_", "labels": ["y"]}
     assert open_blocks(path, others=["a"], **options).column_names == ("x1",)
     assert open_blocks(path, features=["a"], others=["a"], **options).column_names == ("x1", "a")
+    options = {"delimiter": ";", "drop": "site", "labels": None, "label_prefix": "l_"}
+    assert open_blocks(path, **options).column_names == ("x1", "a", "y")
+    options = {"delimiter": ";", "labels": "l_b"}
+    assert open_blocks(path, **options).column_names == ("x1", "site", "a", "y", "l_c")
     with pytest.raises(InputError, match="'a' names more than one column; rename them"):
         open_blocks(write(tmp_path / "twice.csv", "a,a\n1,2\n"))
 
@@ -302,6 +300,19 @@ def test_columns_of_parquet_that_are_not_wanted_are_not_read(tmp_path):
     pq.write_table(pa.table({"a": [1, 2], "odd": odd, "b": [True, None]}), tmp_path / "a.parquet")
     (part,) = open_blocks(tmp_path / "a.parquet").read([2, 0], n_rows=9)
     np.testing.assert_array_equal(part, [[1, 1], [np.nan, 2]])
+
+
+def test_a_blank_column_of_text_is_missing_numbers(tmp_path):
+    blank = pa.array([None] * 3, pa.string())
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": blank}), tmp_path / "a.parquet")
+    values = np.concatenate(read_all(open_blocks(tmp_path / "a.parquet"), 2))
+    np.testing.assert_array_equal(values, [[1, np.nan], [2, np.nan], [3, np.nan]])
+
+
+def test_a_damaged_name_of_the_groups_is_no_column(tmp_path):
+    damaged = pa.table({"a": [1, 2]}).replace_schema_metadata({b"cgmvae.groups": b"\xff"})
+    pq.write_table(damaged, tmp_path / "a.parquet")
+    assert open_blocks(tmp_path / "a.parquet").column_names == ("a",)
 
 
 def test_a_damaged_page_is_named(tmp_path):
@@ -486,7 +497,9 @@ def test_formats_that_are_read_in_one_piece_give_blocks_too(tmp_path):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-@given(st.lists(st.sampled_from(["1", "-2.5", "", "NA", "1e3"]), min_size=1), st.integers(1, 9))
+@given(
+    st.lists(st.sampled_from(["1", "-2.5", "", "NA", "1e3", "１２"]), min_size=1), st.integers(1, 9)
+)
 def test_any_cells_are_read_as_in_one_piece(tmp_path, cells, n_rows):
     path = write(tmp_path / "a.csv", "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
     parts = list(open_blocks(path, others=["y"]).read([0], n_rows=n_rows))

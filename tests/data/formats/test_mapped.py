@@ -1,6 +1,7 @@
 """Folders whose features stay on disk: written, read, unpacked from tables, refused."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -93,9 +94,14 @@ def test_a_table_is_unpacked_as_it_is_read(full, tmp_path, suffix):
     path = tmp_path / f"birds.{suffix}"
     formats.write(full, path)
     options = {"labels": full.label_names, "blank_labels": "unknown", "groups": "group"}
-    found = unpack(path, tmp_path / "birds.mapped", **options)
+    told = []
+    found = unpack(path, tmp_path / "birds.mapped", progress=lambda *n: told.append(n), **options)
     same(found, formats.read(path, **options))
     assert found.X.on_disk
+    rows, shares = zip(*told, strict=True)
+    assert len(told) > 1
+    assert (rows[-1], shares[-1]) == (full.n_samples, 1)
+    assert sorted(told) == told
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -140,6 +146,20 @@ def test_what_is_there_is_not_replaced(survey, tmp_path):
     assert list((tmp_path / "a.mapped").iterdir()) == []
 
 
+def test_label_sets_without_unknown_labels_need_no_dense_mask(tmp_path):
+    n = 3000
+    rows = "".join(f"{i},label {i}\n" for i in range(n))
+    (tmp_path / "a.csv").write_text(f"height,seen\n{rows}")
+    tracemalloc.start()
+    try:
+        found = unpack(tmp_path / "a.csv", tmp_path / "a.mapped", label_sets="seen")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.Y.shape == (n, n)
+    assert peak < n * n  # bytes of such a mask
+
+
 def damage_shape(folder):
     with (folder / "X.npy").open("r+b") as file:
         file.truncate(400)
@@ -149,9 +169,13 @@ DAMAGES = {
     "no features": (lambda folder: (folder / "X.npy").unlink(), "has no X.npy"),
     "cut off": (damage_shape, "X.npy is damaged"),
     "no array": (lambda folder: (folder / "X.npy").write_bytes(b"birds"), "X.npy is damaged"),
+    "header cut off": (
+        lambda folder: (folder / "X.npy").write_bytes(b"\x93NUMPY\x01\x00\x01\x00("),
+        "X.npy is damaged",
+    ),
     "objects": (
         lambda folder: np.save(folder / "X.npy", np.array([[None]]), allow_pickle=True),
-        "X.npy is damaged",
+        "no table of float32",
     ),
     "whole numbers": (
         lambda folder: np.save(folder / "X.npy", np.zeros((120, 6), int)),

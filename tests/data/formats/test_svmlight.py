@@ -14,6 +14,7 @@ from sklearn.datasets import load_svmlight_file
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.formats import svmlight
 from cgmvae.data.formats.conventions import COLUMNS_LIMIT, DENSE_LABELS_LIMIT
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 
 
@@ -21,10 +22,6 @@ def read(folder, text, **options):
     path = folder / "toy.svm"
     path.write_text(text)
     return svmlight.read(path, **options)
-
-
-def dense(matrix):
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 def test_a_small_file(tmp_path):

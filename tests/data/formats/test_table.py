@@ -1,4 +1,5 @@
 import bz2
+import csv as csv_module
 import gzip
 import json
 import sys
@@ -18,6 +19,7 @@ from cgmvae.data import files
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.formats import npz, table
 from cgmvae.data.formats.table import csv_text, parquet_file
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 
 NAN = float("nan")
@@ -44,10 +46,6 @@ def datasets(draw) -> MultiLabelDataset:
         unknown=draw(st.none() | hnp.arrays(bool, (n, labels))),
         groups=draw(st.none() | (groups | numbers).map(np.array)),
     )
-
-
-def dense(matrix):
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 def assert_same_cells(data: MultiLabelDataset, back: MultiLabelDataset) -> None:
@@ -173,7 +171,7 @@ class TestLabelColumns:
         assert data.Y.sum(axis=1).tolist() == [300, 0, 1]
         assert data.unknown.sum(axis=1).tolist() == [0, 300, 0]
 
-    @pytest.mark.parametrize("blank", ["", "  ", ";", '""'])
+    @pytest.mark.parametrize("blank", ["", "  ", ";", '""', "NA", " ? "])
     def test_blank_set(self, tmp_path, blank):
         path = csv(tmp_path, f"x,s\n1,owl;hawk\n2,{blank}\n")
         absent = table.read_csv(path, label_sets="s", blank_labels="absent")
@@ -185,6 +183,10 @@ class TestLabelColumns:
             InputError, match=r"'s' has blank cells; say with blank_labels='absent'"
         ):
             table.read_csv(path, label_sets="s")
+
+    def test_a_label_may_be_called_as_what_is_missing_where_it_is_not_alone(self, tmp_path):
+        data = table.read_csv(csv(tmp_path, "x,s\n1,NA;ZA\n2,ZA\n"), label_sets="s")
+        assert data.label_names == ("NA", "ZA")
 
     def test_no_set_names_a_label(self, tmp_path):
         with pytest.raises(InputError, match="'s' of label sets holds no label"):
@@ -344,6 +346,16 @@ class TestFeatureCells:
         )
         data = table.read_parquet(path, labels=["owl"])
         np.testing.assert_array_equal(data.X, [[1, 2.0**60, 0.5, NAN], [NAN, NAN, 2, NAN]])
+
+    @pytest.mark.parametrize("kinds", [None, {"a": "number", "b": "number"}])
+    def test_numbers_that_arrow_does_not_read(self, tmp_path, kinds):
+        path = csv(tmp_path, "a,b,owl\n+1.5,١٢,1\n-2,3,0\nNA,+1e-2,0\n")
+        X = table.read_csv(path, labels=["owl"], kinds=kinds).X
+        np.testing.assert_array_equal(X, np.float32([[1.5, 12], [-2, 3], [NAN, 0.01]]))
+
+    def test_two_signs_are_no_number(self, tmp_path):
+        X = table.read_csv(csv(tmp_path, "a,owl\n+-1,1\n2,0\n"), labels=["owl"]).X
+        assert X.kinds == ("category",)
 
     @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e300"])
     def test_infinite_numbers(self, tmp_path, cell):
@@ -512,6 +524,12 @@ class TestCsvFile:
         path = csv(tmp_path, 'a,owl,note\n1,1,"two\nlines"\n')
         assert table.read_csv(path, labels=["owl"], drop=["note"]).n_samples == 1
 
+    def test_last_cell_of_two_lines_after_a_very_long_one(self, tmp_path):
+        limit = csv_module.field_size_limit()
+        path = csv(tmp_path, f'a,owl,note\n1,1,{"x" * 2 * limit}\n1,1,"two\nlines"\n')
+        assert table.read_csv(path, labels=["owl"], drop=["note"]).n_samples == 2
+        assert csv_module.field_size_limit() == limit
+
     def test_quote_that_is_not_closed_in_the_header(self, tmp_path):
         with pytest.raises(InputError, match=r"first line of .* does not name columns"):
             table.read_csv(csv(tmp_path, '"a,owl\n1,1\n'), labels=["owl"])
@@ -585,7 +603,9 @@ class TestParquetFile:
         with pytest.raises(InputError, match="exactly one of labels, label_prefix"):
             table.read_parquet(parquet(tmp_path, a=[1.0], owl=[1]))
 
-    @pytest.mark.parametrize("stored", [b"{", b"3", b"[3]", b"\xff"])
+    @pytest.mark.parametrize(
+        "stored", [b"{", b"3", b"[3]", b"\xff", b"[" * 100_000], ids=lambda stored: stored[:3]
+    )
     def test_label_names_that_are_damaged(self, tmp_path, stored):
         broken = pa.table({"a": [1.0], "owl": [1]})
         broken = broken.replace_schema_metadata({parquet_file.LABELS_KEY: stored})

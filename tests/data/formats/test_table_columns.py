@@ -126,6 +126,11 @@ class TestParquet:
         X = table.read_parquet(path, labels=["owl"]).X
         np.testing.assert_array_equal(X, np.float32([[1, np.nan], [2, np.nan]]))
 
+    def test_a_blank_column_of_text_may_be_told_to_be_numbers(self, tmp_path):
+        path = self.write(tmp_path, a=[1, 2], b=pa.array([None, "NA"], pa.string()), owl=[1, 0])
+        X = table.read_parquet(path, labels=["owl"], kinds={"a": "number", "b": "number"}).X
+        np.testing.assert_array_equal(X, np.float32([[1, np.nan], [2, np.nan]]))
+
     def test_numbers_may_be_told_to_be_categories(self, tmp_path):
         path = self.write(tmp_path, site=[3, None], owl=[1, 0])
         X = table.read_parquet(path, labels=["owl"], category=["site"]).X

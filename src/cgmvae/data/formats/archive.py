@@ -9,14 +9,12 @@ from __future__ import annotations
 import lzma
 import struct
 import sys
-import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,9 +22,10 @@ from numpy.typing import NDArray
 
 from cgmvae.data import files
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.formats.array_header import ArrayHeader, read_array_header
 from cgmvae.data.formats.conventions import COLUMNS_LIMIT
 from cgmvae.data.sparse_parts import csr_from_parts
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, first_line
 
 #: The arrays that a CSR matrix is kept as; their names follow that of the matrix.
 CSR_PARTS = ("data", "indices", "indptr", "shape")
@@ -38,22 +37,12 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
     struct.error,
-    tokenize.TokenError,
     EOFError,
-    SyntaxError,
     TypeError,
     OSError,
     ValueError,
     RuntimeError,
 )
-
-
-class Header(NamedTuple):
-    """What an array says about itself."""
-
-    shape: tuple[int, ...]
-    is_fortran: bool
-    dtype: np.dtype[Any]
 
 
 class Archive:
@@ -98,7 +87,7 @@ class Archive:
             _check_characters(array)
             return array
 
-    def open_array(self, key: str) -> tuple[IO[bytes], Header]:
+    def open_array(self, key: str) -> tuple[IO[bytes], ArrayHeader]:
         """Open one array at the first byte of its values; nothing is loaded."""
         info = self._members[key]
         files.check_unpacked(self.path, info.file_size)
@@ -115,7 +104,8 @@ class Archive:
             raise
         except _DAMAGE as error:
             raise InputError(
-                f"The array {key!r} of {self.path} is damaged ({error}); fetch the file again."
+                f"The array {key!r} of {self.path} is damaged ({first_line(error)}); "
+                "fetch the file again."
             ) from error
 
     def matrix(self, key: str) -> Matrix:
@@ -149,29 +139,20 @@ class Archive:
             raise InputError(f"The array {key!r} of {self.path} must be a list of names.")
         return tuple(names.tolist())
 
-    def _check_header(self, key: str, file: IO[bytes], n_bytes: int) -> Header:
-        version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read_header is None:
-            raise ValueError(f"version {version} of the array format")
-        shape, is_fortran, dtype = read_header(file)
-        if dtype.hasobject:
+    def _check_header(self, key: str, file: IO[bytes], n_bytes: int) -> ArrayHeader:
+        header = read_array_header(file)
+        if header.dtype.hasobject:
             raise InputError(
                 f"The array {key!r} of {self.path} holds Python objects, which are never loaded; "
                 "save it as numbers or text."
             )
-        # A text of width 0 takes no bytes, and could state any number of rows.
-        stated = prod(shape) * max(dtype.itemsize, 1)
         held = n_bytes - file.tell()
-        if stated != held or min(shape, default=0) < 0:
+        if not header.fits(held):
             raise InputError(
-                f"The array {key!r} of {self.path} states {stated:,} bytes and holds {held:,}; "
-                "fetch the file again."
+                f"The array {key!r} of {self.path} states {header.n_bytes:,} bytes and holds "
+                f"{held:,}; fetch the file again."
             )
-        return Header(shape, is_fortran, dtype)
+        return header
 
 
 def _not_an_archive(path: Path) -> InputError:

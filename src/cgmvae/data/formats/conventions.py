@@ -6,11 +6,9 @@ The formats of this folder use it; nothing outside does.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.columns import Columns
@@ -47,11 +45,19 @@ def refuse_columns(dataset: MultiLabelDataset, format_: str) -> None:
         )
 
 
-def stacked(blocks: Sequence[Matrix]) -> Matrix:
-    """Put blocks of rows under each other, as CSR where one of them is."""
-    if any(sp.issparse(block) for block in blocks):
-        return sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
-    return np.concatenate(blocks)
+def not_rising(columns: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which cells of sparse rows are not to the right of the cell before them in the row.
+
+    Parameters
+    ----------
+    columns : array, (n_cells,)
+        The column of each cell, row after row.
+    starts : array, (n_rows + 1,)
+        Where each row's cells begin, and where the last row's end.
+    """
+    steps = np.diff(columns, prepend=-1)
+    steps[starts[:-1][np.diff(starts) > 0]] = 1
+    return steps <= 0
 
 
 def is_number(text: str) -> bool:

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from cgmvae.data import files
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.formats import npz
+from cgmvae.data.formats.array_header import read_array_header
 from cgmvae.data.formats.conventions import refuse_columns
 from cgmvae.data.mapped import MappedRows, dense
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, first_line
 
 _FEATURES, _NAMES, _LABELS = "X.npy", "features.json", "labels.npz"
 
@@ -142,11 +143,17 @@ def _write_features(
 
 def _open_features(path: Path) -> NDArray[Any]:
     """Map the features; a file that is damaged, or holds something else, is refused."""
+    X: NDArray[Any] | None = None
     try:
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise InputError(f"{path} is damaged ({error}); write the folder again.") from error
-    if not isinstance(X, np.memmap) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
+        with path.open("rb") as file:
+            shape, is_fortran, dtype = read_array_header(file)
+            if len(shape) == 2 and dtype in (np.float32, np.float64):
+                X = np.memmap(path, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+    except (ValueError, OverflowError, OSError) as error:
+        raise InputError(
+            f"{path} is damaged ({first_line(error)}); write the folder again."
+        ) from error
+    if X is None:
         raise InputError(f"{path} is no table of float32 or float64; write the folder again.")
     if not X.flags.c_contiguous:
         raise InputError(f"{path} holds column after column; write it row after row (C order).")
@@ -154,10 +161,7 @@ def _open_features(path: Path) -> NDArray[Any]:
 
 
 def _read_names(path: Path) -> list[str]:
-    try:
-        names = json.loads(path.read_bytes())
-    except (ValueError, RecursionError, OSError) as error:
-        raise InputError(f"{path} is damaged, it is not JSON; write the folder again.") from error
+    names = files.read_json(path, advice="write the folder again")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path} is no list of names; write the folder again.")
     return names

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data import files
-from cgmvae.data.dataset import Matrix, MultiLabelDataset
+from cgmvae.data.dataset import Matrix, MultiLabelDataset, separate_unknown
 from cgmvae.data.formats.archive import CSR_PARTS, Archive
 from cgmvae.data.formats.conventions import refuse_columns
 from cgmvae.errors import InputError
@@ -94,16 +94,7 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
 
 def _known_labels(Y: Matrix) -> tuple[Matrix, Matrix | None]:
     """Separate labels with 255 for unknown into 0/1 labels and the mask of the unknown ones."""
-    values = Y.data if sp.issparse(Y) else Y
-    if values.dtype.kind not in "fiub" or not (values == UNKNOWN).any():
-        return Y, None
-    if not sp.issparse(Y):
-        return np.where(values == UNKNOWN, 0, values), values == UNKNOWN
-    labels, unknown = Y.copy(), Y.copy()
-    labels.data[values == UNKNOWN] = 0
-    unknown.data = values == UNKNOWN
-    unknown.eliminate_zeros()
-    return labels, unknown
+    return separate_unknown(Y, (Y.data if sp.issparse(Y) else Y) == UNKNOWN)
 
 
 def _coded_labels(dataset: MultiLabelDataset) -> Matrix:

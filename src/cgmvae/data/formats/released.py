@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,8 @@ from numpy.typing import NDArray
 
 from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, split_unknown
 from cgmvae.data.files import data_name, open_binary
-from cgmvae.errors import InputError
+from cgmvae.data.formats.array_header import read_array_header
+from cgmvae.errors import InputError, first_line
 
 #: A file of row numbers, or the row numbers.
 Index = str | os.PathLike[str] | Sequence[int] | NDArray[Any]
@@ -27,11 +26,8 @@ _PARTS = {
     "test": (TEST, "_test_idx.npy"),
 }
 
-#: How the header is read in each version of the array format that holds numbers.
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+#: The code of a row that no part has named yet.
+_NO_PART = 255
 
 
 def read(
@@ -102,24 +98,21 @@ def _load(path: Path) -> NDArray[Any]:
         content = opened.read()
     file = io.BytesIO(content)
     try:
-        read_header = _HEADERS[np.lib.format.read_magic(file)]
-        shape, is_fortran, dtype = read_header(file)
-    except (ValueError, TypeError, LookupError, SyntaxError, TokenError) as error:
-        raise InputError(f"{path} is not an .npy file ({_one_line(error)}); check it.") from error
-    if dtype.hasobject or dtype.kind not in "fiub":
-        raise InputError(f"{path} holds {dtype} values, not numbers; save it as a float array.")
-    held, stated = len(content) - file.tell(), prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or stated != held:
+        header = read_array_header(file)
+    except ValueError as error:
+        raise InputError(f"{path} is not an .npy file ({first_line(error)}); check it.") from error
+    if header.dtype.kind not in "fiub":
         raise InputError(
-            f"{path} states {stated:,} bytes of data and holds {held:,}; it is damaged: "
+            f"{path} holds {header.dtype} values, not numbers; save it as a float array."
+        )
+    held = len(content) - file.tell()
+    if not header.fits(held):
+        raise InputError(
+            f"{path} states {header.n_bytes:,} bytes of data and holds {held:,}; it is damaged: "
             "fetch it again."
         )
-    flat = np.frombuffer(content, dtype=dtype, offset=file.tell())
-    return flat.reshape(shape, order="F" if is_fortran else "C")
-
-
-def _one_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")
+    flat = np.frombuffer(content, dtype=header.dtype, offset=file.tell())
+    return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
 
 
 def _checked_labels(labels: NDArray[Any], path: Path) -> NDArray[Any]:
@@ -136,23 +129,23 @@ def _checked_labels(labels: NDArray[Any], path: Path) -> NDArray[Any]:
 def _official_split(
     path: Path, indices: dict[str, Index | None], n_samples: int
 ) -> NDArray[np.uint8] | None:
-    split = np.full(n_samples, 255, dtype=np.uint8)
+    split = np.full(n_samples, _NO_PART, dtype=np.uint8)
     found = False
     for part, (code, suffix) in _PARTS.items():
         index = indices[part] if indices[part] is not None else _index_beside(path, suffix)
         if index is None:
             continue
         rows = _row_numbers(index, f"The {part} index", n_samples)
-        if len(np.unique(rows)) != len(rows) or (split[rows] != 255).any():
+        if len(np.unique(rows)) != len(rows) or (split[rows] != _NO_PART).any():
             raise InputError(
                 f"The {part} index of {path} holds a row twice or one of another part; "
                 "every row belongs to one part."
             )
         split[rows] = code
         found = True
-    if found and (split == 255).any():
+    if found and (n_left := int((split == _NO_PART).sum())):
         raise InputError(
-            f"{int((split == 255).sum()):,} rows of {path} are in none of the train, validation "
+            f"{n_left:,} rows of {path} are in none of the train, validation "
             "and test indices; give all the index files, or add these rows to one."
         )
     return split if found else None

@@ -19,6 +19,7 @@ from cgmvae.data.files import atomic_path, create_binary, data_name, open_text
 from cgmvae.data.formats.conventions import (
     FLOAT32_LIMIT,
     labels_as_stored,
+    not_rising,
     number_texts,
     refuse_columns,
 )
@@ -133,11 +134,8 @@ def _features(rows: ParsedRows, n_features: int | None, zero_based: bool) -> sp.
     """Return X, (n_samples, n_features)."""
     cells, first = rows.features, 0 if zero_based else 1
     columns, values = np.array(cells.columns, dtype=np.int64), np.array(cells.values)
-    steps = np.diff(columns, prepend=-1)
-    starts = np.array(cells.starts)
-    steps[starts[:-1][np.diff(starts) > 0]] = 1
     for wrong, message in (
-        (steps <= 0, "must increase within a row"),
+        (not_rising(columns, np.array(cells.starts)), "must increase within a row"),
         (np.abs(values) >= FLOAT32_LIMIT, "has a value that does not fit 32 bits"),
     ):
         if wrong.any():

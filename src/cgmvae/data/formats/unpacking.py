@@ -8,6 +8,7 @@ CSV and Parquet.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -18,12 +19,12 @@ from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.formats import mapped
 from cgmvae.data.formats.blocks import open_blocks
 from cgmvae.data.formats.blocks.table import TableBlocks
-from cgmvae.data.formats.conventions import stacked
 from cgmvae.data.formats.table import parquet_file
 from cgmvae.data.formats.table.cells import dataset_of
 from cgmvae.data.formats.table.columns import ColumnRoles, TableOptions, choose_roles
 from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import BLOCK_BYTES
+from cgmvae.data.stacked import stacked
 from cgmvae.errors import InputError
 
 #: The formats that are unpacked.
@@ -35,6 +36,7 @@ def unpack(
     target: str | os.PathLike[str],
     *,
     format: str | None = None,
+    progress: Callable[[int, float | None], None] = lambda *_: None,
     **options: Any,
 ) -> MultiLabelDataset:
     """Write a table as a new mapped folder, and return the data set that it holds.
@@ -49,6 +51,8 @@ def unpack(
         The folder; when something fails, it is not there.
     format : {"csv", "parquet"}, optional
         By default the file's suffix tells.
+    progress : callable
+        Told after each block how many rows are written, and what share of the file that is.
     **options
         Those of :func:`cgmvae.data.formats.table.read_csv`.
     """
@@ -57,17 +61,29 @@ def unpack(
     told = _table_options(blocks, options)
     roles = choose_roles(blocks.all_names, told)
     _refuse_other_kinds(roles, told)
-    places = [blocks.column_names.index(name) for name in roles.features]
+    place = {name: i for i, name in enumerate(blocks.column_names)}
+    places = [place[name] for name in roles.features]
     n_rows = max(1, BLOCK_BYTES // (np.dtype(np.float32).itemsize * len(places)))
     labels = _read_labels(blocks, roles, told, n_rows)
     mapped.write_blocks(
         labels,
-        blocks.read(places, n_rows=n_rows),
+        _told(blocks, blocks.read(places, n_rows=n_rows), progress),
         target,
         feature_names=roles.features,
         dtype=np.dtype(np.float32),
     )
     return mapped.read(target)
+
+
+def _told(
+    blocks: TableBlocks, parts: Iterable[Any], progress: Callable[[int, float | None], None]
+) -> Iterator[Any]:
+    """Pass on the features of the blocks, and tell of each that was taken."""
+    n_rows = 0
+    for features in parts:
+        yield features
+        n_rows += features.shape[0]
+        progress(n_rows, blocks.share_read())
 
 
 def _table_options(blocks: TableBlocks, given: dict[str, Any]) -> TableOptions:
@@ -110,11 +126,12 @@ def _read_labels(
         )
         for table in tables
     ]
+    all_known = all(part.unknown is None for part in parts)
     return replace(
         parts[0],
         X=np.zeros((sum(part.n_samples for part in parts), 0), np.float32),
         Y=stacked([part.Y for part in parts]),
-        unknown=stacked([_mask(part) for part in parts]),
+        unknown=None if all_known else stacked([_mask(part) for part in parts]),
         groups=None if options.groups is None else np.concatenate([_groups(p) for p in parts]),
     )
 

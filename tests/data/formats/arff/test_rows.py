@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from cgmvae.data.formats import arff
 from cgmvae.data.formats.arff import rows as arff_rows
 from cgmvae.data.formats.conventions import DENSE_LABELS_LIMIT
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
-
-
-def dense(matrix):
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 def test_comments_blank_lines_cases_tabs_and_trailing_commas(put):

@@ -15,6 +15,7 @@ from cgmvae.data import files, formats
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.formats import arff
 from cgmvae.data.formats.arff import text
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 
 TEXT = st.text(
@@ -24,10 +25,6 @@ TEXT = st.text(
     ),
     max_size=6,
 )
-
-
-def dense(matrix):
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 @st.composite

@@ -27,7 +27,8 @@ from cgmvae.data.formats.arff.header import (
     error_at,
     tokens,
 )
-from cgmvae.data.formats.conventions import FLOAT32_LIMIT, NUMBER, is_number, stacked
+from cgmvae.data.formats.conventions import FLOAT32_LIMIT, NUMBER, is_number, not_rising
+from cgmvae.data.stacked import stacked
 from cgmvae.errors import InputError
 
 #: Characters of text that are held and converted at once.
@@ -181,10 +182,8 @@ def _plain_sparse(
     flat = [cell for row in rows for cell in row]
     columns = np.array(flat[0::2], dtype=np.int64)
     values = np.array(["nan" if cell == "?" else cell for cell in flat[1::2]], dtype=np.float64)
-    steps = np.diff(columns, prepend=-1)
-    first = starts[:-1][np.diff(starts) > 0]
-    steps[first] = 1
-    if (steps <= 0).any() or (columns >= coding.n).any() or not coding.accepts(columns, values):
+    fits = not (not_rising(columns, starts).any() or (columns >= coding.n).any())
+    if not fits or not coding.accepts(columns, values):
         return None
     return starts, columns, values
 

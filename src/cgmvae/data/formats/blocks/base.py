@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix, MultiLabelDataset, as_features
-from cgmvae.data.formats.conventions import stacked
 from cgmvae.data.kinds import Kind
+from cgmvae.data.stacked import stacked
 from cgmvae.errors import InputError
 
 

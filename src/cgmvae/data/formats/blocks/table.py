@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
@@ -21,11 +20,11 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.formats.blocks.base import Blocks, even_parts
 from cgmvae.data.formats.blocks.witnesses import Witnesses
 from cgmvae.data.formats.table import csv_text, parquet_file
-from cgmvae.data.formats.table.arrow import first_line, load_pyarrow
+from cgmvae.data.formats.table.arrow import load_pyarrow
 from cgmvae.data.formats.table.cells import columns_of
-from cgmvae.data.formats.table.columns import listed
+from cgmvae.data.formats.table.columns import as_list, refuse_repeated
 from cgmvae.data.kinds import Kind
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, first_line
 
 #: Bytes of a column of a Parquet file that are read at once.
 _BUFFER = 2**20
@@ -55,8 +54,7 @@ class TableBlocks(Blocks):
         others: Collection[str],
         options: Mapping[str, Any],
     ) -> None:
-        if repeated := [name for name, n in Counter(names).items() if n > 1]:
-            raise InputError(f"{listed(repeated)} names more than one column; rename them.")
+        refuse_repeated(names)
         super().__init__(path, [n for n in _unlabelled(names, options) if n not in others])
         self.all_names = tuple(names)
         self.stored: dict[bytes, bytes] = {}
@@ -132,10 +130,10 @@ class ParquetBlocks(TableBlocks):
             files.check_unpacked(path, parquet_file.unpacked_bytes(file.metadata))
         if self._n_rows == 0:
             raise InputError(f"{path} has columns and no rows; check how it was written.")
-        own_groups = (schema.metadata or {}).get(parquet_file.GROUPS_KEY, b"").decode()
-        others = {*others, own_groups}.difference(features)
+        stored = schema.metadata or {}
+        others = {*others, parquet_file.own_groups(stored) or ""}.difference(features)
         super().__init__(path, schema.names, others, options)
-        self.stored = schema.metadata or {}
+        self.stored = stored
 
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
         pa = load_pyarrow()
@@ -165,10 +163,11 @@ class ParquetBlocks(TableBlocks):
 
 def _unlabelled(columns: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """Return the columns that the reading options do not name as something else."""
-    named = {*options.get("drop", ()), options.get("groups")}
+    named = {*as_list(options.get("drop") or ()), options.get("groups")}
     rest = [name for name in columns if name not in named]
     if count := options.get("label_count"):
         rest = rest[count:] if count > 0 else rest[:count]
     if prefix := options.get("label_prefix"):
         rest = [name for name in rest if not name.startswith(prefix)]
-    return [name for name in rest if name not in options.get("labels", ())]
+    labels = set(as_list(options.get("labels") or ()))
+    return [name for name in rest if name not in labels]

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from cgmvae.data import files
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.formats.table import csv_text, parquet_file
-from cgmvae.data.formats.table.arrow import first_line, load_pyarrow, table_of
+from cgmvae.data.formats.table.arrow import load_pyarrow, table_of
 from cgmvae.data.formats.table.cells import dataset_of
 from cgmvae.data.formats.table.columns import BlankLabels, Counts, TableOptions, choose_roles
 from cgmvae.data.kinds import Kind
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, first_line
 
 __all__ = ["read_csv", "read_parquet", "write_csv", "write_parquet"]
 

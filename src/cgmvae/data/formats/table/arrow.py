@@ -37,11 +37,6 @@ def load_pyarrow() -> Any:
     return pyarrow
 
 
-def first_line(error: Exception) -> str:
-    """Return what an error of Arrow says, without the lines that follow the first."""
-    return str(error).split("\n")[0].rstrip(".")
-
-
 def table_of(dataset: MultiLabelDataset) -> Any:
     """Build the Arrow table of a data set: feature columns, label columns, group column."""
     pa = load_pyarrow()

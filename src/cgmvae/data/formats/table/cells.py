@@ -98,28 +98,44 @@ def columns_of(
     features = np.empty((table.num_rows, len(names)), dtype=np.float32)
     others: dict[int, tuple[NDArray[Any], Kind]] = {}
     for j, name in enumerate(names):
-        kind = told.get(name, _typed(table.column(name)))
-        values = None
-        if kind in (None, "number"):
-            values = numbers_of(table.column(name), np.float32, text_is_parsed)
-        if values is not None:
+        column = table.column(name)
+        kind = told.get(name, _typed(column))
+        values, kind = _values(name, column, kind, text_is_parsed=text_is_parsed, guess=guess)
+        if kind == "number":
             features[:, j] = _finite(name, values)
-        elif kind == "number":
-            raise _not_numeric(name, table.column(name))
         else:
-            objects, kind = _objects(table.column(name)), kind or (None if guess else "text")
-            others[j] = typed_column(name, objects, kind, text_is_parsed=text_is_parsed)
-            features[:, j] = np.nan  # of which a column of nothing but missing text consists
-    if all(kind == "number" for _, kind in others.values()):
+            others[j] = values, kind
+    if not others:
         return features
     found = [others.get(j, (features[:, j], "number")) for j in range(len(names))]
     return Columns(tuple(names), tuple(f[0] for f in found), tuple(f[1] for f in found))
 
 
-def _not_numeric(name: str, column: Any) -> InputError:
-    present = [text for text in as_texts(name, _objects(column)) if text is not None]
+def _values(
+    name: str, column: Any, kind: Kind | None, *, text_is_parsed: bool, guess: bool
+) -> tuple[NDArray[Any], Kind]:
+    """Return what a column holds, (n_samples,), and its kind."""
+    if kind in (None, "number"):
+        values = numbers_of(column, np.float32, text_is_parsed)
+        if values is not None:
+            return values, "number"
+        if kind == "number":
+            return _numbers(name, column, text_is_parsed), kind
+    kind = kind or (None if guess else "text")
+    return typed_column(name, _objects(column), kind, text_is_parsed=text_is_parsed)
+
+
+def _numbers(name: str, column: Any, text_is_parsed: bool) -> NDArray[Any]:
+    """Return numbers that Arrow does not read, those in the digits of other scripts; or no numbers.
+
+    The latter where the text is blank in every row.
+    """
+    texts = as_texts(name, _objects(column))
+    present = [text for text in texts if text is not None]
+    if not present or (text_is_parsed and parsed_numbers(present) is not None):
+        return typed_column(name, texts, "number")[0]
     odd = next((text for text in present if parsed_numbers([text]) is None), present[0])
-    return InputError(
+    raise InputError(
         f"Not numeric: {name!r}, which must hold numbers and holds {odd!r}; correct it, or leave "
         "the cell blank where the value is missing."
     )
@@ -144,13 +160,15 @@ def _objects(column: Any) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def _finite(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
-    if np.isinf(values).any():
+def _finite(name: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        numbers = values.astype(np.float32, copy=False)
+    if np.isinf(numbers).any():
         raise InputError(
             f"The feature column {name!r} holds a number that is infinite or beyond float32; "
             "rescale it, or leave the cell blank where the value is missing."
         )
-    return values
+    return numbers
 
 
 def _groups(table: Any, name: str) -> NDArray[Any]:

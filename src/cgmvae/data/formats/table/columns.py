@@ -13,15 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from cgmvae.data.kinds import Kind
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 
 Counts = Literal["refuse", "presence"]
 BlankLabels = Literal["absent", "unknown"]
 
 _LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets")
-
-#: How many names a message lists before it stops.
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class TableOptions:
         self, kinds: Mapping[str, Kind] | None, named: Mapping[Kind, Sequence[str]]
     ) -> TableOptions:
         """Add what columns hold: kinds by name, and lists of names by kind."""
-        pairs = [(name, kind) for kind, names in named.items() for name in _as_list(names)]
+        pairs = [(name, kind) for kind, names in named.items() for name in as_list(names)]
         return replace(self, named_kinds=pairs, kinds=kinds)
 
     def names_labels(self) -> bool:
@@ -82,24 +79,26 @@ class ColumnRoles:
 def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
     """Decide by its name what each column of a table is."""
     options.check()
-    _refuse_repeated(names, "names more than one column; rename them")
-    labels = _as_list(options.labels or ())
+    refuse_repeated(names)
+    labels = as_list(options.labels or ())
     single = [name for name in (options.groups, options.label_sets) if name is not None]
-    taken = [*_as_list(options.drop), *single, *labels]
+    taken = [*as_list(options.drop), *single, *labels]
     kinds = [name for name, _ in options.named_kinds]
-    absent = [name for name in (*taken, *kinds) if name not in set(names)]
+    known, spoken_for = set(names), set(taken)
+    absent = [name for name in (*taken, *kinds) if name not in known]
     if absent:
         raise _no_such_column(absent[0], names)
-    rest = [name for name in names if name not in set(taken)]
+    rest = [name for name in names if name not in spoken_for]
     if options.labels is None and options.label_sets is None:
         labels = _labels_by_rule(rest, options)
     elif not labels and options.label_sets is None:
         raise InputError("The list of label columns is empty; name at least one.")
-    _refuse_repeated(
-        [*taken, *set(labels).difference(taken), *kinds],
+    chosen = set(labels)
+    refuse_repeated(
+        [*taken, *chosen.difference(taken), *kinds],
         "is named twice among the labels, groups, drop and kinds; decide for one",
     )
-    features = [name for name in rest if name not in set(labels)]
+    features = [name for name in rest if name not in chosen]
     if not features:
         raise InputError("No feature columns are left beside the labels; check the options.")
     if "" in (*features, *labels):
@@ -134,17 +133,15 @@ def _no_such_column(name: str, names: Sequence[str]) -> InputError:
     return InputError(f"There is no column {name!r}; the columns are {listed(names)}.")
 
 
-def _refuse_repeated(names: Sequence[str], complaint: str) -> None:
+def refuse_repeated(
+    names: Sequence[str], complaint: str = "names more than one column; rename them"
+) -> None:
+    """Refuse names among which one appears twice."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(f"{listed(repeated)} {complaint}.")
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return the first few names for a message."""
-    shown = ", ".join(map(repr, names[:_NAMED]))
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
-
-
-def _as_list(names: Sequence[str]) -> list[str]:
+def as_list(names: Sequence[str]) -> list[str]:
+    """Return names as a list; a text alone is one name."""
     return [names] if isinstance(names, str) else [str(name) for name in names]

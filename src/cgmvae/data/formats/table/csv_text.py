@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
 from cgmvae.data import files
-from cgmvae.data.formats.table.arrow import first_line, load_pyarrow
-from cgmvae.errors import InputError
+from cgmvae.data.formats.table.arrow import load_pyarrow
+from cgmvae.errors import InputError, first_line
 
 #: Bytes that are parsed at a time; a row must fit into one block.
 _BLOCK = 64 * 2**20
@@ -141,12 +141,15 @@ def _refuse_open_quote(path: str | os.PathLike[str], table: Any, delimiter: str)
     last = table.column(table.num_columns - 1)[-1].as_py()
     if "\n" not in last and "\r" not in last:
         return
+    usual_limit = csv.field_size_limit(_BLOCK)
     try:
         with files.open_text(path, newline="") as text:
             for _ in csv.reader(text, delimiter=delimiter, strict=True):
                 pass
     except csv.Error as error:
         raise InputError(f"{path} has a quote that is not closed ({error}); repair it.") from error
+    finally:
+        csv.field_size_limit(usual_limit)
 
 
 def refuse_nul(names: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.formats.conventions import labels_as_stored
 from cgmvae.data.formats.table.columns import Counts, TableOptions
 from cgmvae.data.formats.table.numbers import numbers_of, plain_column
+from cgmvae.data.kinds import MISSING
 from cgmvae.errors import InputError
 
 #: Rows whose values are told of where a column cannot be labels.
@@ -77,7 +78,10 @@ def label_sets(
     column = plain_column(table.column(name))
     if not pa.types.is_large_string(column.type):
         raise InputError(f"The column {name!r} of label sets is not text; name its labels instead.")
-    sets = pc.split_pattern(pc.fill_null(column.combine_chunks(), ""), options.separator)
+    nothing = pa.scalar("", column.type)
+    column = pc.fill_null(column.combine_chunks(), nothing)
+    missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type))
+    sets = pc.split_pattern(pc.if_else(missing, nothing, column), options.separator)
     parts, rows = pc.utf8_trim_whitespace(sets.flatten()), pc.list_parent_indices(sets)
     filled = pc.not_equal(parts, "")
     parts, rows = parts.filter(filled), rows.filter(filled).to_numpy()

@@ -41,26 +41,33 @@ def completed(
         options = replace(options, kinds=_stored_kinds(stored, path))
     if options.names_labels() or LABELS_KEY not in stored:
         return options
-    try:
-        labels = json.loads(stored[LABELS_KEY])
-    except ValueError:
-        labels = None
+    labels = _parsed(stored[LABELS_KEY])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise InputError(f"{path} has damaged stored names of its labels; name them with labels.")
-    own_groups = stored[GROUPS_KEY].decode() if GROUPS_KEY in stored else None
     return replace(
         options,
         labels=labels,
         blank_labels=options.blank_labels or "unknown",
-        groups=options.groups or own_groups,
+        groups=options.groups or own_groups(stored),
     )
 
 
-def _stored_kinds(stored: dict[bytes, bytes], path: os.PathLike[str]) -> dict[str, Kind]:
+def own_groups(stored: dict[bytes, bytes]) -> str | None:
+    """Return the name of the group column of a file of ours; None where it has none."""
+    name = stored.get(GROUPS_KEY)
+    return None if name is None else name.decode(errors="replace")
+
+
+def _parsed(text: bytes) -> Any:
+    """Return the values of a JSON text; None where it is damaged."""
     try:
-        kinds = json.loads(stored[KINDS_KEY])
-    except ValueError:
-        kinds = None
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _stored_kinds(stored: dict[bytes, bytes], path: os.PathLike[str]) -> dict[str, Kind]:
+    kinds = _parsed(stored[KINDS_KEY])
     if not isinstance(kinds, dict) or not all(kind in get_args(Kind) for kind in kinds.values()):
         raise InputError(f"{path} has damaged stored kinds of its columns; write it again.")
     return kinds
