@@ -9,7 +9,6 @@ from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
 from cgmvae.data import MultiLabelDataset
-from cgmvae.data.splits import holdout
 from cgmvae.errors import InputError
 from cgmvae.evaluation import learn_rule
 
@@ -258,18 +257,13 @@ def test_bad_input_is_named(name, survey, changes, message):
         quick(name).fit(survey.X, **given)
 
 
-def test_weights_must_leave_a_row_to_learn_from(name, survey):
-    groups = np.arange(120) >= 60
-    _, held = holdout(survey.Y, 0.5, seed=0, groups=groups)
-    weights = np.isin(np.arange(120), held).astype(float)
-
-    class HeldOutWithSeedZero(type(quick(name))):
-        def _hold_out(self, rows, seed):
-            return super()._hold_out(rows, 0)
-
-    model = HeldOutWithSeedZero(validation_fraction=0.5)
-    with pytest.raises(InputError, match="weight 0"):
-        model.fit(survey.X, survey.Y, groups=groups, sample_weight=weights)
+def test_weights_must_leave_rows_to_learn_from_and_to_hold_out(name, survey):
+    one = (np.arange(120) == 7).astype(float)
+    with pytest.raises(InputError, match="at least two rows"):
+        quick(name).fit(survey.X, survey.Y, sample_weight=one)
+    half = np.arange(120) < 60
+    with pytest.raises(InputError, match="at least two groups"):
+        quick(name).fit(survey.X, survey.Y, sample_weight=half.astype(float), groups=half)
 
 
 def test_an_unfitted_model_says_so(name, survey, tmp_path):

@@ -9,8 +9,8 @@ from cgmvae.methods.packed import PackedClassifier
 #: Checks that no method passes, and why.
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": (
-        "Validation rows are held out row by row, so a repeated row is not a weighted one; without "
-        "held-out rows see test_a_row_without_weight_has_no_influence."
+        "Validation rows are held out row by row, so a repeated row is not a weighted one; see "
+        "test_a_row_without_weight_is_not_there and test_a_whole_weight_is_a_repeated_row."
     ),
     "check_sample_weight_equivalence_on_sparse_data": "As on dense data.",
 }

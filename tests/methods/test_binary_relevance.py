@@ -5,8 +5,10 @@ import pytest
 from joblib import parallel_config
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import ExtraTreeClassifier
 
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance
@@ -43,6 +45,20 @@ def test_any_classifier_will_do(survey):
         assert model.score(survey.X, survey.Y) > 0.7
     p = model.predict_proba(survey.X * 1e6)  # far beyond where exp overflows
     assert set(np.round(p.ravel(), 6)) == {0, 1}
+
+
+def test_the_seed_is_that_of_the_classifiers_too(survey):
+    def predictions(seed, **own):
+        tree = ExtraTreeClassifier(max_features=1, **own)
+        model = BinaryRelevance(make_pipeline(StandardScaler(), tree), random_state=seed)
+        held = (survey.X[90:], survey.Y[90:])
+        model.fit(survey.X[:90], survey.Y[:90], validation_data=held)
+        assert tree.random_state == own.get("random_state")
+        return model.predict_proba(survey.X)
+
+    np.testing.assert_array_equal(predictions(0), predictions(0))
+    assert (predictions(0) != predictions(1)).any()
+    np.testing.assert_array_equal(predictions(0, random_state=5), predictions(1, random_state=5))
 
 
 def test_parameters_of_the_classifier_can_be_set(survey):

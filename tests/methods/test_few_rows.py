@@ -114,17 +114,13 @@ def test_groups_stay_together(survey):
     assert sum(held.features.shape[0] for _, held in folds) == 120
 
 
-def test_rows_whose_weight_is_all_in_one_fold_are_held_out_as_ever(survey):
-    model = BinaryRelevance(random_state=0)
-    numbered = BinaryRelevance(scaling="none", random_state=0)
-    _, ((train, _), *_) = remembered(numbered, np.arange(120.0)[:, None], survey.Y)
-    weights = np.zeros(120)
-    weights[int(train.features[0, 0])] = 1.0
-    fitted, seen = remembered(model, survey.X, survey.Y, sample_weight=weights)
-    (_, validation), *folds = seen
-    assert folds == []
-    expected = learn_rule(validation.labels, fitted._score_rows(validation.features))
-    assert fitted.threshold_rule_ == expected
+def test_rows_without_weight_are_in_no_fold(survey):
+    weights = (np.arange(120) % 3).astype(float)
+    _, seen = remembered(BinaryRelevance(), survey.X, survey.Y, sample_weight=weights)
+    assert len(seen) == 6
+    for parts in seen:
+        assert sum(part.labels.shape[0] for part in parts) == 80
+        assert all((part.weights > 0).all() for part in parts)
 
 
 @pytest.mark.parametrize("n_rows", [2, 3, 7])

@@ -8,7 +8,14 @@ import scipy.sparse as sp
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows, as_numbers, as_table, as_targets, matched
+from cgmvae.methods.inputs import (
+    Rows,
+    as_numbers,
+    as_table,
+    as_targets,
+    matched,
+    targets_of_rows,
+)
 
 TABLE = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0]])
 NAMES = ("crow", "hawk", "owl")
@@ -104,6 +111,9 @@ def test_sets_are_spread_over_known_names():
         ([[1, 2], [3]], "0, 1 or NaN"),
         ([set(), set()], "No row has a label"),
         ([[], []], "No row has a label"),
+        ([{"owl"}, "hawk"], "Row 1 of Y is 'hawk'"),
+        ([["owl"], None], "Row 1 of Y is None"),
+        (pd.Series([np.nan, {"owl"}]), "Row 0 of Y is nan"),
         (pd.DataFrame(np.ones((2, 2)), columns=["owl", "owl"]), "name of its own"),
         (np.full((2, 2), 1j), "0, 1 or NaN"),
     ],
@@ -124,6 +134,27 @@ def test_other_columns_than_the_known_ones_are_refused(columns):
     if len(columns) < 3:
         with pytest.raises(InputError, match="3 different label names"):
             as_targets(Y, NAMES)
+
+
+def test_labels_of_other_rows_are_refused():
+    assert targets_of_rows(np.zeros((3, 2)), TABLE, NAMES).names == NAMES
+    for form in (TABLE[:2], sp.csr_array(TABLE[:2])):
+        with pytest.raises(InputError, match="X has 3 rows and known 2; they must describe"):
+            targets_of_rows(np.zeros((3, 2)), form, given_as="known")
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_that_know_a_label(form):
+    unknown = np.array([[True, True, True], [True, False, True], [False, False, False]])
+    rows = Rows(np.arange(3.0)[:, None], form(TABLE), form(unknown), weights=np.arange(1.0, 4))
+    told = rows.that_know_a_label()
+    assert told.features.ravel().tolist() == [1, 2]
+    assert told.row_weights().tolist() == [2, 3]
+    nothing = rows._replace(unknown=form(np.ones((3, 3), bool)), weights=None)
+    assert nothing.that_know_a_label() is nothing
+    assert nothing.row_weights().tolist() == [1, 1, 1]
+    everything = rows._replace(unknown=None)
+    assert everything.that_know_a_label() is everything
 
 
 def test_rows_are_taken_in_order():

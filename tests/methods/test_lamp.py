@@ -251,23 +251,22 @@ class TestGraph:
         assert heard[0][1, 0, 1:].abs().max() == 0
 
     @pytest.mark.parametrize("sparse", [False, True])
-    def test_the_prior_graph_counts_known_labels_of_rows_with_weight(self, rng, sparse):
+    def test_the_prior_graph_counts_known_labels(self, rng, sparse):
         labels = (rng.random((40, 9)) < 0.15).astype(np.uint8)
-        unknown, weights = rng.random((40, 9)) < 0.3, rng.choice([0.0, 2.0], 40)
+        unknown = rng.random((40, 9)) < 0.3
         expected = np.eye(9, dtype=bool)
         for row in range(40):
             for i in range(9):
                 for j in range(9):
                     both = labels[row, i] and labels[row, j]
                     known = not unknown[row, i] and not unknown[row, j]
-                    if both and known and weights[row] > 0:
+                    if both and known:
                         expected[i, j] = True
         form = sp.csr_array if sparse else np.asarray
         features = np.zeros((40, 1))
-        rows = Rows(features, form(labels), form(unknown), weights)
+        rows = Rows(features, form(labels), form(unknown))
         np.testing.assert_array_equal(label_graph("prior", rows), expected)
-        for other in (rows._replace(unknown=None), rows._replace(weights=None)):
-            assert label_graph("prior", other).sum() > expected.sum()
+        assert label_graph("prior", rows._replace(unknown=None)).sum() > expected.sum()
         assert not expected.all()
 
     def test_graphs_by_name_and_given(self, rng):

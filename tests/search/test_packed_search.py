@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from cgmvae.data import make_survey
 from cgmvae.errors import InputError
-from cgmvae.methods import CGMVAEClassifier, together
+from cgmvae.methods import BinaryRelevance, CGMVAEClassifier, together
 from cgmvae.search import PackedSearch, packed_search
 from cgmvae.search.halving import Halving
 from cgmvae.training.checkpoint import Checkpoint
@@ -76,6 +76,19 @@ def test_the_worse_are_left_out_on_the_way(data):
     values = {json.dumps(r.setting): r.value for r in full.results_}
     for result in found.results_[:2]:
         assert result.value == pytest.approx(values[json.dumps(result.setting)], abs=1e-6)
+
+
+def test_only_who_was_left_out_comes_after_the_others(data):
+    """One that is planned shorter, or stops by itself, may be the best."""
+    space = {"epochs": (6, 5), "learning_rate": (1e-7, 1e-2)}
+    found = PackedSearch(base(), space, rungs=(), metric="micro_f1", random_state=0)
+    results = found.fit(data.X, data.Y).results_
+    assert all(result.finished for result in results)
+    values = [result.value for result in results]
+    assert values == sorted(values, reverse=True)
+    assert [result.epochs for result in results] != [6, 6, 5, 5]
+    halved = search(rungs=(0.5,), factor=2).fit(data.X, data.Y).results_
+    assert [result.finished for result in halved] == [True] * 3 + [False] * 3
 
 
 def test_settings_of_other_sizes_are_packed_apart(data, monkeypatch):
@@ -217,6 +230,11 @@ def test_halving_counts_settings_not_members():
 def test_bad_plans_are_refused(data, changes, words):
     with pytest.raises(InputError, match=words):
         search(**changes).fit(data.X, data.Y)
+
+
+def test_only_networks_are_searched(data):
+    with pytest.raises(InputError, match="and BinaryRelevance is none"):
+        search(estimator=BinaryRelevance()).fit(data.X, data.Y)
 
 
 def test_given_validation_rows_are_one_split(data):

@@ -26,6 +26,8 @@ def test_a_sample_has_different_settings_of_the_grid():
     assert len(sample(huge, 3, 0)) == 3
     with pytest.raises(InputError, match="at least 1"):
         sample(space, 0, 0)
+    with pytest.raises(InputError, match="no values of 'b'"):
+        sample(space | {"b": ()}, None, 0)
 
 
 def test_every_space_of_the_registry_fits_its_class():

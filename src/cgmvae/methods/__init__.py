@@ -15,7 +15,7 @@ from cgmvae.methods.mlknn import MLkNN
 from cgmvae.methods.mpvae import MPVAE
 from cgmvae.methods.persistence import load_model
 from cgmvae.methods.rbcc import RBCC
-from cgmvae.methods.registry import METHODS, REGISTRY, find_method
+from cgmvae.methods.registry import METHODS, REGISTRY, find_method, method_name
 from cgmvae.methods.sleec import SLEEC
 from cgmvae.methods.together import fit_together
 
@@ -36,6 +36,7 @@ __all__ = [
     "find_method",
     "fit_together",
     "load",
+    "method_name",
 ]
 
 

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from cgmvae.errors import InputError
 from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.parameters import check_whole
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise
-from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.packed import PackedMLP, hold_numbers
 
 #: Numbers of the loss, each member's own.
 _LOSS_SETTINGS = ("gamma_positive", "gamma_negative", "margin")
@@ -78,9 +79,8 @@ class AsymmetricNetwork(nn.Module):
         )
         output: Any = self.mlp.layers[-1]
         output.bias.data.copy_(log_odds)
-        for name in ("dropout", "input_dropout", *_LOSS_SETTINGS):
-            values = torch.as_tensor(settings[name], dtype=dtype, device=noise.device)
-            self.register_buffer(name, values, persistent=False)
+        names = ("dropout", "input_dropout", *_LOSS_SETTINGS)
+        hold_numbers(self, log_odds, **{name: settings[name] for name in names})
 
     dropout: Tensor
     input_dropout: Tensor
@@ -164,9 +164,7 @@ class ASL(NeuralClassifier):
         return {name: float(getattr(self, name)) for name in _LOSS_SETTINGS}
 
     def _config(self) -> ASLConfig:
-        for name in ("n_hidden", "hidden_dim"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        check_whole(1, n_hidden=self.n_hidden, hidden_dim=self.hidden_dim)
         return ASLConfig(self.n_hidden, self.hidden_dim, self.layer_norm)
 
 

@@ -27,7 +27,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation import count, learn_rule
 from cgmvae.evaluation.thresholds import RuleName, ThresholdRule
 from cgmvae.methods.few_rows import score_out_of_fold, warn_of_few_rows
-from cgmvae.methods.inputs import Rows, as_targets
+from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.persistence import save_model
 from cgmvae.methods.prepared_input import PreparedInput
 from cgmvae.methods.scaling import ScalingName
@@ -114,7 +114,7 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
             there are fewer than 200 rows in all, the rule is learnt on all of them, out of fold;
             see :mod:`cgmvae.methods.few_rows`.
         sample_weight : array, (n_samples,), optional
-            How much each row counts in training.
+            How much each row counts in training. A row of weight 0 is as one that is not given.
         groups : array, (n_samples,), optional
             Rows of one group stay together when validation rows are held out.
         """
@@ -138,15 +138,11 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
             train = train._replace(weights=_check_weights(sample_weight, train.features))
         if groups is not None:
             train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
+        train = _with_weight(train)
         if validation_data is not None:
             validation = self._check_rows(*validation_data, reset=False)
         else:
             train, validation = self._hold_out(train, seed)
-        if train.weights is not None and not train.weights.any():
-            raise InputError(
-                "All rows left to learn from have weight 0; weigh more rows, or give other rows "
-                "for validation."
-            )
         return *self._learn_features(train, validation), seed
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
@@ -167,7 +163,7 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
         """Return the metric ``threshold_metric`` of ``predict(X)``; weights are ignored."""
         predicted = self.predict(X)
-        targets = as_targets(Y, self.label_names_)
+        targets = targets_of_rows(predicted, Y, self.label_names_)
         return float(count(targets.labels, predicted, targets.unknown).value(self.threshold_metric))
 
     def label_sets(self, X: Any) -> list[list[str]]:
@@ -195,12 +191,7 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
         features = self._validated(X, reset=reset)
-        targets = as_targets(Y, None if reset else self.label_names_)
-        if targets.labels.shape[0] != features.shape[0]:
-            raise InputError(
-                f"X has {features.shape[0]:,} rows and Y {targets.labels.shape[0]:,}; "
-                "they must describe the same rows."
-            )
+        targets = targets_of_rows(features, Y, None if reset else self.label_names_)
         if reset and self.max_labels is not None and len(targets.names) > self.max_labels:
             raise InputError(
                 f"{type(self).__name__} takes at most {self.max_labels} labels, and here are "
@@ -257,9 +248,19 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
 
 
 def _check_weights(weights: Any, features: Matrix) -> NDArray[np.float64]:
-    return np.asarray(
+    checked = np.asarray(
         _check_sample_weight(weights, features, dtype=np.float64, ensure_non_negative=True)
     )
+    if not checked.any():
+        raise InputError("All weights are zero; give those rows a weight that are learnt from.")
+    return checked
+
+
+def _with_weight(rows: Rows) -> Rows:
+    """Return the rows but those of weight 0."""
+    if rows.weights is None or rows.weights.all():
+        return rows
+    return rows.take(np.flatnonzero(rows.weights))
 
 
 def _check_groups(groups: Any, n_samples: int) -> NDArray[Any]:

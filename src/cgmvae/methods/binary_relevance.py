@@ -29,7 +29,8 @@ class BinaryRelevance(MultiLabelClassifier):
     Parameters
     ----------
     estimator : scikit-learn classifier, optional
-        With ``predict_proba`` or ``decision_function``; logistic regression by default.
+        With ``predict_proba`` or ``decision_function``; logistic regression by default. Where it
+        draws at random and has no seed, ``random_state`` seeds it, too.
     n_jobs : int, optional
         Labels fitted side by side.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
@@ -54,6 +55,7 @@ class BinaryRelevance(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         base = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator
+        base = _seeded(base, seed)
         labels = sp.csc_array(train.labels)
         unknown = None if train.unknown is None else sp.csc_array(train.unknown)
         self.estimators_ = Parallel(n_jobs=self.n_jobs)(
@@ -93,6 +95,17 @@ class BinaryRelevance(MultiLabelClassifier):
         return np.column_stack([_probability(model, features) for model in self.estimators_])
 
 
+def _seeded(estimator: Any, seed: int) -> Any:
+    """Return a copy that draws from this seed wherever it was given none."""
+    parameters = estimator.get_params().items()
+    unset = [
+        name
+        for name, value in parameters
+        if value is None and name.rpartition("__")[2] == "random_state"
+    ]
+    return clone(estimator).set_params(**dict.fromkeys(unset, seed))
+
+
 def _linear(coefficients: NDArray[np.floating], intercept: Any) -> LogisticRegression:
     model = LogisticRegression()
     model.classes_ = np.array([0, 1], np.uint8)
@@ -109,10 +122,7 @@ def _fit_label(
     base: Any, rows: Rows, label: NDArray[np.uint8], unknown: NDArray[np.bool_] | None
 ) -> Any:
     """Fit one label's classifier, or return its constant probability."""
-    counts = np.ones(len(label), bool) if unknown is None else ~unknown
-    if rows.weights is not None:
-        counts &= rows.weights > 0
-    known = np.flatnonzero(counts)
+    known = np.arange(len(label)) if unknown is None else np.flatnonzero(~unknown)
     y = label[known]
     if len(y) == 0 or y.min() == y.max():
         return float(y[0]) if len(y) else 0.0

@@ -29,21 +29,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cgmvae.errors import InputError
 from cgmvae.methods.c2ae_network import C2AEConfig, C2AENetwork
 from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.parameters import check_whole
 
 #: Dimensions of a code for each label where none are given, as in the released code.
 _DIMENSIONS_A_LABEL = 0.8
 
-#: The least that each size may be.
-_LEAST = {
-    "latent_dim": 1,
-    "hidden_dim": 1,
-    "feature_layers": 0,
-    "label_layers": 0,
-    "decoder_layers": 0,
-}
+_LAYERS = ("feature_layers", "label_layers", "decoder_layers")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -115,11 +108,11 @@ class C2AE(NeuralClassifier):
         }
 
     def _config(self) -> C2AEConfig:
-        sizes = {name: getattr(self, name) for name in _LEAST}
-        if self.latent_dim is None:
+        latent_dim = self.latent_dim
+        if latent_dim is None:
             wanted = min(round(_DIMENSIONS_A_LABEL * self.n_labels_), self.batch_size // 2)
-            sizes["latent_dim"] = max(1, wanted)
-        for name, least in _LEAST.items():
-            if sizes[name] < least:
-                raise InputError(f"{name} is {sizes[name]}; it must be at least {least}.")
-        return C2AEConfig(**sizes)
+            latent_dim = max(1, wanted)
+        layers = {name: getattr(self, name) for name in _LAYERS}
+        check_whole(1, latent_dim=latent_dim, hidden_dim=self.hidden_dim)
+        check_whole(0, **layers)
+        return C2AEConfig(latent_dim, self.hidden_dim, **layers)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from cgmvae.model import objective
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import Noise
-from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.noise import Noise, go_to_section
+from cgmvae.nn.packed import PackedMLP, hold_numbers
 
 #: Parts of a step with random numbers of their own.
 _LABELS, _DECODER = 1, 2
@@ -82,9 +82,7 @@ class C2AENetwork(nn.Module):
         self.decoder = layers(latent_dim, config.decoder_layers, n_labels)
         output: Any = self.decoder.layers[-1]
         output.bias.data.copy_(log_odds)
-        for name, values in (("dropout", dropout), ("input_dropout", input_dropout)):
-            tensor = torch.as_tensor(values, dtype=dtype, device=noise.device)
-            self.register_buffer(name, tensor, persistent=False)
+        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
 
     dropout: Tensor
     input_dropout: Tensor
@@ -116,9 +114,9 @@ class C2AENetwork(nn.Module):
         if noise is not None:
             features = noise.dropout(features, self.input_dropout)
         feature_codes = self.encode_features(features, noise)
-        _go_to(noise, _LABELS)
+        go_to_section(noise, _LABELS)
         label_codes = self.encode_labels(positive, known, noise)
-        _go_to(noise, _DECODER)
+        go_to_section(noise, _DECODER)
         logits = self.decode(label_codes, noise)
         labelled = known.any(-1)
         distance = ((feature_codes - label_codes) ** 2).sum(-1)
@@ -149,8 +147,3 @@ def excess_covariance(codes: Tensor, weight: Tensor) -> Tensor:
     covariance = torch.bmm((centred * share).transpose(1, 2), centred)
     identity = torch.eye(codes.shape[-1], dtype=codes.dtype, device=codes.device)
     return ((covariance - identity) ** 2).sum((1, 2))
-
-
-def _go_to(noise: Noise | None, section: int) -> None:
-    if noise is not None:
-        noise.section(section)

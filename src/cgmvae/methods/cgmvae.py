@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -17,11 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import is_sparse
+from cgmvae.data.mapped import dense, is_sparse
 from cgmvae.errors import InputError
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
-from cgmvae.methods.inputs import Rows, as_targets
+from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.parameters import check_choices, check_whole
 from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
@@ -33,14 +33,6 @@ from cgmvae.training.plan import TrainingConfig
 _NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
 _TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
 _PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {"network", "training"}
-
-#: The values that a setting can take, where they are named.
-_CHOICES = {
-    name: get_args(hint)
-    for config in (NetworkConfig, TrainingConfig)
-    for name, hint in get_type_hints(config).items()
-    if get_origin(hint) is Literal
-}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -128,11 +120,8 @@ class CGMVAEClassifier(
         given |= dict(self.settings or {})
         if unknown := sorted(set(given) - names):
             raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
-        for name in given.keys() & _CHOICES.keys():
-            if given[name] not in _CHOICES[name]:
-                raise InputError(
-                    f"{name} is {given[name]!r}; choose one of {', '.join(_CHOICES[name])}."
-                )
+        check_choices(NetworkConfig, given)
+        check_choices(TrainingConfig, given)
         network = {name: value for name, value in given.items() if name in _NETWORK_FIELDS}
         training = {name: value for name, value in given.items() if name in _TRAINING_FIELDS}
         return dataclasses.replace(
@@ -209,16 +198,11 @@ class CGMVAEClassifier(
         features = self._scaled_features(X)
         if known is None:
             return self._scores(features)
-        targets = as_targets(known, self.label_names_)
-        if targets.labels.shape != (features.shape[0], self.n_labels_):
-            raise InputError(
-                f"known must have {features.shape[0]} rows and {self.n_labels_} labels, "
-                f"but its shape is {targets.labels.shape}."
-            )
-        positive = _dense(targets.labels).astype(bool)
+        targets = targets_of_rows(features, known, self.label_names_, given_as="known")
+        positive = dense(targets.labels).astype(bool)
         certain = np.ones_like(positive)
         if targets.unknown is not None:
-            certain = ~_dense(targets.unknown)
+            certain = ~dense(targets.unknown)
         scores = self._score_with_known(features, positive)
         return np.where(certain, positive.astype(scores.dtype), scores)
 
@@ -231,10 +215,13 @@ class CGMVAEClassifier(
         for x in self._blocks(features):
             chosen = torch.as_tensor(positive[start : start + x.shape[1]], device=x.device)
             z = mean_given_labels(self.network_.encode(x), components, chosen)
-            logits = self.network_.logits(self.network_.decode(x, z))
-            parts.append(self.network_.probabilities(logits).mean(0).cpu())
+            parts.append(self._probabilities(x, z).mean(0).cpu())
             start += x.shape[1]
         return torch.cat(parts).numpy()
+
+    def _probabilities(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return what the members say of rows with these z, (n_members, n_rows, n_labels)."""
+        return self.network_.probabilities(self.network_.logits(self.network_.decode(x, z)))
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the posterior means of all members, (n_samples, n_members · d)."""
@@ -267,8 +254,7 @@ class CGMVAEClassifier(
 
         The standard deviation over members and draws of z from their posteriors.
         """
-        if n_draws < 1:
-            raise InputError(f"n_draws is {n_draws}; it must be at least 1.")
+        check_whole(1, n_draws=n_draws)
         features = self._scaled_features(X)
         generator = torch.Generator().manual_seed(_seed_from(random_state))
         parts = []
@@ -279,12 +265,7 @@ class CGMVAEClassifier(
                 draws = []
                 for _ in range(n_draws):
                     epsilon = torch.randn(spread.shape, generator=generator).to(x)
-                    z = posterior.mean + spread * epsilon
-                    draws.append(
-                        self.network_.probabilities(
-                            self.network_.logits(self.network_.decode(x, z))
-                        )
-                    )
+                    draws.append(self._probabilities(x, posterior.mean + spread * epsilon))
                 parts.append(torch.cat(draws).std(0, correction=0).cpu())
         return torch.cat(parts).numpy()
 
@@ -323,12 +304,7 @@ class CGMVAEClassifier(
     def diagnostics(self, X: Any, Y: Any, random_state: Any = 0) -> dict[str, float]:
         """Tell whether the latent space does anything; see :mod:`cgmvae.methods.diagnostics`."""
         features = self._scaled_features(X)
-        targets = as_targets(Y, self.label_names_)
-        if targets.labels.shape[0] != features.shape[0]:
-            raise InputError(
-                f"X has {features.shape[0]:,} rows and Y {targets.labels.shape[0]:,}; "
-                "they must describe the same rows."
-            )
+        targets = targets_of_rows(features, Y, self.label_names_)
         return diagnose(self, features, targets, np.random.default_rng(random_state))
 
     def __sklearn_tags__(self) -> Tags:
@@ -356,10 +332,6 @@ class CGMVAEClassifier(
 def _side_by_side(members: Tensor) -> NDArray[np.floating]:
     """Turn (n_members, n, width) into (n, n_members · width)."""
     return members.transpose(0, 1).reshape(members.shape[1], -1).cpu().numpy()
-
-
-def _dense(matrix: Matrix) -> NDArray[Any]:
-    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
 def _seed_from(random_state: Any) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import dense
 from cgmvae.evaluation import micro_f1
 from cgmvae.methods.inputs import Targets
 from cgmvae.model.network import chosen_components
@@ -48,8 +49,8 @@ def diagnose(
             epsilon = torch.as_tensor(rng.standard_normal(here.mean.shape)).to(x)
             z = here.mean + torch.exp(0.5 * here.log_variance) * epsilon
             kl.append(kl_to_mixture(z, here, components, _chosen(targets, rows, x)).mean(0).cpu())
-            own.append(_probabilities(model, x, here.mean))
-            other.append(_probabilities(model, x, posterior.mean[:, shuffled[rows]]))
+            own.append(_scores(model, x, here.mean))
+            other.append(_scores(model, x, posterior.mean[:, shuffled[rows]]))
         units = (posterior.mean.var(1) > ACTIVE_VARIANCE).sum(-1).double()
     threshold = model.threshold_rule_
     scores = [
@@ -96,17 +97,14 @@ def _all_posteriors(model: Any, features: Matrix) -> Gaussian:
     return Gaussian(*(torch.cat(pieces, dim=1) for pieces in zip(*parts, strict=True)))
 
 
-def _probabilities(model: Any, x: torch.Tensor, z: torch.Tensor) -> NDArray[np.floating]:
-    logits = model.network_.logits(model.network_.decode(x, z))
-    return model.network_.probabilities(logits).mean(0).cpu().numpy()
+def _scores(model: Any, x: torch.Tensor, z: torch.Tensor) -> NDArray[np.floating]:
+    return model._probabilities(x, z).mean(0).cpu().numpy()
 
 
 def _chosen(targets: Targets, rows: NDArray[np.int64], like: torch.Tensor) -> torch.Tensor:
-    def dense(matrix: Matrix) -> torch.Tensor:
-        part = matrix[rows]
-        part = part.toarray() if sp.issparse(part) else part
-        return torch.as_tensor(part.astype(bool), device=like.device)[None]
+    def taken(matrix: Matrix) -> torch.Tensor:
+        return torch.as_tensor(dense(matrix[rows]).astype(bool), device=like.device)[None]
 
-    positive = dense(targets.labels)
-    known = torch.ones_like(positive) if targets.unknown is None else ~dense(targets.unknown)
+    positive = taken(targets.labels)
+    known = torch.ones_like(positive) if targets.unknown is None else ~taken(targets.unknown)
     return chosen_components(positive, known).expand(like.shape[0], -1, -1)

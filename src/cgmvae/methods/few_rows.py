@@ -49,7 +49,7 @@ def score_out_of_fold(
 ) -> tuple[Rows, NDArray[np.floating]] | None:
     """Return all rows, and the scores that models of the other folds give each of them.
 
-    None where there are enough rows, and where the weight of all is in one fold.
+    None where there are enough rows.
 
     Parameters
     ----------
@@ -67,8 +67,6 @@ def score_out_of_fold(
     inside = [np.flatnonzero(fold == k) for k in range(fold.max() + 1)]
     outside = [np.flatnonzero(fold != k) for k in range(fold.max() + 1)]
     parts = [(rows.take(o), rows.take(i)) for o, i in zip(outside, inside, strict=True)]
-    if not all(_has_weight(others) for others, _ in parts):
-        return None
     scores = np.empty(rows.labels.shape)
     for k, fitted in enumerate(model._fit_folds(parts, seed)):
         scores[inside[k]] = fitted._score_rows(parts[k][1].features)
@@ -79,10 +77,6 @@ def _n_rows(parts: tuple[Rows, ...]) -> int:
     return sum(part.labels.shape[0] for part in parts)
 
 
-def _has_weight(rows: Rows) -> bool:
-    return rows.weights is None or bool(rows.weights.any())
-
-
 def _joined(train: Rows, validation: Rows) -> Rows:
     """Return the rows of both; validation rows that have no groups are groups of their own."""
     both = (train, validation)
@@ -90,8 +84,7 @@ def _joined(train: Rows, validation: Rows) -> Rows:
     if any(part.unknown is not None for part in both):
         unknown = _stacked([_mask(part) for part in both])
     if any(part.weights is not None for part in both):
-        ones = [np.ones(p.labels.shape[0]) if p.weights is None else p.weights for p in both]
-        weights = np.concatenate(ones)
+        weights = np.concatenate([part.row_weights() for part in both])
     if train.groups is not None:
         groups = _joined_groups(train.groups, validation)
     features = _stacked([_in_memory(part.features) for part in both])

@@ -28,6 +28,8 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import dense
+from cgmvae.data.sparse_parts import with_short_indices
 
 #: Rows whose overlaps with all categories are computed at a time, and cells that they may have.
 _BLOCK_ROWS, _BLOCK_CELLS = 128, 2**20
@@ -64,7 +66,7 @@ class Boxes:
 
     def dense(self) -> Boxes:
         """Return the boxes with dense corners."""
-        return self._with(lambda corner: corner.toarray() if sp.issparse(corner) else corner)
+        return self._with(dense)
 
     def sparse(self) -> Boxes:
         """Return the boxes with CSR corners."""
@@ -211,20 +213,10 @@ def _cityblock(inputs: Boxes, boxes: Boxes, corner: str) -> NDArray[np.float64]:
     if 0 in (a.shape[0], b.shape[0]):
         return np.zeros((a.shape[0], b.shape[0]))
     if inputs.binary and boxes.binary:  # exact, since all sums are whole numbers
-        product = a @ b.T
-        product = product.toarray() if sp.issparse(product) else product
-        return a.sum(axis=1)[:, None] + b.sum(axis=1) - 2 * product
+        return a.sum(axis=1)[:, None] + b.sum(axis=1) - 2 * dense(a @ b.T)
     if sp.issparse(a):
-        return manhattan_distances(_with_short_indices(a), _with_short_indices(b))
+        return manhattan_distances(with_short_indices(a), with_short_indices(b))
     return cdist(a, b, "cityblock")
-
-
-def _with_short_indices(matrix: sp.csr_array) -> sp.csr_array:
-    """Return the matrix with indices of 32 bits; scikit-learn's distances take no others."""
-    indices, starts = (
-        part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr)
-    )
-    return sp.csr_array((matrix.data, indices, starts), shape=matrix.shape)
 
 
 def _is_binary(matrix: Matrix) -> bool:

@@ -19,7 +19,7 @@ Where the papers are silent, and where this differs:
   rule is :meth:`HARAM.predict_by_largest_difference`.
 - An unknown label agrees with either value; scores count the rows that know the label, and where no
   voting category does, all rows that know it. Rows that know no label are left out.
-- Rows count in the label counts by their weight; rows of weight 0 are left out.
+- Rows count in the label counts by their weight.
 - A feature without range always matches; the features that rows may have beyond the range of the
   training rows are moved to its border.
 """
@@ -45,7 +45,9 @@ from cgmvae.methods.haram_network import (
     vote_weights,
 )
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.parameters import check_whole
 from cgmvae.methods.scaling import ScalingName
+from cgmvae.methods.stored_arrays import with_prefix
 
 #: Cells of the largest table that a prediction holds at a time.
 _CELLS = 2**22
@@ -116,7 +118,7 @@ class HARAM(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         self._check_parameters()
-        rows = _informative(train)
+        rows = train.that_know_a_label()
         self.minimum_, self.maximum_ = _ranges(rows.features)
         inputs = self._inputs(rows.features)
         n, rng = len(inputs), np.random.default_rng(seed)
@@ -125,18 +127,17 @@ class HARAM(MultiLabelClassifier):
         self.voters_ = [train_network(inputs.take(i), rows.take(i), *rules) for i in orders]
 
     def _check_parameters(self) -> None:
+        check_whole(1, n_voters=self.n_voters)
         for name in ("vigilance", "cluster_vigilance", "vote_threshold"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} must lie between 0 and 1, not {getattr(self, name)}.")
+                raise InputError(f"{name} is {getattr(self, name)}; it must be from 0 to 1.")
         for name in ("searched_fraction", "learning_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(
-                    f"{name} must be more than 0 and at most 1, not {getattr(self, name)}."
+                    f"{name} is {getattr(self, name)}; it must be above 0 and at most 1."
                 )
         if not self.choice > 0:
-            raise InputError(f"choice must be more than 0, not {self.choice}.")
-        if self.n_voters < 1 or self.n_voters != int(self.n_voters):
-            raise InputError(f"n_voters must be a whole number from 1 on, not {self.n_voters}.")
+            raise InputError(f"choice is {self.choice}; it must be above 0.")
 
     def _rule(self, vigilance: float) -> Rule:
         return Rule(float(vigilance), float(self.choice), float(self.learning_rate))
@@ -173,29 +174,11 @@ class HARAM(MultiLabelClassifier):
         if self.minimum_.shape != shape or self.maximum_.shape != shape:
             raise ValueError("its ranges do not fit its features")
         self.voters_ = [
-            network_of(_with_prefix(arrays, f"{k}."), self.n_inputs_, self.n_labels_)
+            network_of(with_prefix(arrays, f"{k}."), self.n_inputs_, self.n_labels_)
             for k in range(description["n_voters"])
         ]
         if not self.voters_:
             raise ValueError("it has no voters")
-
-
-def _with_prefix(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
-
-
-def _informative(rows: Rows) -> Rows:
-    """Return the rows that have weight and know a label; all of those with weight if none does."""
-    if rows.weights is not None:
-        rows = rows.take(np.flatnonzero(rows.weights))
-    if rows.unknown is None:
-        return rows
-    told = np.flatnonzero(np.asarray(rows.unknown.sum(axis=1)) < rows.unknown.shape[1])
-    return rows.take(told) if len(told) else rows
 
 
 def _ranges(features: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -14,14 +14,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import csr_from_parts
+from cgmvae.data.mapped import dense
 from cgmvae.methods.fuzzy_art import Boxes, Rule, activation, learn_categories, stacked
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.stored_arrays import matrix_arrays, read_matrix
 
 #: What rounding can leave of a count that should be 0, as a share of the whole.
 _ROUNDING = 1e-9
-
-_CSR = ("data", "indices", "indptr")
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ def train_network(inputs: Boxes, rows: Rows, rule: Rule, cluster_rule: Rule) -> 
     order = np.argsort(cluster_of, kind="stable")
     categories, winners = categories.take(order), np.argsort(order)[winners]
     n = len(inputs)
-    weights = np.ones(n) if rows.weights is None else rows.weights
-    taken = sp.csr_array((weights, (winners, np.arange(n))), shape=(len(categories), n))
+    taken = sp.csr_array((rows.row_weights(), (winners, np.arange(n))), shape=(len(categories), n))
     positives = taken @ sp.csr_array(rows.labels, dtype=np.float64)
     unknown = None
     if rows.unknown is not None:
@@ -133,8 +131,8 @@ def learn_bound_categories(
     value, and with what a category's other rows say about it.
     """
     if unknown is not None:
-        known = 1 - _dense(unknown).astype(np.int8)
-        return learn_categories(inputs, rule, (2 * _dense(labels).astype(np.int8) - 1) * known)
+        known = 1 - dense(unknown).astype(np.int8)
+        return learn_categories(inputs, rule, (2 * dense(labels).astype(np.int8) - 1) * known)
     # Rows of other label sets could neither join a category nor change it.
     sets = _label_sets(labels)
     alone = np.array([rows[0] for rows in sets if len(rows) == 1], np.int64)
@@ -189,10 +187,7 @@ def arrays_of(network: HARAMNetwork) -> dict[str, NDArray[Any]]:
         "unknown": network.unknown,
     }
     for name, matrix in matrices.items():
-        if sp.issparse(matrix):
-            arrays |= {f"{name}.{part}": getattr(matrix, part) for part in _CSR}
-        elif matrix is not None:
-            arrays[name] = matrix
+        arrays |= matrix_arrays(name, matrix)
     return arrays
 
 
@@ -204,17 +199,20 @@ def network_of(arrays: dict[str, NDArray[Any]], n_features: int, n_labels: int) 
     if rows.ndim != 1 or rows.shape != cluster_of.shape or not in_order:
         raise ValueError("its categories do not fit their clusters")
     n, n_clusters = len(rows), int(cluster_of.max()) + 1
-    lower, upper = (_matrix(arrays, name, (n, n_features)) for name in ("lower", "upper"))
-    cluster_lower, cluster_upper = (
-        _matrix(arrays, f"clusters.{name}", (n_clusters, n_features)) for name in ("lower", "upper")
-    )
-    has_unknown = "unknown.data" in arrays
+
+    def read(name: str, shape: tuple[int, int], *, optional: bool = False) -> Matrix:
+        return read_matrix(arrays, name, shape, np.float64, optional=optional)
+
+    def boxes(prefix: str, n_boxes: int) -> Boxes:
+        corners = (read(f"{prefix}{name}", (n_boxes, n_features)) for name in ("lower", "upper"))
+        return Boxes.between(*corners)
+
     return HARAMNetwork(
-        Boxes.between(lower, upper),
+        boxes("", n),
         rows,
-        _matrix(arrays, "positives", (n, n_labels)),
-        _matrix(arrays, "unknown", (n, n_labels)) if has_unknown else None,
-        Boxes.between(cluster_lower, cluster_upper),
+        read("positives", (n, n_labels)),
+        read("unknown", (n, n_labels), optional=True),
+        boxes("clusters.", n_clusters),
         cluster_of,
     )
 
@@ -237,17 +235,3 @@ def _label_sets(labels: Matrix) -> list[NDArray[np.int64]]:
     for i, (start, stop) in enumerate(zip(labels.indptr[:-1], labels.indptr[1:], strict=True)):
         groups[labels.indices[start:stop].tobytes()].append(i)
     return [np.array(rows) for rows in groups.values()]
-
-
-def _dense(matrix: Matrix) -> NDArray[Any]:
-    return matrix.toarray() if sp.issparse(matrix) else matrix
-
-
-def _matrix(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> Matrix:
-    found = arrays.get(name)
-    if found is None:
-        found = csr_from_parts(*(arrays[f"{name}.{part}"] for part in _CSR), shape=shape)
-    numbers: Any = found.data if sp.issparse(found) else found
-    if found.shape != shape or numbers.dtype != np.float64:
-        raise ValueError(f"its {name!r} is not a table of {shape[0]:,} rows of {shape[1]:,}")
-    return found

@@ -16,9 +16,8 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from cgmvae.data.columns import Columns, as_columns, names_of
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, split_unknown
-from cgmvae.data.formats.table.columns import listed
 from cgmvae.data.kinds import Kind
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed, one_line
 
 
 class Targets(NamedTuple):
@@ -36,11 +35,24 @@ class Rows(NamedTuple):
     labels: Matrix
     unknown: Matrix | None = None
     weights: NDArray[np.float64] | None = None
+    """Above 0, (n_rows,); None where all count alike."""
     groups: NDArray[Any] | None = None
 
     def take(self, indices: NDArray[np.int64]) -> Rows:
         """Return these rows, in this order."""
         return Rows(*(None if part is None else part[indices] for part in self))
+
+    def row_weights(self) -> NDArray[np.float64]:
+        """Return the weight of each row, 1 where none were given, (n_rows,)."""
+        return np.ones(self.labels.shape[0]) if self.weights is None else self.weights
+
+    def that_know_a_label(self) -> Rows:
+        """Return the rows that know a label; all of them where none does."""
+        if self.unknown is None:
+            return self
+        n_unknown = np.asarray(self.unknown.sum(axis=1)).ravel()
+        telling = np.flatnonzero(n_unknown < self.unknown.shape[1])
+        return self.take(telling) if len(telling) else self
 
 
 def as_table(X: Any) -> Columns | None:
@@ -155,6 +167,22 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
     return Targets(labels, unknown, tuple(names))
 
 
+def targets_of_rows(
+    features: Matrix, Y: Any, names: Sequence[str] | None = None, *, given_as: str = "Y"
+) -> Targets:
+    """Read the labels of these rows as :func:`as_targets` does; raise where they are not as many.
+
+    ``given_as`` is the name that people know the labels by.
+    """
+    targets = as_targets(Y, names)
+    if targets.labels.shape[0] != features.shape[0]:
+        raise InputError(
+            f"X has {features.shape[0]:,} rows and {given_as} {targets.labels.shape[0]:,}; "
+            "they must describe the same rows."
+        )
+    return targets
+
+
 def _agreed(names: Sequence[str], expected: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of label columns, once they are seen to be those that are expected."""
     if expected is not None and tuple(names) != tuple(expected):
@@ -189,6 +217,13 @@ def _is_label_sets(Y: Any) -> bool:
 
 
 def _from_label_sets(Y: Any, names: Sequence[str] | None) -> Targets:
+    for number, row in enumerate(Y):
+        # A text would be taken for the set of its letters.
+        if not isinstance(row, set | frozenset | list | tuple):
+            raise InputError(
+                f"Row {number} of Y is {one_line(repr(row))}, which is no set of label names; "
+                "give a set or a list for every row."
+            )
     sets = [{str(label) for label in row} for row in Y]
     found = sorted(set().union(*sets))
     classes = found if names is None else list(names)

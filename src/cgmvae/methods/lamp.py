@@ -11,8 +11,7 @@ Where the paper is silent, or has other inputs in mind:
   the released code.
 - A label's output vector is its own; the released code takes the label's embedding for it.
 - Logits have a bias for each label that starts at its log-odds; the paper has none.
-- Unknown labels count neither in the cross-entropy nor as occurring together; rows of weight 0
-  connect no labels.
+- Unknown labels count neither in the cross-entropy nor as occurring together.
 - A label without neighbours, which a given graph may have, gets no message from labels.
 """
 
@@ -33,6 +32,7 @@ from cgmvae.methods.diagnostics import cooccurrence
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.lamp_network import LaMPConfig, LaMPNetwork
 from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.parameters import check_whole
 
 GRAPHS = ("full", "prior", "edgeless")
 
@@ -140,9 +140,7 @@ class LaMP(NeuralClassifier):
 
 
 def _check_sizes(config: LaMPConfig) -> None:
-    for name, size in dataclasses.asdict(config).items():
-        if size < 1:
-            raise InputError(f"{name} is {size}; it must be at least 1.")
+    check_whole(1, **dataclasses.asdict(config))
     if config.embedding_dim % config.n_heads:
         raise InputError(
             f"{config.n_heads} heads cannot divide an embedding_dim of {config.embedding_dim}; "
@@ -164,7 +162,7 @@ def label_graph(graph: Any, rows: Rows) -> NDArray[np.bool_]:
     if not isinstance(graph, str):
         return _given_graph(graph, n_labels)
     if graph == "prior":
-        return (cooccurrence(_counted_labels(rows)) > 0) | np.eye(n_labels, dtype=bool)
+        return (cooccurrence(_known_labels(rows)) > 0) | np.eye(n_labels, dtype=bool)
     if graph not in GRAPHS:
         raise InputError(
             f"There is no graph {graph!r}; choose one of {', '.join(GRAPHS)}, or give an array."
@@ -185,9 +183,9 @@ def _given_graph(graph: Any, n_labels: int) -> NDArray[np.bool_]:
     return array.astype(bool)
 
 
-def _counted_labels(rows: Rows) -> sp.csr_array:
-    """Return the known labels of the rows that have weight, (n_rows, n_labels)."""
+def _known_labels(rows: Rows) -> sp.csr_array:
+    """Return the labels that rows are known to have, (n_rows, n_labels)."""
     labels = sp.csr_array(rows.labels, dtype=np.float64)
-    if rows.unknown is not None:
-        labels = labels - labels.multiply(sp.csr_array(rows.unknown))
-    return labels if rows.weights is None else labels[rows.weights > 0]
+    if rows.unknown is None:
+        return labels
+    return labels - labels.multiply(sp.csr_array(rows.unknown))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cgmvae.model.objective import cross_entropy
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise
-from cgmvae.nn.packed import PackedLayerNorm, PackedLinear, PackedMLP
+from cgmvae.nn.packed import PackedLayerNorm, PackedLinear, PackedMLP, hold_numbers
 
 #: Label nodes of all rows and members that are scored at a time; their states bound the memory.
 _SCORED_NODES = 1 << 17
@@ -190,9 +190,7 @@ class LaMPNetwork(nn.Module):
         self.label_bias = nn.Parameter(log_odds.clone())
         nobody = torch.zeros(n_members, n_labels, n_labels, dtype=torch.bool, device=device)
         self.register_buffer("edges", nobody)
-        for name, values in (("dropout", dropout), ("input_dropout", input_dropout)):
-            tensor = torch.as_tensor(values, dtype=dtype, device=device)
-            self.register_buffer(name, tensor, persistent=False)
+        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
 
     edges: Tensor
     dropout: Tensor

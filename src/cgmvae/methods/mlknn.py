@@ -3,34 +3,29 @@
 Where the article is silent: a label is judged by the nearest of the rows that know it, with priors
 and counts from those rows, as if the others were not there; an unknown label is never taken as
 absent. Where fewer than k + 1 rows know a label, all but one of them are neighbours. A row's weight
-is how much it counts in priors and counts, not how often it is a neighbour; a row of weight 0 is
-left out, as a neighbour too.
+is how much it counts in priors and counts, not how often it is a neighbour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import csr_from_parts
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.nearest import Cells, NearestRows, divide
+from cgmvae.methods.parameters import check_choices, check_whole
+from cgmvae.methods.stored_arrays import matrix_arrays, read_matrix
 
 NeighborsName = Literal["exact", "approximate"]
-
-_CSR_PARTS = ("data", "indices", "indptr")
-
-#: What the rows in a model file are made of, as numpy names kinds of numbers.
-_KINDS = {"features": "f", "labels": "u", "unknown": "b"}
 
 #: Rows whose neighbours are looked for at a time, and label cells that are held.
 _BLOCK_ROWS, _HELD_CELLS = 2048, 1 << 22
@@ -69,7 +64,7 @@ class MLkNN(MultiLabelClassifier):
     Attributes
     ----------
     features_, labels_, unknown_ : array or CSR array
-        The training rows that have weight, scaled; ``unknown_`` is None where all labels are known.
+        The training rows, scaled; ``unknown_`` is None where all labels are known.
     cells_ : Cells or None
         Division of the rows where neighbours are approximate.
     n_neighbors_ : array, (n_labels,)
@@ -100,15 +95,12 @@ class MLkNN(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         self._check_parameters()
-        if train.weights is not None:
-            train = train.take(np.flatnonzero(train.weights))
         self.features_, self.labels_ = train.features, train.labels.copy()
         self.unknown_: Matrix = None if train.unknown is None else train.unknown.copy()
         approximate = self.neighbors == "approximate"
         self.cells_ = divide(train.features, seed) if approximate else None
         self._choose_numbers(self.k)
-        weights = np.ones(self.labels_.shape[0]) if train.weights is None else train.weights
-        self.counts_ = self._count_evidence(weights)
+        self.counts_ = self._count_evidence(train.row_weights())
         self.s_ = float(self.s)
         self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
 
@@ -135,10 +127,10 @@ class MLkNN(MultiLabelClassifier):
         total = np.zeros(np.prod(shape))
         label = np.arange(self.n_labels_)
         for rows, counts in self._neighbor_counts(self.features_, among_themselves=True):
-            cell = np.ravel_multi_index((_dense(self.labels_[rows]), label, counts), shape)
+            cell = np.ravel_multi_index((dense(self.labels_[rows]), label, counts), shape)
             weight = np.broadcast_to(weights[rows, None], counts.shape)
             if self.unknown_ is not None:
-                weight = np.where(_dense(self.unknown_[rows]), 0.0, weight)
+                weight = np.where(dense(self.unknown_[rows]), 0.0, weight)
             total += np.bincount(cell.ravel(), weight.ravel(), minlength=len(total))
         return total.reshape(shape)
 
@@ -169,7 +161,7 @@ class MLkNN(MultiLabelClassifier):
         starts = np.arange(found.shape[0] + 1) * n_wanted
         shape = (found.shape[0], self.features_.shape[0])
         neighbors = sp.csr_array((np.ones(found.size, np.int64), found.ravel(), starts), shape)
-        return _dense(neighbors @ self.labels_)
+        return dense(neighbors @ self.labels_)
 
     def _count_with_unknown(
         self, search: NearestRows, features: Matrix, own: NDArray[np.int64]
@@ -196,8 +188,8 @@ class MLkNN(MultiLabelClassifier):
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return counts, and whether they are of too few; both (n_rows, n_labels)."""
         shape = (*found.shape, self.n_labels_)
-        has_label = _dense(self.labels_[found.ravel()]).reshape(shape)
-        known = ~_dense(self.unknown_[found.ravel()]).reshape(shape) & (found >= 0)[..., None]
+        has_label = dense(self.labels_[found.ravel()]).reshape(shape)
+        known = ~dense(self.unknown_[found.ravel()]).reshape(shape) & (found >= 0)[..., None]
         place = known.cumsum(axis=1, dtype=np.int32)
         counted = known & (place <= self.n_neighbors_)
         return (has_label & counted).sum(axis=1), place[:, -1] < self.n_neighbors_
@@ -207,39 +199,37 @@ class MLkNN(MultiLabelClassifier):
     ) -> NDArray[np.int64]:
         """Count among the nearest rows that know one label, (n_rows,)."""
         n_rows = self.features_.shape[0]
-        rows = np.flatnonzero(~_dense(self.unknown_[:, [label]]).ravel())
+        rows = np.flatnonzero(~dense(self.unknown_[:, [label]]).ravel())
         place = np.full(n_rows + 1, -1)  # the last is that of a row that has no own
         place[rows] = np.arange(len(rows))
         n_wanted = int(self.n_neighbors_[label])
         found = NearestRows(self.features_[rows]).find(features, n_wanted, place[own])
-        has_label = _dense(self.labels_[:, [label]]).ravel()[rows]
+        has_label = dense(self.labels_[:, [label]]).ravel()[rows]
         return has_label[found].sum(axis=1, dtype=np.int64)
 
     def _check_parameters(self) -> None:
-        for name, value in (("k", self.k), ("n_probes", self.n_probes)):
-            if not isinstance(value, Integral) or value < 1:
-                raise InputError(f"{name} is {value}; it must be a whole number of at least 1.")
+        check_whole(1, k=self.k, n_probes=self.n_probes)
+        check_choices(MLkNN, {"neighbors": self.neighbors})
         if not 0 < self.s < np.inf:
             raise InputError(f"s is {self.s}; it must be above 0, or a count of 0 decides.")
-        if self.neighbors not in get_args(NeighborsName):
-            raise InputError(
-                f"There are no neighbors {self.neighbors!r}; choose one of "
-                f"{', '.join(get_args(NeighborsName))}."
-            )
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays = {"counts": self.counts_}
         for name in ("features", "labels", "unknown"):
-            arrays |= _parts(name, getattr(self, f"{name}_"))
+            arrays |= matrix_arrays(name, getattr(self, f"{name}_"))
         if self.cells_ is not None:
             arrays |= {f"cells.{name}": part for name, part in self.cells_._asdict().items()}
         return arrays, {"n_rows": self.features_.shape[0], "s": self.s_}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         n_rows, n_labels = int(description["n_rows"]), self.n_labels_
-        self.features_ = _joined("features", arrays, (n_rows, self.n_inputs_))
-        self.labels_ = _joined("labels", arrays, (n_rows, n_labels))
-        self.unknown_ = _joined("unknown", arrays, (n_rows, n_labels))
+        shape = (n_rows, n_labels)
+        self.features_ = read_matrix(arrays, "features", (n_rows, self.n_inputs_), np.floating)
+        self.labels_ = read_matrix(arrays, "labels", shape, np.unsignedinteger)
+        self.unknown_ = read_matrix(arrays, "unknown", shape, np.bool_, optional=True)
+        stored = self.labels_.data if sp.issparse(self.labels_) else self.labels_
+        if (stored > 1).any():
+            raise ValueError("its labels are not 0 and 1")
         self.counts_, self.s_ = arrays["counts"], float(description["s"])
         if self.counts_.shape[:2] != (2, n_labels) or self.counts_.ndim != 3:
             raise ValueError("its counts are not those of its label names")
@@ -268,31 +258,3 @@ def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], N
     # A tie is the label's, whether at least or more than one half is asked for.
     posterior = np.where(having == without, _ABOVE_HALF, having / (without + having))
     return prior[1, :, 0], posterior
-
-
-def _dense(matrix: Matrix) -> NDArray[Any]:
-    return matrix.toarray() if sp.issparse(matrix) else matrix
-
-
-def _parts(name: str, matrix: Matrix | None) -> dict[str, NDArray[Any]]:
-    """Return the arrays that a matrix is kept in, by name; none for None."""
-    if matrix is None:
-        return {}
-    if not sp.issparse(matrix):
-        return {name: matrix}
-    return {f"{name}.{part}": getattr(matrix, part) for part in _CSR_PARTS}
-
-
-def _joined(name: str, arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Matrix | None:
-    """Return the matrix that :func:`_parts` took apart, or None; checked."""
-    if f"{name}.data" in arrays:
-        matrix = csr_from_parts(*(arrays[f"{name}.{part}"] for part in _CSR_PARTS), shape=shape)
-    elif name in arrays:
-        matrix = arrays[name]
-    else:
-        return None
-    numbers = matrix.data if sp.issparse(matrix) else matrix
-    binary = name == "features" or np.isin(numbers, (0, 1)).all()
-    if matrix.shape != shape or numbers.dtype.kind != _KINDS[name] or not binary:
-        raise ValueError(f"its {name} are not {shape[0]:,} rows of {shape[1]:,}")
-    return matrix

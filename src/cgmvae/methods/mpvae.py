@@ -33,13 +33,8 @@ from sklearn.utils.validation import check_is_fitted
 from cgmvae.errors import InputError
 from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
 from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.parameters import check_choices, check_whole
 from cgmvae.methods.similarity import LabelSimilarity
-
-#: The least that each number may be.
-_LEAST = {"latent_dim": 1, "hidden_dim": 1, "covariance_rank": 0, "n_draws": 1}
-
-#: What each switch can be.
-_CHOICES = {"ranking_of": ("marginals", "draws"), "decoder_input": ("z", "xz")}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -125,18 +120,14 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
         }
 
     def _config(self) -> MPVAEConfig:
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
-        if self.ranking_slope <= 0:
-            raise InputError(f"ranking_slope is {self.ranking_slope}; it must be more than 0.")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}."
-                )
+        check_whole(1, latent_dim=self.latent_dim, hidden_dim=self.hidden_dim, n_draws=self.n_draws)
+        check_whole(0, covariance_rank=self.covariance_rank)
+        if not self.ranking_slope > 0:
+            raise InputError(f"ranking_slope is {self.ranking_slope}; it must be above 0.")
         names = (each.name for each in dataclasses.fields(MPVAEConfig))
-        return MPVAEConfig(**{name: getattr(self, name) for name in names})
+        config = {name: getattr(self, name) for name in names}
+        check_choices(MPVAEConfig, config)
+        return MPVAEConfig(**config)
 
     @torch.no_grad()
     def label_similarity(self, *, normalise: bool = True) -> NDArray[np.floating]:

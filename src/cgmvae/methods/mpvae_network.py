@@ -21,7 +21,7 @@ from cgmvae.model.correlation import LabelCovariance, probit_negative_log_likeli
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.noise import Noise
-from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.packed import PackedMLP, hold_numbers
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,7 @@ class MPVAENetwork(nn.Module):
         # A rank beyond the number of labels adds nothing to V Vᵀ.
         rank = min(config.covariance_rank, n_labels)
         self.covariance = LabelCovariance(n_labels, rank, noise, dtype=dtype)
-        for name, values in (("dropout", dropout), ("input_dropout", input_dropout)):
-            tensor = torch.as_tensor(values, dtype=dtype, device=noise.device)
-            self.register_buffer(name, tensor, persistent=False)
+        hold_numbers(self, self.label_bias, dropout=dropout, input_dropout=input_dropout)
 
     def encode(self, features: Tensor, noise: Noise | None = None) -> Gaussian:
         """Return q(z|x) of each row, (M, B, d): the prior that replaces N(0, I)."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import dense
 
 #: Distances that are held at a time; they take about 16 bytes each.
 _HELD_DISTANCES = 1 << 20
@@ -141,10 +142,7 @@ class NearestRows:
 
     def _side(self, rows: Matrix) -> _Side:
         """Prepare rows for :func:`_squared_distances`."""
-        if self._origin is None:
-            values = rows.astype(np.float64)
-        else:
-            values = (rows.toarray() if sp.issparse(rows) else rows) - self._origin
+        values = rows.astype(np.float64) if self._origin is None else dense(rows) - self._origin
         return _Side(values, np.asarray((values * values).sum(axis=1)))
 
 
@@ -161,8 +159,7 @@ class _Side(NamedTuple):
 
 def _squared_distances(queries: _Side, rows: _Side) -> NDArray[np.float32]:
     """Return squared Euclidean distances, (n_queries, n_rows), all finite."""
-    products = (-2 * queries.values) @ rows.values.T
-    squared = products.toarray() if sp.issparse(products) else products
+    squared = dense((-2 * queries.values) @ rows.values.T)
     squared += queries.squares[:, None]
     squared += rows.squares
     # A row that equals the query differs from it by rounding; all such rows are ties.

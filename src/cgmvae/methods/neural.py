@@ -18,6 +18,7 @@ from torch import nn
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.parameters import check_choices
 from cgmvae.nn.noise import Noise
 from cgmvae.training.members import Member, column
 from cgmvae.training.plan import TrainingConfig
@@ -66,6 +67,7 @@ class NeuralClassifier(PackedClassifier):
         return {}
 
     def _training_config(self, train: Rows) -> TrainingConfig:
+        check_choices(TrainingConfig, self.training or {})
         try:
             return TrainingConfig(
                 epochs=self.epochs, batch_size=self.batch_size, **(self.training or {})

@@ -26,6 +26,8 @@ from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.declarations import as_declared
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.parameters import check_dropout
+from cgmvae.methods.stored_arrays import with_prefix
 from cgmvae.methods.stored_network import fill_network, read_config
 from cgmvae.methods.together import Fit, train_together
 from cgmvae.nn.noise import Noise
@@ -151,10 +153,20 @@ class PackedClassifier(MultiLabelClassifier):
     def _settings_of_members(self, train: Rows) -> list[Mapping[str, Any]]:
         """Return what each member is trained with."""
         if self.members is None:
-            return [self._member_settings(train)] * self.n_members
+            settings = [self._member_settings(train)] * self.n_members
+        else:
+            settings = self._settings_that_differ(self.members, train)
+        for own in settings:
+            check_dropout(dropout=own["dropout"], input_dropout=own["input_dropout"])
+        return settings
+
+    def _settings_that_differ(
+        self, members: Sequence[Mapping[str, Any]], train: Rows
+    ) -> list[Mapping[str, Any]]:
+        """Return what these members are trained with; raise where no pack can hold them."""
         plan = self._training_config(train)
         settings = []
-        for given in self.members:
+        for given in members:
             own = self._with(given)
             if own._shape() != self._shape() or own._training_config(train) != plan:
                 raise InputError(
@@ -212,12 +224,7 @@ class PackedClassifier(MultiLabelClassifier):
         self._restore_history(arrays, len(members))
 
     def _restore_history(self, arrays: dict[str, NDArray[Any]], n_members: int) -> None:
-        prefix = "history."
-        self.history_ = {
-            name.removeprefix(prefix): series
-            for name, series in arrays.items()
-            if name.startswith(prefix)
-        }
+        self.history_ = with_prefix(arrays, "history.")
         self.best_epoch_, self.best_value_ = arrays["best_epoch"], arrays["best_value"]
         for series in (*self.history_.values(), self.best_epoch_, self.best_value_):
             if series.shape[-1:] != (n_members,) or series.dtype.kind not in "fi":

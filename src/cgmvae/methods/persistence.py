@@ -19,10 +19,17 @@ from numpy.typing import NDArray
 from cgmvae import __version__
 from cgmvae.data.tensor_file import read_tensors, write_tensors
 from cgmvae.errors import InputError, one_line
-from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, ThresholdRule, TopK
+from cgmvae.evaluation.thresholds import (
+    GlobalThreshold,
+    LabelThresholds,
+    ThresholdRule,
+    TopK,
+    describe_rule,
+)
 from cgmvae.methods.declarations import as_declared, plain
 from cgmvae.methods.preparation import FeaturePreparation
 from cgmvae.methods.scaling import FeatureScaler, ScalingName
+from cgmvae.methods.stored_arrays import with_prefix
 
 #: Raised when an older version of this library can no longer read its files: 2 knows columns that
 #: are no numbers. A file has the lowest number that says all of it.
@@ -64,7 +71,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         "n_features": model.n_features_in_,
         "preparation": None if model.preparation_ is None else plain(model.preparation_.state()),
         "scaling": scaler.kind_,
-        "threshold": _describe_rule(rule),
+        # Thresholds of the labels are among the arrays.
+        "threshold": {k: v for k, v in describe_rule(rule).items() if k not in shared},
         "origin": plain(getattr(model, "origin_", None)),
         "fitted": plain(own),
     }
@@ -97,8 +105,7 @@ def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
 
 def _fitted_arrays(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return the arrays of what was learnt; only a history may hold what is no number."""
-    prefix = "fitted."
-    arrays = {n.removeprefix(prefix): a for n, a in tensors.items() if n.startswith(prefix)}
+    arrays = with_prefix(tensors, "fitted.")
     for name, array in arrays.items():
         told = name == "best_value" or name.startswith("history.")
         if not told and array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -140,12 +147,6 @@ def _read_parameters(kind: type, stored: Any) -> dict[str, Any]:
     if not isinstance(stored, dict):
         raise ValueError("its parameters are not a record")
     return as_declared(kind, {k: value for k, value in stored.items() if k not in _NOT_STORED})
-
-
-def _describe_rule(rule: ThresholdRule) -> dict[str, Any]:
-    if isinstance(rule, GlobalThreshold):
-        return {"rule": "global", "threshold": rule.threshold}
-    return {"rule": "top-k", "k": rule.k} if isinstance(rule, TopK) else {"rule": "per-label"}
 
 
 def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: Any) -> None:

@@ -6,8 +6,7 @@ then predicts each label from the features and from the values of its parents in
 Where the paper is silent or had to be left:
 
 - The structure is found by hill climbing on the BIC, with at most ``max_parents`` parents a label;
-  rows with an unknown label, and rows of weight 0, do not count there
-  (:mod:`~cgmvae.methods.structure_search`).
+  rows with an unknown label do not count there (:mod:`~cgmvae.methods.structure_search`).
 - The cell reads the parents one by one, in topological order, from a state that the features give.
   It is handed no state of another label: that would carry the values of ancestors, and the product
   of the conditionals would no longer be the Bayesian network's.
@@ -26,15 +25,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows, as_targets
+from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.label_structure import LabelStructure, given_structure
 from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.parameters import check_whole
 from cgmvae.methods.rbcc_inference import likely_label_sets, log_joint
 from cgmvae.methods.rbcc_network import RBCCConfig, RBCCNetwork
 from cgmvae.methods.structure_search import learn_structures
@@ -113,10 +113,8 @@ class RBCC(NeuralClassifier):
         return given_structure(self.structure, self.label_names_)
 
     def _config(self) -> RBCCConfig:
-        lowest = {"max_parents": 0, "n_restarts": 0, "state_dim": 1, "hidden_dim": 1}
-        for name, least in lowest.items():
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
+        check_whole(0, max_parents=self.max_parents, n_restarts=self.n_restarts)
+        check_whole(1, state_dim=self.state_dim, hidden_dim=self.hidden_dim)
         given = self._given()
         n_parents = min(self.max_parents, self.n_labels_ - 1) if given is None else given.n_parents
         if n_parents > _MOST_PARENTS:
@@ -163,8 +161,7 @@ class RBCC(NeuralClassifier):
         The best of all label sets that the members' beams end with, by their mean probability;
         the best of all label sets where ``beam_width`` is at least 2^n_labels.
         """
-        if self.beam_width < 1:
-            raise InputError(f"beam_width is {self.beam_width}; it must be at least 1.")
+        check_whole(1, beam_width=self.beam_width)
         features = self._scaled_features(X)
         structure = self._structure
 
@@ -180,20 +177,14 @@ class RBCC(NeuralClassifier):
     def log_probability(self, X: Any, Y: Any) -> NDArray[np.floating]:
         """Return the log-probability of each row's whole label set, (n_samples,)."""
         features = self._scaled_features(X)
-        targets = as_targets(Y, self.label_names_)
-        if targets.labels.shape != (features.shape[0], self.n_labels_):
-            raise InputError(
-                f"Y must have {features.shape[0]} rows and {self.n_labels_} labels, but its shape "
-                f"is {targets.labels.shape}."
-            )
+        targets = targets_of_rows(features, Y, self.label_names_)
         if targets.unknown is not None and targets.unknown.sum():
             raise InputError("A label set with unknown labels has no probability; fill them in.")
         structure = self._structure
 
         def joint(logits: Tensor, rows: slice) -> Tensor:
-            labels = targets.labels[rows]
-            dense = labels.toarray() if sp.issparse(labels) else labels
-            label_sets = torch.as_tensor(dense, device=logits.device).bool()[None, :, None]
+            labels = torch.as_tensor(dense(targets.labels[rows]), device=logits.device)
+            label_sets = labels.bool()[None, :, None]
             members = log_joint(logits, structure, label_sets).squeeze(-1)
             return members.logsumexp(0) - math.log(len(logits))
 

@@ -20,7 +20,7 @@ from cgmvae.methods.rbcc_inference import marginals
 from cgmvae.model.objective import cross_entropy
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise
-from cgmvae.nn.packed import PackedLinear, PackedMLP
+from cgmvae.nn.packed import PackedLinear, PackedMLP, hold_numbers
 
 #: States of all rows, labels and values of parents that are scored at a time; they bound memory.
 _SCORED_STATES = 1 << 17
@@ -89,9 +89,7 @@ class RBCCNetwork(nn.Module):
         self.recurrent = PackedLinear(width, 3 * width, noise, dtype=dtype)
         self.output = vectors(n_labels, width)
         self.label_bias = nn.Parameter(log_odds.clone())
-        for name, rates in (("dropout", dropout), ("input_dropout", input_dropout)):
-            tensor = torch.as_tensor(rates, dtype=dtype, device=noise.device)
-            self.register_buffer(name, tensor, persistent=False)
+        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
         parents = torch.full((n_members, n_labels, config.n_parents), -1, device=noise.device)
         order = torch.arange(n_labels, device=noise.device).repeat(n_members, 1)
         self.register_buffer("parents", parents)

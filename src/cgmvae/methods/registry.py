@@ -168,3 +168,15 @@ def find_method(name: str) -> Method:
     if name not in REGISTRY:
         raise InputError(f"There is no method {name!r}; choose one of {', '.join(REGISTRY)}.")
     return REGISTRY[name]
+
+
+def method_name(model: Any) -> str:
+    """Return the name of a model's method, or of its class where that is not in the registry.
+
+    Examples
+    --------
+    >>> method_name(CGMVAEClassifier())
+    'cgmvae'
+    """
+    own = (name for name, method in REGISTRY.items() if method.estimator is type(model))
+    return next(own, type(model).__name__)

@@ -13,8 +13,8 @@ penalise; a label's frequency in the cluster is one more vote, so that few neigh
 not certain, and that frequency counts the frequency in all rows as one more row.
 
 Unknown labels: only neighbours that know a label vote on it; where none does, its frequency among
-the rows that know it decides. A row that knows no label is left out, and so is one of weight 0.
-Weights count in the clustering, in the maps and in the votes, not in the embeddings.
+the rows that know it decides. A row that knows no label is left out. Weights count in the
+clustering, in the maps and in the votes, not in the embeddings.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.nearest import NearestRows
+from cgmvae.methods.parameters import check_whole
 from cgmvae.methods.sleec_clusters import Learner, as_inputs, cluster_rows, mean_length
 from cgmvae.methods.sleec_embedding import complete, label_neighbours
 from cgmvae.methods.sleec_regression import fit_regressor
@@ -114,15 +115,13 @@ class SLEEC(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         self._check_parameters()
-        rows = _rows_that_tell(train)
+        rows = train.that_know_a_label()
         self.labels_ = sp.csr_array(rows.labels, dtype=np.float64)
         self.unknown_ = None
         if rows.unknown is not None:
             self.unknown_ = sp.csr_array(rows.unknown, dtype=np.float64)
-        n_rows = self.labels_.shape[0]
-        self.weights_ = np.ones(n_rows)
-        if rows.weights is not None:
-            self.weights_ = rows.weights / rows.weights.mean()
+        weights = rows.row_weights()
+        self.weights_ = weights / weights.mean()
         self.n_neighbors_ = int(self.n_neighbors)
         self.mean_length_ = mean_length(rows.features, self.weights_)
         inputs = as_inputs(rows.features, self.mean_length_)
@@ -205,9 +204,7 @@ class SLEEC(MultiLabelClassifier):
         counts = {name: getattr(self, name) for name in _COUNTS}
         if self.n_clusters is not None:
             counts["n_clusters"] = self.n_clusters
-        for name, value in counts.items():
-            if int(value) != value or value < 1:
-                raise InputError(f"{name} is {value}; it must be a whole number of at least 1.")
+        check_whole(1, **counts)
         for name in ("l2_weight", "admm_penalty"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
@@ -243,17 +240,6 @@ class SLEEC(MultiLabelClassifier):
             raise ValueError("its rows have no weights")
         for learner in self.learners_:
             learner.check(shape[0], self.n_inputs_ + 1)
-
-
-def _rows_that_tell(rows: Rows) -> Rows:
-    """Return the rows that have weight and know a label; where none knows one, all with weight."""
-    if rows.weights is not None:
-        rows = rows.take(np.flatnonzero(rows.weights))
-    if rows.unknown is None:
-        return rows
-    n_unknown = np.asarray(rows.unknown.sum(axis=1)).ravel()
-    telling = np.flatnonzero(n_unknown < rows.unknown.shape[1])
-    return rows.take(telling) if len(telling) else rows
 
 
 def _places(name: str, matrix: sp.csr_array) -> dict[str, NDArray[Any]]:

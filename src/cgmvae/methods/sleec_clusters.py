@@ -14,6 +14,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.preprocessing import normalize
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.sparse_parts import with_short_indices
 
 
 class Learner(NamedTuple):
@@ -58,9 +59,7 @@ def as_inputs(features: Matrix, length: float) -> Matrix:
     if not sp.issparse(features):
         return normalize(np.hstack([scaled, ones]), copy=False)
     inputs = sp.csr_array(sp.hstack([scaled, sp.csr_array(ones)], format="csr"))
-    short = sp.get_index_dtype(maxval=max(inputs.nnz, *inputs.shape))  # as k-means asks for
-    inputs.indices, inputs.indptr = inputs.indices.astype(short), inputs.indptr.astype(short)
-    return normalize(inputs, copy=False)
+    return normalize(with_short_indices(inputs), copy=False)
 
 
 def cluster_rows(

@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.label_structure import Edge, LabelStructure
@@ -56,11 +55,11 @@ def distinct_label_sets(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.float
     Rows count by their weight, scaled such that all together are as many rows as say the same
     without weights, (Σ w)² / Σ w² (Kish 1965): a factor in the weights changes nothing.
     """
-    weights = np.ones(rows.labels.shape[0]) if rows.weights is None else rows.weights
-    counted = weights > 0
+    labels, weights = rows.labels, rows.row_weights()
     if rows.unknown is not None:
-        counted &= np.asarray(rows.unknown.sum(axis=1)).ravel() == 0
-    labels, weights = _dense(rows.labels[counted]).astype(np.int64), weights[counted]
+        known = np.asarray(rows.unknown.sum(axis=1)).ravel() == 0
+        labels, weights = labels[known], weights[known]
+    labels = dense(labels).astype(np.int64)
     if len(labels) == 0:
         return labels, weights
     label_sets, places = np.unique(labels, axis=0, return_inverse=True)
@@ -190,7 +189,3 @@ def _library(module: str) -> Any:
             "Learning a structure over labels needs pgmpy 1.1 or newer: "
             'pip install "cgmvae[rbcc]"; or give the structure.'
         ) from error
-
-
-def _dense(matrix: Matrix) -> NDArray[Any]:
-    return matrix.toarray() if sp.issparse(matrix) else matrix

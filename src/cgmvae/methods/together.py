@@ -1,9 +1,9 @@
-"""Training of several packed estimators as one pack, and handing each its members.
+"""Training of several packed estimators as one pack.
 
 :mod:`cgmvae.methods.packed` fits one estimator so, studies and searches many. Where an accelerator
 has no room for all members, they are trained in smaller packs, and several processes divide the
 training (:mod:`cgmvae.training.division`); what a member learns depends on itself alone, so nothing
-else changes.
+else changes. :mod:`cgmvae.methods.handing_over` gives each estimator its members.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from torch import nn
 
 from cgmvae.data.stacked import StackedRows
 from cgmvae.errors import InputError
+from cgmvae.methods.handing_over import Part, hand_over, join, own_memory
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.parameters import check_whole
 from cgmvae.nn.noise import make_noise
 from cgmvae.training.batches import TrainingRows
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
 from cgmvae.training.distributed import ALONE, Group, current_group
 from cgmvae.training.division import train_divided
-from cgmvae.training.history import History
 from cgmvae.training.loop import Keep, TrainingResult, train
 from cgmvae.training.members import Member
 from cgmvae.training.plan import TrainingConfig
@@ -52,21 +53,6 @@ class Share(NamedTuple):
     fit: Fit
     numbers: NDArray[np.int64]
     """Which of the estimator's members."""
-
-
-class _Part(NamedTuple):
-    """Members that were trained in one pack."""
-
-    places: NDArray[np.int64]
-    """Among all members of all estimators."""
-    network: nn.Module
-    members: list[Member]
-    result: TrainingResult
-
-    @property
-    def finished(self) -> NDArray[np.int64]:
-        """Return the places of those that were trained to the end, which the network holds."""
-        return self.places[self.result.places]
 
 
 def train_together(
@@ -101,12 +87,13 @@ def train_together(
     config = first._training_config(fits[0].train)
     if selection is not None:
         config = replace(config, selection=selection)
-    _check_counts(min(model.pack_size for model in models), config)
+    n_members = min(model.pack_size for model in models)
+    check_whole(1, n_members=n_members, epochs=config.epochs, batch_size=config.batch_size)
     pack = _Pack(models, fits, config, keep)
     parts = pack.train_all(current_group())
-    result = _joined(parts)
+    result = join(parts)
     for i, model in enumerate(models):
-        _hand_over(model, np.flatnonzero(pack.owners == i), parts, result)
+        hand_over(model, np.flatnonzero(pack.owners == i), parts, result)
     return result
 
 
@@ -127,7 +114,7 @@ class _Pack:
         self.numbers = np.concatenate([np.arange(size) for size in sizes])
         """Which one of its owner's members, (n_members,)"""
 
-    def train_all(self, group: Group) -> list[_Part]:
+    def train_all(self, group: Group) -> list[Part]:
         """Train all members, which other processes may have their part in."""
         n_members, shared = len(self.owners), not self.models[0].whole_batches
         for model, fit in zip(self.models, self.fits, strict=True):
@@ -140,7 +127,7 @@ class _Pack:
             self.train, n_members, group, checkpoint=checkpoint, rows_can_be_shared=shared
         )
 
-    def train(self, places: NDArray[np.int64], group: Group = ALONE) -> _Part:
+    def train(self, places: NDArray[np.int64], group: Group = ALONE) -> Part:
         """Train the members at these places."""
         first, device = self.models[0], find_device(self.models[0].device)
         owners, numbers = self.owners[places], self.numbers[places]
@@ -159,10 +146,10 @@ class _Pack:
             keep=self.keep,
             group=group,
         )
-        _own_memory(network)
+        own_memory(network)
         if len(places) < len(self.owners):
             network.cpu()  # which leaves room for the other parts
-        return _Part(places, network, members, result)
+        return Part(places, network, members, result)
 
     def _checkpoint(self, places: NDArray[np.int64]) -> Checkpoint | None:
         if self.models[0].checkpoint is None:
@@ -191,64 +178,12 @@ def assemble(
     return network, members, rows
 
 
-def _joined(parts: Sequence[_Part]) -> TrainingResult:
-    """Put the results of all parts together, as if they had been trained in one pack."""
-    n_members = sum(len(part.places) for part in parts)
-    n_epochs = max(len(series) for part in parts for series in part.result.history.values.values())
-    history: dict[str, NDArray[np.float64]] = {}
-    best_epoch, best_value = np.zeros(n_members, np.int64), np.zeros(n_members)
-    for places, _, _, result in parts:
-        best_epoch[places], best_value[places] = result.best_epoch, result.best_value
-        for name, series in result.history.arrays().items():
-            joined = history.setdefault(name, np.full((n_epochs, n_members), np.nan))
-            joined[: len(series), places] = series
-    finished = np.concatenate([part.finished for part in parts])
-    return TrainingResult(History.from_arrays(history), best_epoch, best_value, finished)
-
-
-def _hand_over(
-    model: PackedClassifier,
-    places: NDArray[np.int64],
-    parts: Sequence[_Part],
-    result: TrainingResult,
-) -> None:
-    """Give a model its members of the pack, but those left out or without a finished epoch."""
-    if not np.isin(places, result.places).any():
-        return
-    kept = places[(result.best_epoch[places] > 0) & np.isin(places, result.places)]
-    if len(kept) == 0:
-        raise InputError("No member of a model finished an epoch; lower the learning rate.")
-    model.member_settings_ = [model.member_settings_[i - places[0]] for i in kept]
-    model.network_ = _network_of(model, kept, parts)
-    history = result.history.arrays()
-    model.history_ = {name: series[:, kept] for name, series in history.items()}
-    model.best_epoch_, model.best_value_ = result.best_epoch[kept], result.best_value[kept]
-
-
-def _network_of(
-    model: PackedClassifier, kept: NDArray[np.int64], parts: Sequence[_Part]
-) -> nn.Module:
-    """Return a network of the members at these places, and of no other."""
-    if len(parts) == 1 and len(kept) == len(parts[0].members):
-        return parts[0].network.to(find_device(model.device))
-    members = {
-        int(place): member
-        for part in parts
-        for place, member in zip(part.places, part.members, strict=True)
-    }
-    own = [members[int(place)] for place in kept]
-    noise = make_noise([member.seed for member in own], find_device(model.device))
-    network = model._build_network(own, np.zeros((len(own), model.n_labels_)), noise)
-    for part in parts:
-        here = np.isin(kept, part.finished)
-        _copy_members(part.network, np.searchsorted(part.finished, kept[here]), network, here)
-    return network
-
-
 def fit_together(
     models: Sequence[PackedClassifier], data: Sequence[tuple[Any, Any, tuple[Any, Any]]]
 ) -> None:
     """Fit several estimators of one class and shape as one pack.
+
+    Threshold rules are learnt on the validation rows, however few there are.
 
     Parameters
     ----------
@@ -273,31 +208,6 @@ def _check_alike(models: Sequence[PackedClassifier]) -> None:
                 "Only estimators of one class, with the same network, features and labels, can be "
                 "fitted together; fit the others by themselves."
             )
-
-
-def _check_counts(n_members: int, config: TrainingConfig) -> None:
-    counts = (n_members, config.epochs, config.batch_size)
-    for name, count in zip(("n_members", "epochs", "batch_size"), counts, strict=True):
-        if count < 1:
-            raise InputError(f"{name} is {count}; it must be at least 1.")
-
-
-def _own_memory(network: nn.Module) -> None:
-    """Give each parameter memory of its own: views of one buffer are pickled with all of it."""
-    for parameter in network.parameters():
-        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
-
-
-def _copy_members(
-    source: nn.Module, members: NDArray[np.int64], target: nn.Module, here: NDArray[np.bool_]
-) -> None:
-    """Give ``target`` the weights of these members of ``source``, where ``here`` is true."""
-    places = np.flatnonzero(here)
-    with torch.no_grad():
-        for name, values in source.state_dict().items():
-            chosen = values[torch.from_numpy(members).to(values.device)]
-            into = target.state_dict()[name]
-            into[torch.from_numpy(places).to(into.device)] = chosen.to(into.device)
 
 
 def label_log_odds(rows: Rows) -> NDArray[np.float64]:
@@ -327,8 +237,8 @@ def training_rows(
         parts = [_with_masks(part) for part in parts]
         unknown = store("unknown", torch.bool)
     if any(part.weights is not None for part in parts):
-        ones = [np.ones(p.features.shape[0]) if p.weights is None else p.weights for p in parts]
-        weight = torch.as_tensor(np.concatenate(ones), dtype=torch.float32, device=device)
+        weights = np.concatenate([part.row_weights() for part in parts])
+        weight = torch.as_tensor(weights, dtype=torch.float32, device=device)
     features = store("features", torch.float32, leave_sparse=leave_sparse)
     return TrainingRows(features, store("labels", torch.bool), unknown, weight)
 

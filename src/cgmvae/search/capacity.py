@@ -17,8 +17,8 @@ from cgmvae.training.plan import TrainingConfig
 #: The share of a device's memory that a pack may take.
 _SHARE = 0.6
 
-#: Copies of its weights that a member has in training, beside activations: weights, gradients, two
-#: moments, the best weights.
+#: Copies of its weights that a member has in training: weights, gradients, two moments, the best
+#: weights, and one more for all else.
 _COPIES = 6
 
 #: The packs that are measured.

@@ -7,6 +7,7 @@ are then fitted as one ensemble, an ordinary estimator whose ``members`` they ar
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cgmvae.errors import InputError
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.parameters import check_whole
 from cgmvae.methods.together import Fit, train_together, training_rows
 from cgmvae.search.capacity import members_that_fit
 from cgmvae.search.halving import Halving
@@ -69,7 +71,8 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     results_ : list of SearchResult
-        All settings, the best first; those that were trained longer come before the others.
+        All settings, the best first; those that were left out on the way come after the others, the
+        sooner the later.
     best_estimator_ : PackedClassifier
         The ensemble of the best settings, fitted.
 
@@ -125,8 +128,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         for number, pack in enumerate(packs):
             for part in in_parts(partial(trial.run, number, len(packs)), pack):
                 found += part
-        order = sorted(range(len(found)), key=lambda i: (-found[i].epochs, -found[i].value, i))
-        self.results_ = [found[i] for i in order]
+        self.results_ = sorted(found, key=_rank)
         best = self._ensemble(models[0], fits[0], seed)
         best.set_params(checkpoint=kept.checkpoint(None) or self.estimator.checkpoint)
         best.fit(X, Y, validation_data=validation_data, groups=groups)
@@ -146,9 +148,12 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     def _check(self, validation_data: Any) -> None:
         if validation_data is not None and self.n_splits != 1:
             raise InputError("Validation rows are given, so there is one split; use n_splits=1.")
-        for name in ("n_splits", "n_seeds", "n_best"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not isinstance(self.estimator, PackedClassifier):
+            raise InputError(
+                f"A search trains networks together, and {type(self.estimator).__name__} is none; "
+                "give it one, such as CGMVAEClassifier."
+            )
+        check_whole(1, n_splits=self.n_splits, n_seeds=self.n_seeds, n_best=self.n_best)
         if self.factor < 2 or not all(0 < rung < 1 for rung in self.rungs):
             raise InputError("factor must be at least 2, and rungs shares between 0 and 1.")
 
@@ -173,6 +178,12 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
             "settings": [repr(setting) for setting in settings],
             "data": training_rows(fits, torch.device("cpu")).digests(),
         }
+
+
+def _rank(result: SearchResult) -> tuple[bool, float, float]:
+    """Return what results are sorted by; those without any score come last."""
+    left_out = -math.inf if result.finished else -result.epochs
+    return result.value == -math.inf, left_out, -result.value
 
 
 def _plan_of(model: PackedClassifier, fit: Fit, setting: Mapping[str, Any]) -> str:
@@ -231,12 +242,14 @@ class _Trial:
         values = result.best_value.reshape(len(self.models), len(settings), -1)
         series = result.history.arrays()["validation"]
         trained = (~np.isnan(series)).sum(0).reshape(values.shape)
+        finished = np.isin(np.arange(values.size), result.places).reshape(values.shape)
         return [
             SearchResult(
                 setting,
                 float(values[:, i].mean()),
                 values[:, i].ravel().tolist(),
                 int(trained[:, i].max()),
+                bool(finished[:, i].all()),
             )
             for i, setting in enumerate(settings)
         ]

@@ -34,7 +34,9 @@ class SearchResult(NamedTuple):
     values: list[float]
     """The metric of each split and seed."""
     epochs: int
-    """Epochs that it was trained for; fewer than planned where it was left out."""
+    """Epochs that it was trained for."""
+    finished: bool = True
+    """Whether it was trained to its end, and not left out on the way."""
 
 
 class SearchFolder:

@@ -70,6 +70,8 @@ def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, An
 
     The grid is never listed: it may be larger than memory.
     """
+    if empty := [name for name, values in space.items() if len(values) == 0]:
+        raise InputError(f"The space has no values of {empty[0]!r}; give at least one.")
     sizes = [len(values) for values in space.values()]
     total = math.prod(sizes)
     if n_settings is None or n_settings >= total:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.kinds import Kind
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.declarations import as_declared
 from cgmvae.methods.preparation.category_column import CategoryColumn
@@ -89,7 +90,9 @@ class FeaturePreparation:
             column.feature_names(name) for name, column in zip(self.kinds, columns, strict=True)
         ]
         if not any(names):
-            raise InputError("No features can be made of the columns: there are no words in them.")
+            raise InputError(
+                "No features can be made of the columns: there are no words in them; give others."
+            )
         self.feature_names_ = _distinct([name for made in names for name in made])
         self.measured_ = np.concatenate(
             [
@@ -110,7 +113,7 @@ class FeaturePreparation:
         ]
         if self.sparse_:
             return sp.csr_array(sp.hstack([sp.csr_array(part) for part in parts], format="csr"))
-        return np.hstack([part.toarray() if sp.issparse(part) else part for part in parts])
+        return np.hstack([dense(part) for part in parts])
 
     def describe(self) -> list[ColumnSummary]:
         """Say what is made of each column."""
@@ -140,7 +143,10 @@ class FeaturePreparation:
 
     def _values(self, columns: Columns) -> tuple[NDArray[Any], ...]:
         if columns.by_name() != self.kinds or columns.names != tuple(self.kinds):
-            raise InputError("These are not the columns that the model was fitted with.")
+            raise InputError(
+                "These are not the columns that the model was fitted with; give those, in their "
+                "order."
+            )
         return columns.values
 
 
