@@ -2,7 +2,7 @@
 
 Usage::
 
-python tools/label_map.py mirflickr_tags --members 2 --epochs 10 --out docs/images/label_map.png
+    python tools/label_map.py mirflickr_tags --members 2 --epochs 10 --out docs/images/label_map.png
 """
 
 from __future__ import annotations

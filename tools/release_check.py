@@ -1,24 +1,33 @@
 """Check that a release works: build the wheel, install it elsewhere, run the demo there.
 
-Nothing of this folder is used but the wheel and the pinned versions. Usage::
+The files that state the version must agree; else nothing of this folder is used but the wheel and
+the pinned versions. Usage::
 
     python tools/release_check.py
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+#: Where the version is stated, and how.
+VERSIONS = {
+    "pyproject.toml": r'^version = "(.+)"$',
+    "src/cgmvae/__init__.py": r'^__version__ = "(.+)"$',
+    "CITATION.cff": r"^version: (.+)$",
+}
+
 
 def main() -> None:
     """Build, install, run; the first step that fails ends it."""
+    check_versions()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         wheel = build_wheel(folder / "wheels")
@@ -27,13 +36,20 @@ def main() -> None:
     print(f"{wheel.name} installs into an empty environment, and its demo runs.")
 
 
+def check_versions() -> None:
+    """Look whether every file that states the version states the same."""
+    found = {}
+    for name, pattern in VERSIONS.items():
+        stated = re.search(pattern, (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+        found[name] = stated[1] if stated else "none"
+    if len(set(found.values())) > 1:
+        sys.exit(f"The versions differ: {', '.join(f'{v} in {n}' for n, v in found.items())}.")
+
+
 def build_wheel(folder: Path) -> Path:
     """Build the wheel; return its file."""
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
     (wheel,) = folder.glob("*.whl")
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    if version not in wheel.name:
-        sys.exit(f"{wheel.name} is not of version {version}; see pyproject.toml.")
     return wheel
 
 

@@ -313,7 +313,7 @@ def undeclared_value_in_arff(folder):
     return arff(folder, "1,2\n")
 
 
-@case("label column 'owl' holds 3")
+@case("label column 'owl' holds 3", "give --counts presence to")
 def count_in_table(folder):
     return table(folder, "x,owl\n1,3\n", "--label", "owl")
 
@@ -323,9 +323,19 @@ def word_in_table(folder):
     return table(folder, "x,owl\n1,maybe\n", "--label", "owl")
 
 
-@case("label column 'owl' has blank cells")
+@case("label column 'owl' has blank cells", "--blank-labels absent or --blank-labels unknown")
 def blank_in_table(folder):
     return table(folder, "x,owl\n1,\n", "--label", "owl")
+
+
+@case("label column 'seen' has blank cells", "--blank-labels absent or --blank-labels unknown")
+def blank_label_set(folder):
+    return table(folder, "x,seen\n1,owl\n2,\n", "--label-sets", "seen")
+
+
+@case("A column has no name", "--drop ''.")
+def column_without_a_name(folder):
+    return table(folder, "x,,owl\n1,2,0\n", "--label", "owl")
 
 
 @case("Label column 1", "holds 4 in row 2")

@@ -76,6 +76,16 @@ def test_the_table_in_every_format(succeeds, folder, tmp_path):
     assert again == succeeds(*table)  # nothing is run twice, and the same is printed
 
 
+def test_a_table_is_replaced_only_when_asked_for(refused, succeeds, folder, tmp_path):
+    out = tmp_path / "main.md"
+    out.write_text("mine")
+    write = ("bench", "table", "main", *SMALL, "--folder", folder, "--out", out)
+    assert refused(*write) == f"{out} exists; name another file, or give --overwrite."
+    assert out.read_text() == "mine"
+    succeeds(*write, "--overwrite")
+    assert "| ML-kNN |" in out.read_text()
+
+
 def test_figures(succeeds, folder, tmp_path):
     draw = ("bench", "figures", "main", *SMALL, "--folder", folder, "--out", tmp_path / "new")
     assert "main_validation.png" in succeeds(*draw)
@@ -101,6 +111,7 @@ def test_figures(succeeds, folder, tmp_path):
         (("main", "--engine", "slurm"), "There is no engine 'slurm'"),
         (("main", "--workers", "0"), "--workers"),
         (("main", "--device", "tpu9"), "There is no device 'tpu9'"),
+        (("main", "--device", "meta"), "There is no device 'meta'"),
         (("main", "--quick", "--folder", "/proc/none"), "Cannot write /proc/none"),
     ],
 )

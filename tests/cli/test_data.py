@@ -326,6 +326,7 @@ def test_list_as_json(succeeds):
             assert row[field] == known["statistics"].get(field, 0)
         for field in ("title", "domain", "source", "licence"):
             assert row[field] == known[field]
+        assert row["recipe"] == known.get("recipe", "")
         can_download = "to download" if "downloads" in known else "by hand"
         assert row["where"] == ("embedded" if "embedded" in known else can_download)
 
@@ -448,6 +449,15 @@ def test_formats_can_be_named(succeeds, toy, tmp_path):
     back = tmp_path / "back.npz"
     succeeds("data", "convert", text, back, "--format", "csv", "--label-prefix", "label_")
     np.testing.assert_array_equal(stored(back)["X"], X)
+
+
+def test_a_file_is_not_converted_into_itself(refused, toy, monkeypatch):
+    monkeypatch.chdir(toy.parent)
+    before = toy.read_bytes()
+    assert (
+        refused("data", "convert", toy, "toy.npz") == "toy.npz is what is read; name another file."
+    )
+    assert toy.read_bytes() == before
 
 
 def test_a_released_matrix_is_read(describe, tmp_path):

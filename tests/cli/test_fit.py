@@ -218,7 +218,7 @@ BAD = {
     "no metric 'luck'": ("--setting", "selection=luck"),
     "folder no does not exist": ("--out", "no/birds.cgmvae"),
     "there is a folder": ("--out", "there"),
-    "birds.npz is the data itself": ("--out", "birds.npz", "--overwrite"),
+    "birds.npz is what is read": ("--out", "birds.npz", "--overwrite"),
     "File name too long": ("--out", "a" * 300),
     "--label-count does not apply to npz files": ("--label-count", "2"),
     "folder gone does not exist": ("--save-split", "gone/split.json"),

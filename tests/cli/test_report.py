@@ -96,6 +96,16 @@ def test_data_that_moved(succeeds, refused, survey):
     assert shown(make_page(succeeds, "moved.csv", "--overwrite")) == expected
 
 
+@pytest.mark.parametrize("source", [(), ("birds.csv",)])
+def test_the_data_is_not_replaced_by_its_page(succeeds, refused, survey, source):
+    fit(succeeds)
+    before = Path("birds.csv").read_bytes()
+    for out in ("birds.csv", "birds.cgmvae"):
+        sentence = refused("report", "birds.cgmvae", *source, "--out", out, "--overwrite")
+        assert sentence == f"{out} is what is read; name another file."
+    assert Path("birds.csv").read_bytes() == before
+
+
 def test_rows_that_were_trained_on(succeeds, survey):
     fit(succeeds, "--all-rows")
     page = make_page(succeeds)

@@ -61,6 +61,7 @@ def test_documents_with_tags(succeeds, documents):
     succeeds("fit", "documents.csv", "--label-sets", "tags", *method, "--out", "m.cgmvae")
     succeeds("report", "m.cgmvae", "--out", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
+    assert "This model looks at 1 column\n" in page
     assert "Words that speak for a label" in page
     assert "weights of 29 words (tf-idf)" in page
     model = library.load("m.cgmvae")

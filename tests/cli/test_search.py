@@ -68,7 +68,7 @@ def test_json_and_the_same_seed(succeeds, survey):
         (("--method", "binary-relevance"), "binary relevance"),
         (("--space", "papper"), "no space 'papper'"),
         (("--metric", "f2"), "no metric 'f2'"),
-        (("--plot", "effects.txt"), "must end in"),
+        (("--plot", "effects.txt"), "does not end in"),
     ],
 )
 def test_bad_options(refused, survey, arguments, words):

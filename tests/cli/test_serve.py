@@ -77,6 +77,7 @@ def test_a_key_from_a_file(survey, tmp_path):
 def test_wrong_use_is_answered_in_one_line(refused, survey, tmp_path, monkeypatch):
     (tmp_path / "short").write_text("short\n")
     (tmp_path / "other").write_bytes(b"\xff" * 40)
+    (tmp_path / "long").write_text("a" * 5000)
     wrong = {
         "missing.cgmvae does not exist": ("missing.cgmvae",),
         "short": ("short",),
@@ -86,6 +87,7 @@ def test_wrong_use_is_answered_in_one_line(refused, survey, tmp_path, monkeypatc
         "missing does not exist": ("birds.cgmvae", "--api-key-file", "missing"),
         "at least 16 characters": ("birds.cgmvae", "--api-key-file", "short"),
         "not a readable file with a key": ("birds.cgmvae", "--api-key-file", "other"),
+        "long is too long": ("birds.cgmvae", "--api-key-file", "long"),
         "--max-rows": ("birds.cgmvae", "--max-rows", "0"),
     }
     for words, arguments in wrong.items():

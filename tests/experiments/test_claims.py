@@ -112,6 +112,19 @@ def test_average_improvements_three_ways(made_up, here):
     assert rows["macro-F1", "LaMP"][2:] == ["–", "–", "0", "not known"]
 
 
+def test_improvements_are_over_the_splits_that_both_have(made_up, here):
+    here("yeast", "scene")
+    scores = {"cgmvae": (0.6, 0.9), "asl": (0.5, None), "lamp": (0.0, 0.0)}
+    for run in main.runs(QUICK):
+        score = scores.get(run.method, (None, None))[run.split]
+        if score is not None:
+            made_up.keep(run, score)
+    rows = texts(claims.tables(QUICK, Results(made_up.store))[IMPROVEMENTS])
+    honest = {(row[0], row[1]): row[5:7] for row in rows}
+    assert honest["micro-F1", "ASL"] == ["+20.0 [+20.0, +20.0]", "2"]
+    assert honest["micro-F1", "LaMP"] == ["–", "0"]  # nothing is a share of 0
+
+
 def test_the_paper_s_text_against_its_own_tables(made_up, here):
     here()
     note = claims.tables(QUICK, Results(made_up.store))[IMPROVEMENTS].notes[-1]

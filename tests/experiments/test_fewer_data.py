@@ -116,6 +116,26 @@ def test_without_the_base_scores_are_shown_and_gains_are_not(made_up, here):
     assert texts(macro)[0][2] == "0.200 (–)"
 
 
+def test_what_people_use_instead_may_be_chosen_too(made_up, here):
+    here("yeast")
+    scope = replace(QUICK, methods=("c2ae", "mlp"))
+    keep(made_up, Share("c2ae", 0.1), (0.2, 0.2))
+    keep(made_up, Share("mlp", 0.1), (0.3, 0.3))
+    macro = fewer_data.tables(scope, Results(made_up.store))[-1]
+    assert texts(macro)[1][1:3] == ["multi-layer perceptron", "0.300 (+50.0%)"]
+    contents = fewer_data.figures(scope, Results(made_up.store))[0].contents
+    assert contents["methods"] == ["multi-layer perceptron"]
+
+
+def test_there_is_no_gain_over_a_score_of_0(made_up, here):
+    here("yeast")
+    keep(made_up, Share("c2ae", 0.1), (0.0, 0.2))
+    keep(made_up, Share("asl", 0.1), (0.3, 0.3))
+    macro = fewer_data.tables(QUICK, Results(made_up.store))[-1]
+    rows = {row[1]: row[2] for row in texts(macro)}
+    assert rows["ASL"] == "0.300 (+50.0%)"
+
+
 def test_from_real_runs_on_yeast(tmp_path, monkeypatch):
     tiny = {"n_members": 1, "epochs": 1, "batch_size": 1024}
     monkeypatch.setattr(Scope, "settings", lambda *_: tiny)

@@ -158,6 +158,8 @@ def test_missing_runs_are_said_to_be_missing(made_up: Any) -> None:
     first = STUDY.runs(YEAST)[0]
     made_up.keep(first, 0.5, more=label_report(0.1, 0.1))
     assert tables(made_up)["yeast"].rows[0][1] == "not run"  # half a pair
+    made_up.store.write_error(next(filter(is_plain, STUDY.runs(YEAST))), "no memory")
+    assert tables(made_up)["yeast"].rows[0][1] == "no memory"
     assert render(tables(made_up).values(), "md")
 
 

@@ -107,6 +107,16 @@ def test_html():
     assert "i" not in parser.tags
 
 
+def test_what_backticks_set_off_in_a_note_is_set_off_in_every_format():
+    table = Table("t", ["a"], [], ["Made by `a --b_c <d>` & `e`.", "A ` alone."])
+    text = render([table], "html")
+    assert "<p>Made by <code>a --b_c &lt;d&gt;</code> &amp; <code>e</code>.</p>" in text
+    assert "<p>A ` alone.</p>" in text
+    text = render([table], "tex")
+    assert r"\par Made by \texttt{a --b\_c $<$d$>$} \& \texttt{e}." in text
+    assert r"\par A \textasciigrave{} alone." in text
+
+
 def test_csv():
     rows = list(csv.reader(io.StringIO(render([TABLE, TABLE], "csv"))))
     title = "Title & more"

@@ -43,7 +43,8 @@ def row_of(table: Table, title: str) -> list[Any]:
 def test_networks_are_fitted_three_times_and_alone(here: Any) -> None:
     here(*timing.DATA)
     specs = STUDY.runs(Scope())
-    assert len({spec.key for spec in specs}) == len(specs) == 6 * (6 * 3 + 4)
+    too_many_labels = 2 * 3  # RBCC on the survey and on delicious
+    assert len({spec.key for spec in specs}) == len(specs) == 6 * (6 * 3 + 4) - too_many_labels
     assert {spec.method for spec in specs} == set(REGISTRY)
     assert all(len(job) == 1 for job in make_jobs(specs))
     networks = [spec for spec in specs if is_network(spec.method)]
@@ -146,6 +147,13 @@ def test_missing_and_failed_fits_are_named(made_up: Any) -> None:
     assert row_of(table, "RBCC")[1] == "too many labels"
     assert row_of(table, "C-GMVAE")[1] == "not run"
     assert "not known" in table.notes[1]
+
+
+def test_a_method_that_does_not_take_the_data_is_not_timed(made_up: Any, here: Any) -> None:
+    here("delicious")
+    scope = Scope(data=("delicious",))
+    assert "rbcc" not in {spec.method for spec in STUDY.runs(scope)}
+    assert row_of(table_of(made_up, scope), "RBCC")[1] == "takes at most 100 labels"
 
 
 def test_real_fits_are_timed(tmp_path: Any) -> None:

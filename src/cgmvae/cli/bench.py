@@ -11,16 +11,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from typer.core import TyperGroup
 
+from cgmvae.cli.extras import needs_extra
 from cgmvae.cli.output import (
     Stopped,
-    error_console,
     print_table,
     print_text,
+    progress_bar,
     say_warning,
 )
+from cgmvae.cli.targets import PICTURES, OverwriteOption, check_target, write_picture
 from cgmvae.data.files import atomic_path, make_folder
 from cgmvae.errors import InputError
 
@@ -32,9 +34,6 @@ if TYPE_CHECKING:
 
 #: Jobs under way that the bar names; of more it says the number.
 _NAMED_JOBS = 2
-
-_PICTURES = ("png", "svg", "pdf")
-_PICTURE_DPI = 150
 
 _FolderOption = Annotated[str, typer.Option(metavar="FOLDER", help="Where the runs are kept.")]
 _QuickOption = Annotated[bool, typer.Option("--quick", help="A small version, in minutes.")]
@@ -172,8 +171,7 @@ def _progress(title: str) -> Iterator[Callable[[StudyProgress], None]]:
     """Show a bar: runs done, what runs now, what could not be made."""
     now = TextColumn("{task.fields[now]}", markup=False)
     columns = (TextColumn(title), BarColumn(bar_width=20), MofNCompleteColumn(), now)
-    hidden = not error_console.is_interactive
-    with Progress(*columns, console=error_console, transient=True, disable=hidden) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task(title, total=None, now="")
 
         def tell(progress: StudyProgress) -> None:
@@ -224,11 +222,14 @@ def table(
     study: _StudyArgument,
     format: Annotated[str, typer.Option(metavar="NAME", help="md, tex, html or csv.")] = "md",
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Write to a file.")] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write the tables of STUDY from the runs that are there."""
     from cgmvae.experiments.commands import study_tables
     from cgmvae.experiments.studies import find_study
 
+    if out is not None:
+        check_target(out, overwrite=overwrite)
     text = study_tables(find_study(study), scope, store, format)
     if out is None:
         typer.echo(text, nl=False)
@@ -251,8 +252,8 @@ def figures(
     from cgmvae.experiments.results import Results
     from cgmvae.experiments.studies import find_study
 
-    if format not in _PICTURES:
-        raise InputError(f"There is no picture {format!r}; choose one of {', '.join(_PICTURES)}.")
+    if format not in PICTURES:
+        raise InputError(f"There is no picture {format!r}; choose one of {', '.join(PICTURES)}.")
     found = find_study(study).figures(scope, Results(store))
     if not found:
         print_text(f"The study {study} has nothing to draw; see cgmvae bench status {study}.")
@@ -260,16 +261,12 @@ def figures(
     folder = make_folder(out)
     for each in found:
         path = folder / f"{each.name}.{format}"
-        drawn = _drawn(each)
-        with atomic_path(path) as temporary:
-            drawn.savefig(temporary, format=format, dpi=_PICTURE_DPI)
+        write_picture(_drawn(each), path, format)
         print_text(f"Wrote {path}.")
 
 
 def _drawn(figure: Any) -> Any:
-    try:
+    with needs_extra("A figure", "report"):
         from cgmvae.report.studies import draw
 
         return draw(figure)
-    except ImportError as error:
-        raise InputError('A figure needs more packages: pip install "cgmvae[report]"') from error

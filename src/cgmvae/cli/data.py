@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cgmvae.cli.output import JsonOption, print_json, print_table, print_text
+from cgmvae.cli.output import (
+    JsonOption,
+    print_json,
+    print_table,
+    print_text,
+    reading_progress,
+    working,
+)
 from cgmvae.cli.sources import Source, with_dataset, with_source
+from cgmvae.cli.targets import refuse_inputs
 from cgmvae.data import MultiLabelDataset, catalog, formats
 from cgmvae.data.formats.unpacking import TABLES, unpack
 
@@ -34,6 +43,7 @@ def list_(json: JsonOption = False) -> None:
             "title": entry.title,
             "licence": entry.licence,
             "source": entry.source,
+            "recipe": entry.recipe,
         }
         for name, entry in catalog.entries().items()
     ]
@@ -90,8 +100,11 @@ def convert(
 def _written(source: Source, target: str, target_format: str | None) -> MultiLabelDataset:
     """Write what the source holds, and return it."""
     to_folder = formats.choose(target, target_format).name == "mapped"
+    refuse_inputs(Path(target), source.name)
     if to_folder and not source.in_catalog and (table := source.reader().name) in TABLES:
-        return unpack(source.name, target, format=table, **source.options)
+        with reading_progress("Unpacking") as tell:
+            return unpack(source.name, target, format=table, progress=tell, **source.options)
     dataset = source.load()
-    formats.write(dataset, target, format=target_format)
+    with working("Writing"):
+        formats.write(dataset, target, format=target_format)
     return dataset

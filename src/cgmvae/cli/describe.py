@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cgmvae.cli.columns import columns_text
+from cgmvae.cli.columns import columns_record, columns_text
 from cgmvae.cli.origin import known_origin
 from cgmvae.cli.output import JsonOption, print_json, print_table, print_text
 from cgmvae.cli.sources import ModelArgument
 from cgmvae.evaluation import METRIC_TITLES
-from cgmvae.evaluation.thresholds import GlobalThreshold, ThresholdRule, TopK
+from cgmvae.evaluation.thresholds import describe_rule
 
 #: Columns beyond which neighbours of one kind share a line.
 _MANY_COLUMNS = 20
@@ -43,10 +43,10 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
 
 def describe_model(model: Any, path: Path) -> dict[str, Any]:
     """Return what a fitted model is, for JSON."""
-    from cgmvae.methods import REGISTRY
+    from cgmvae.methods import REGISTRY, method_name
     from cgmvae.methods.persistence import count_numbers
 
-    name = next(name for name, m in REGISTRY.items() if m.estimator is type(model))
+    name = method_name(model)
     settings = {k: v for k, v in model.get_params(deep=False).items() if v is not None}
     return {
         "model": str(path),
@@ -61,27 +61,19 @@ def describe_model(model: Any, path: Path) -> dict[str, Any]:
         "labels": list(model.label_names_),
         "columns": _columns(model),
         "scaling": _SCALED[model.scaler_.kind_],
-        "threshold": _threshold(model.threshold_rule_),
+        "threshold": describe_rule(model.threshold_rule_),
     }
 
 
 def _columns(model: Any) -> list[dict[str, Any]]:
     """Return each column that the model takes, and what is done to it."""
-    if model.preparation_ is not None:
-        return [summary._asdict() for summary in model.preparation_.describe()]
+    if (prepared := columns_record(model)) is not None:
+        return prepared
     done = _SCALED[model.scaler_.kind_]
     return [
         {"column": name, "kind": "number", "done": done, "n_features": 1}
         for name in model.prepared_names()
     ]
-
-
-def _threshold(rule: ThresholdRule) -> dict[str, Any]:
-    if isinstance(rule, GlobalThreshold):
-        return {"rule": "global", "threshold": rule.threshold}
-    if isinstance(rule, TopK):
-        return {"rule": "top-k", "k": rule.k}
-    return {"rule": "per-label", "thresholds": rule.thresholds.tolist()}
 
 
 def _print(record: Mapping[str, Any]) -> None:

@@ -20,10 +20,9 @@ from cgmvae.cli.output import (
 )
 from cgmvae.cli.sources import ModelArgument, Source, feature_places, load_fitted, with_source
 from cgmvae.data import MultiLabelDataset
-from cgmvae.data.formats.table.columns import listed
 from cgmvae.data.formats.table.parquet_file import LABELS_KEY
 from cgmvae.data.splits import Split
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
 
 #: The protocols that need no rows beside those that are reported on.
@@ -157,9 +156,8 @@ def with_labels(
     unknown = None
     if dataset.unknown is not None:
         mask = sp.csr_array(dataset.unknown)
-        blank = np.asarray(mask.sum(axis=1)).ravel() == len(
-            found
-        )  # a row of which nothing is known
+        # An added label is unknown in a row of which nothing is known.
+        blank = np.asarray(mask.sum(axis=1)).ravel() == len(found)
         unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, places])
     return replace(dataset, Y=Y[:, places].toarray(), label_names=wanted, unknown=unknown)
 

@@ -7,18 +7,16 @@ from typing import Annotated
 
 import typer
 
-from cgmvae.cli.fit import check_target
 from cgmvae.cli.output import print_text, working
-from cgmvae.cli.sources import ModelArgument, Source
+from cgmvae.cli.sources import ModelArgument
+from cgmvae.cli.targets import OverwriteOption, check_target
 from cgmvae.errors import InputError
 
 
 def export(
     model: ModelArgument,
     onnx: Annotated[str, typer.Option("--onnx", metavar="FILE", help="The file, *.onnx.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that exists.")
-    ] = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write a model as an ONNX file, which runs without cgmvae.
 
@@ -29,7 +27,7 @@ def export(
     """
     if Path(onnx).suffix.lower() != ".onnx":
         raise InputError(f"{onnx!r} does not end in .onnx; name a file that does.")
-    check_target(Path(onnx), Source(model), overwrite=overwrite)
+    check_target(onnx, model, overwrite=overwrite)
     from cgmvae.methods import load
     from cgmvae.serving.onnx_file import export_onnx
 

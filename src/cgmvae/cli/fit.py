@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,13 +27,12 @@ from cgmvae.cli.output import (
 )
 from cgmvae.cli.settings import parse_settings
 from cgmvae.cli.sources import Source, with_source
+from cgmvae.cli.targets import OverwriteOption, check_target
 from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES
 from cgmvae.training.checkpoint import Checkpoint
-
-_DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 
 
 @with_source
@@ -81,9 +78,7 @@ def fit(
         str | None, typer.Option(metavar="FILE", help="Write the split, for 'evaluate'.")
     ] = None,
     all_rows: Annotated[bool, typer.Option("--all-rows", help="Leave no rows for a test.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that exist.")
-    ] = False,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Train a model on a data set or a file, and save it.
@@ -104,7 +99,7 @@ def fit(
     }
     model = make_model(method, parameters, setting or ())
     for target in filter(None, (out, save_split)):
-        check_target(Path(target), source, overwrite=overwrite)
+        check_target(target, source.name, overwrite=overwrite)
     if all_rows and (split or save_split):
         raise InputError("--all-rows makes no split; leave out --split and --save-split.")
     dataset = load(source)
@@ -140,36 +135,17 @@ def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[st
         Further settings, ``NAME=VALUE``.
     """
     from cgmvae.methods import find_method
+    from cgmvae.training.device import find_device
 
     found = find_method(method)
     given = {name: value for name, value in parameters.items() if value is not None}
     given |= parse_settings(settings, found.estimator)
-    if not _DEVICE.fullmatch(device := given.get("device", "auto")):
-        raise InputError(f"There is no device {device!r}; use auto, cpu or cuda.")
+    find_device(given.get("device", "auto"))
     taken = {field.name for field in dataclasses.fields(found.estimator) if field.init}
     if alien := [name for name in given if name not in taken]:
         flag = {"n_members": "members"}.get(alien[0], alien[0])
         raise InputError(f"--{flag} does not apply to {found.title}; leave it out.")
     return found.estimator(**given)
-
-
-def check_target(path: Path, source: Source, *, overwrite: bool) -> None:
-    """Refuse a place that cannot or should not be written, before anything is computed."""
-    try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; name a file inside it.")
-        if path.exists() and not overwrite:
-            raise InputError(f"{path} exists; name another file, or give --overwrite.")
-        if path.exists() and Path(source.name).exists() and path.samefile(source.name):
-            raise InputError(f"{path} is the data itself; name another file.")
-        if not path.parent.is_dir():
-            raise InputError(f"The folder {path.parent} does not exist; make it first.")
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"Cannot write {path} ({error.strerror}); choose another name or folder."
-        ) from error
 
 
 def load(source: Source) -> MultiLabelDataset:

@@ -33,6 +33,7 @@ from cgmvae.cli import (
     serve,
 )
 from cgmvae.cli.output import Stopped, say_error, say_warning
+from cgmvae.cli.sources import with_flags
 
 #: What typer raises at a wrong option or argument; it gives the class no public name.
 _UsageError: Any = typer.BadParameter.__base__
@@ -102,7 +103,7 @@ def run() -> None:
         processes.join(sys.argv[1:])
         code = app(standalone_mode=False)
     except InputError as error:
-        _say_once(str(error))
+        _say_once(with_flags(str(error)))
         code = 2
     except _UsageError as error:
         message = error.format_message()

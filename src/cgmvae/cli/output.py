@@ -18,6 +18,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -122,12 +123,17 @@ def without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """Return a bar on stderr that is gone in the end, and not drawn where nobody watches."""
+    hidden = not error_console.is_interactive
+    return Progress(*columns, console=error_console, transient=True, disable=hidden)
+
+
 @contextmanager
 def download_progress(title: str) -> Iterator[Any]:
     """Show a bar and give a callback ``(bytes_done, bytes_total or None)``."""
     columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    hidden = not error_console.is_interactive
-    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+    with progress_bar(*columns) as progress:
         task = progress.add_task(title, total=None, visible=False)
 
         def update(done: int, total: int | None) -> None:
@@ -141,8 +147,7 @@ def reading_progress(title: str) -> Iterator[Any]:
     """Show a bar and give a callback ``(rows_done, share_done or None)``."""
     rows, left = TextColumn("{task.fields[rows]:,} rows"), TimeRemainingColumn()
     columns = (TextColumn(title), BarColumn(), rows, TimeElapsedColumn(), left)
-    hidden = not error_console.is_interactive
-    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+    with progress_bar(*columns) as progress:
         task = progress.add_task(title, total=None, rows=0)
 
         def update(rows: int, share: float | None) -> None:
@@ -156,8 +161,7 @@ def reading_progress(title: str) -> Iterator[Any]:
 def working(title: str) -> Iterator[None]:
     """Show that something is being done, and for how long."""
     columns = (SpinnerColumn(), TextColumn(title), TimeElapsedColumn())
-    hidden = not error_console.is_interactive
-    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+    with progress_bar(*columns) as progress:
         progress.add_task(title, total=None)
         yield
 
@@ -167,8 +171,7 @@ def training_progress(title: str) -> Iterator[Any]:
     """Show a bar and give a callback ``(epoch, epochs, best validation metric so far)``."""
     bar, best = BarColumn(bar_width=20), TextColumn("{task.fields[best]}")
     columns = (TextColumn(title), bar, MofNCompleteColumn(), best, TimeRemainingColumn())
-    hidden = not error_console.is_interactive
-    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+    with progress_bar(*columns) as progress:
         task = progress.add_task(title, total=None, best="")
 
         def update(epoch: int, epochs: int, value: float) -> None:

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Annotated, Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 
 from cgmvae.cli.output import print_text, reading_progress
 from cgmvae.cli.sources import ModelArgument, Source, feature_places, load_fitted, with_source
+from cgmvae.cli.targets import check_target
 from cgmvae.data import files
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.formats.blocks import Blocks
-from cgmvae.data.formats.table.columns import listed
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 
 #: The column that label sets are written to.
 SETS_COLUMN = "labels"
@@ -54,7 +53,9 @@ def predict(
     """
     if probabilities and label_sets:
         raise InputError("--probabilities and --label-sets exclude each other; leave one out.")
-    _check_target(Path(out), model, source.name)
+    if files.data_suffix(out) != ".csv":
+        raise InputError(f"Predictions are written as CSV, not as {out}; name a .csv file.")
+    check_target(out, model, source.name, overwrite=True)
     fitted, names = load_fitted(model)
     if label_sets:
         _check_separator(separator, fitted.label_names_)
@@ -68,17 +69,6 @@ def predict(
             n_rows += X.shape[0]
             tell(n_rows, blocks.share_read())
     print_text(f"Wrote predictions for {n_rows:,} rows and {fitted.n_labels_:,} labels to {out}.")
-
-
-def _check_target(path: Path, *inputs: str) -> None:
-    if files.data_suffix(path) != ".csv":
-        raise InputError(f"Predictions are written as CSV, not as {path.name}; name a .csv file.")
-    try:
-        for name in inputs:
-            if path.exists() and Path(name).exists() and path.samefile(name):
-                raise InputError(f"{path} is what is read; name another file for the predictions.")
-    except OSError as error:
-        raise InputError(f"Cannot write {path} ({error.strerror}); choose another name.") from error
 
 
 def _check_separator(separator: str, names: Sequence[str]) -> None:

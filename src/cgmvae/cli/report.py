@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,15 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from cgmvae.cli.evaluate import load_labelled, with_labels
-from cgmvae.cli.fit import check_target
+from cgmvae.cli.extras import needs_extra
 from cgmvae.cli.origin import known_origin, recorded_source, recorded_split, same_data
 from cgmvae.cli.output import print_text, working
 from cgmvae.cli.sources import Source, feature_places, load_fitted, with_source
+from cgmvae.cli.targets import OverwriteOption, check_target, refuse_inputs
 from cgmvae.data import MultiLabelDataset
 from cgmvae.errors import InputError
 
 Origin = Mapping[str, Any] | None
-
 
 _SubjectArgument = Annotated[str, typer.Argument(metavar="MODEL_OR_RESULTS", hidden=True)]
 
@@ -42,9 +41,7 @@ def report(
     quick: Annotated[
         bool, typer.Option("--quick", help="The small versions of the studies; of results.")
     ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that exists.")
-    ] = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write a page about a model, or about the runs of studies.
 
@@ -55,7 +52,7 @@ def report(
     RESULTS is a folder of runs that 'cgmvae bench' wrote. Its page has the tables and figures of
     every study that has runs there.
     """
-    check_target(Path(out), Source(subject), overwrite=overwrite)
+    check_target(out, subject, overwrite=overwrite)
     if _is_folder(subject):
         if source is not None or baselines is not None:
             given = "SOURCE" if source is not None else "--baselines"
@@ -78,7 +75,7 @@ def _report_results(folder: str, out: str, *, quick: bool) -> None:
     from cgmvae.experiments.store import Store
     from cgmvae.experiments.study import Scope
 
-    with _report_packages():
+    with needs_extra("A report", "report"):
         from cgmvae.report.results_page import write_results_page
 
         with working("Computing tables and drawing figures"):
@@ -92,6 +89,7 @@ def _report_model(model: str, source: Source | None, out: str, *, baselines: str
     fitted, names = load_fitted(model)
     fitted.origin_ = known_origin(fitted.origin_)
     source = _source(model, fitted.origin_, source)
+    refuse_inputs(Path(out), source.name)
     dataset = load_labelled(source, fitted, names)
     whole = _as_fitted(dataset, fitted, names, "label_sets" in source.options)
     rows = report_rows(fitted.origin_, dataset, whole)
@@ -151,7 +149,7 @@ def report_rows(origin: Origin, read: MultiLabelDataset, fitted: MultiLabelDatas
 
 def make_page(fitted: Any, rows: Any, out: str, *, baselines: Any = "auto") -> None:
     """Compute a report and write its page."""
-    with _report_packages():
+    with needs_extra("A report", "report"):
         from cgmvae.report.contents import collect
         from cgmvae.report.page import write_page
 
@@ -159,15 +157,6 @@ def make_page(fitted: Any, rows: Any, out: str, *, baselines: Any = "auto") -> N
             contents = collect(fitted, rows, origin=fitted.origin_, baselines=baselines)
         with working("Drawing plots and writing the page"):
             write_page(fitted, contents, out, command=_command())
-
-
-@contextmanager
-def _report_packages() -> Iterator[None]:
-    """Say what to install where a package of reports is missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise InputError('A report needs more packages: pip install "cgmvae[report]"') from error
 
 
 def _command() -> str:

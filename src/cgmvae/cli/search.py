@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from cgmvae.cli.columns import columns_text
+from cgmvae.cli.extras import needs_extra
 from cgmvae.cli.fit import (
-    check_target,
     choose_split,
     describe,
     load,
@@ -33,6 +33,7 @@ from cgmvae.cli.output import (
 )
 from cgmvae.cli.settings import check_space
 from cgmvae.cli.sources import Source, with_source
+from cgmvae.cli.targets import PICTURES, OverwriteOption, check_target, write_picture
 from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES
@@ -83,9 +84,7 @@ def search(
         str | None,
         typer.Option(metavar="KIND", help="How test rows are set aside; see 'cgmvae fit'."),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that exist.")
-    ] = False,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Try many settings at once, and save the ensemble of the best.
@@ -100,11 +99,11 @@ def search(
     base = make_model(method, {"epochs": epochs, "device": device}, setting or ())
     if not isinstance(base, PackedClassifier):
         title = find_method(method).title
-        raise InputError(f"A search trains networks together, and {title} is none.")
+        raise InputError(f"A search trains networks, and {title} is none; choose another --method.")
     tried = read_space(space, method)
     check_space(tried, type(base))
     for target in filter(None, (out, results, plot)):
-        check_target(Path(target), source, overwrite=overwrite)
+        check_target(target, source.name, overwrite=overwrite)
     if plot is not None:
         _picture(plot)
     dataset = load(source)
@@ -175,21 +174,18 @@ def _write_results(results: Sequence[Any], path: str) -> None:
 
 
 def _draw(results: Sequence[Any], path: str, metric: str) -> None:
-    try:
-        from cgmvae.report.figures import plot_effects
+    with needs_extra("A plot", "report"):
+        from cgmvae.report import plot_effects
 
         figure = plot_effects(results, metric=metric.replace("_", " "))
-    except ImportError as error:
-        raise InputError('A plot needs more packages: pip install "cgmvae[report]"') from error
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=_picture(path), dpi=150)
+    write_picture(figure, Path(path), _picture(path))
 
 
 def _picture(path: str) -> str:
     """Return the kind of picture that a file's name asks for."""
     kind = Path(path).suffix.removeprefix(".").lower()
-    if kind not in ("png", "svg", "pdf"):
-        raise InputError(f"{path} must end in .png, .svg or .pdf.")
+    if kind not in PICTURES:
+        raise InputError(f"{path} does not end in .png, .svg or .pdf; name a file that does.")
     return kind
 
 

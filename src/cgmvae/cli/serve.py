@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from cgmvae.cli.extras import needs_extra
 from cgmvae.cli.output import print_text, say_warning
 from cgmvae.cli.sources import ModelArgument
 from cgmvae.data.files import check_file
@@ -64,11 +64,9 @@ def serve(
         held_bytes=max(ServingConfig.held_bytes, 4 * max_bytes),
         api_key=_key(api_key_file),
     )
-    try:
+    with needs_extra("Serving", "serve"):
         from cgmvae.serving import server
         from cgmvae.serving.app import make_app
-    except ImportError as error:
-        raise InputError('Serving needs more packages: pip install "cgmvae[serve]"') from error
     app = make_app(_load(model, threads), config)
     listening = server.bind(host, port)
     if config.api_key is None and not server.is_local(host):
@@ -85,17 +83,21 @@ def _key(path: str | None) -> str | None:
     if path is None:
         return os.environ.get(KEY_VARIABLE)
     try:
-        with Path(check_file(path)).open(encoding="ascii") as file:
-            return file.read(_KEY_BYTES).strip()
+        with check_file(path).open(encoding="ascii") as file:
+            key = file.read(_KEY_BYTES + 1)
     except (OSError, UnicodeError) as error:
         raise InputError(f"{path} is not a readable file with a key; name another.") from error
+    if len(key) > _KEY_BYTES:
+        raise InputError(f"{path} is too long for a file with a key; name another.")
+    return key.strip()
 
 
 def _load(path: str, threads: int | None) -> object:
     """Load the model, with threads that leave a core to the requests."""
     import torch
+    from joblib import cpu_count
 
     from cgmvae.methods import load
 
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) - 1))
+    torch.set_num_threads(threads or max(1, cpu_count() - 1))
     return load(path)

@@ -37,7 +37,9 @@ def check_space(space: Mapping[str, Sequence[Any]], estimator: type) -> None:
     hints = get_type_hints(estimator)
     for name, values in space.items():
         if name not in {field.name for field in fields(estimator) if field.init}:
-            raise InputError(f"The space has {name!r}, which the method does not have.")
+            raise InputError(
+                f"The space has {name!r}, which the method does not have; leave it out."
+            )
         for value in values:
             _as_setting(name, json.dumps(value), hints[name])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +17,7 @@ from numpy.typing import NDArray
 from cgmvae.cli.output import download_progress, say_warning
 from cgmvae.data import MultiLabelDataset, catalog, formats
 from cgmvae.data.formats.blocks import Blocks, LoadedBlocks, open_blocks
-from cgmvae.data.formats.table.columns import listed
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 
 
 def _option(type_: Any, help_: str, *names: str) -> Any:
@@ -238,6 +239,21 @@ def _is_catalog_name(source: str) -> bool:
         return not path.is_file() and (source in catalog.entries() or not path.is_dir())
     except OSError:  # too long to be looked for
         return False
+
+
+#: An option with its value, as the readers' sentences write it for those who call them.
+_READING_OPTION = re.compile(rf"\b({'|'.join(READING_OPTIONS)})=\[?'([^']*)'\]?")
+
+
+def with_flags(sentence: str) -> str:
+    """Write the reading options that a sentence speaks of as the command line takes them.
+
+    Examples
+    --------
+    >>> with_flags("The label column 'a' has blank cells; say with blank_labels='absent' or ...")
+    "The label column 'a' has blank cells; say with --blank-labels absent or ..."
+    """
+    return _READING_OPTION.sub(lambda m: f"{_flag(m[1])} {shlex.quote(m[2])}", sentence)
 
 
 def _flag(name: str) -> str:

@@ -63,7 +63,10 @@ def make_engine(
     if name == "ray":
         return ray_engine(address=address, workers=workers, gpus=gpus, device=device)
     if address is not None or gpus:
-        raise InputError("Only the engine ray takes an address and accelerators of a job.")
+        raise InputError(
+            "Only the engine ray takes an address and accelerators of a job; choose it, or leave "
+            "them out."
+        )
     return local_engine(workers=1 if workers is None else workers, device=device)
 
 

@@ -48,11 +48,12 @@ def _commit() -> str | None:
     """Return the commit of the source tree, or None where the package is installed without one."""
     if given := os.environ.get("CGMVAE_COMMIT"):  # a copy of the tree without its history
         return given
+    tree = Path(__file__).parents[3]
+    if not (tree / ".git").exists():  # git would take the repository of whoever installed it
+        return None
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip() or None

@@ -14,6 +14,9 @@ from cgmvae.experiments.results import Difference, Results, Spread, paired_diffe
 from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.study import Scope, refusal
 
+#: What a table says of runs that nobody made.
+NOT_RUN = "not run"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -72,21 +75,24 @@ class Measured:
     ) -> NDArray[np.float64]:
         """Return how much higher the first of each pair scores on average, in % of the second.
 
-        Pairs without runs of both are left out.
+        Splits that one of the two lacks count for neither. Pairs that have none in common, and
+        those whose second scores 0, are left out.
         """
-        means = [
-            [spread(self.metric(spec, metric, protocol=protocol)).mean for spec in pair]
-            for pair in pairs
-        ]
-        known = np.array([pair for pair in means if not np.isnan(pair).any()]).reshape(-1, 2)
-        return 100 * (known[:, 0] / known[:, 1] - 1)
+        gains = []
+        for pair in pairs:
+            scores = np.array([self.metric(spec, metric, protocol=protocol) for spec in pair])
+            in_common = ~np.isnan(scores).all(axis=2).any(axis=0)
+            first, second = (spread(own[in_common]).mean for own in scores)
+            if second > 0:  # and not NaN
+                gains.append(100 * (first / second - 1))
+        return np.array(gains, np.float64)
 
     def why_empty(self, spec: RunSpec) -> str:
         """Say why there is no run: the first error, or that nobody made one."""
         if (reason := refusal(spec.data, spec.method)) is not None:
             return reason
         errors = (self.results.store.error(run) for run in self.scope.runs([spec]))
-        return next((error for error in errors if error is not None), "not run")
+        return next((error for error in errors if error is not None), NOT_RUN)
 
     def run_count(self, done: int) -> str:
         """Write how many runs there are, and of how many where some are missing."""

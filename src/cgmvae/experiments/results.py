@@ -76,7 +76,8 @@ def paired_difference(
     """Return how much higher the first values are, with Student's interval over the splits.
 
     Both are (n_splits, n_seeds), NaN where a run is missing. Differences are taken run by run where
-    both are there, and averaged over the seeds of each split: splits are what varies.
+    both are there, and averaged over the seeds of each split: splits are what varies. They are
+    taken to be independent; splits that share rows are not, so their interval is too narrow.
 
     Examples
     --------

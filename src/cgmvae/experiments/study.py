@@ -29,6 +29,27 @@ STAND_INS: Mapping[str, str] = {
 }
 
 
+def paper_data(name: str) -> str:
+    """Return the data set of the paper that this one is, or stands in for."""
+    return STAND_INS.get(name, name)
+
+
+def paper_row(name: str) -> str:
+    """Return what a row of the paper's numbers is called beside ours of this data set."""
+    return "— the paper" if paper_data(name) == name else f"— the paper on {paper_data(name)}"
+
+
+def data_title(name: str) -> str:
+    """Return a data set's name, with that of the one that it stands in for.
+
+    Examples
+    --------
+    >>> data_title("yeast"), data_title("bbs_2003_2009")
+    ('yeast', 'bbs_2003_2009 (in place of ebird)')
+    """
+    return f"{name} (in place of {STAND_INS[name]})" if name in STAND_INS else name
+
+
 @dataclass(frozen=True)
 class Scope:
     """How much of a study is run; what is None is the study's own choice.

@@ -102,6 +102,12 @@ def _one_line(cell: Cell | str) -> Cell:
     return replace(own, text=" ".join(own.text.split()))
 
 
+def _sentence(note: str, escape: Callable[[str], str], command: str) -> str:
+    """Escape a note, and write what its backticks set off as ``command % text``."""
+    parts = re.split("`([^`]+)`", note)  # every other one was between backticks
+    return "".join(command % escape(p) if i % 2 else escape(p) for i, p in enumerate(parts))
+
+
 #: What Markdown would take for a mark; an underscore inside a word is none.
 _MARKDOWN_MARKS = re.compile(r"[\\`*|<\[\]]|(?<!\w)_|_(?!\w)")
 
@@ -146,7 +152,7 @@ def _tex(table: Table) -> str:
         *rows,
         r"\hline",
         r"\end{tabular}",
-        *(rf"\par {escape(note)}" for note in table.notes),
+        *(r"\par " + _sentence(note, escape, r"\texttt{%s}") for note in table.notes),
         r"\end{table}",
     ]
     return "\n".join([*lines, ""])
@@ -168,7 +174,7 @@ def _html(table: Table) -> str:
         *rows,
         "</tbody>",
         "</table>",
-        *(f"<p>{html.escape(note)}</p>" for note in table.notes),
+        *(f"<p>{_sentence(note, html.escape, '<code>%s</code>')}</p>" for note in table.notes),
     ]
     return "\n".join([*lines, ""])
 

@@ -15,7 +15,7 @@ from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS
 from cgmvae.experiments.measured import Measured
 from cgmvae.experiments.results import Spread
 from cgmvae.experiments.spec import RunSpec
-from cgmvae.experiments.study import STAND_INS, Scope, is_here, why_missing
+from cgmvae.experiments.study import Scope, is_here, paper_row, why_missing
 from cgmvae.experiments.tables import Cell, Table, marked, number
 from cgmvae.experiments.verdicts import DIFFERENCE_READING, difference_text, finding
 
@@ -25,11 +25,6 @@ PARTS_DATA = (
     "bbs_2003_2009", "mirflickr_tags", "nus_vec", "yeast", "scene", "sider", "delicious",
 )  # fmt: skip
 QUICK_DATA = ("yeast", "scene")
-
-READING = (
-    "Mean ± deviation over seeds ± deviation over splits; the best and the second of each data set "
-    "are marked."
-)
 
 
 @dataclass(frozen=True)
@@ -59,19 +54,17 @@ def variant_runs(scope: Scope, data: Sequence[str], variants: Sequence[Variant])
     return scope.runs([variant.spec(scope, name) for name in data for variant in variants])
 
 
-def paper_data(name: str) -> str:
-    """Return the data set of the paper that this one is, or stands in for."""
-    return STAND_INS.get(name, name)
-
-
-def paper_row(name: str) -> str:
-    """Return what a row of the paper's numbers is called beside ours of this data set."""
-    return "— the paper" if paper_data(name) == name else f"— the paper on {paper_data(name)}"
-
-
 def spread_cell(mean: Cell, own: Spread) -> Cell:
     """Write a mean, already marked, with its deviations."""
     return Cell(f"{mean.text} ± {number(own.over_seeds)} ± {number(own.over_splits)}", mean.mark)
+
+
+def spread_reading(marked_within: str) -> str:
+    """Say how to read a table of :func:`spread_cell`, and among what the best are marked."""
+    return (
+        "Mean ± deviation over seeds ± deviation over splits; the best and the second of each "
+        f"{marked_within} are marked."
+    )
 
 
 def score_table(
@@ -98,7 +91,7 @@ def score_table(
                 if values is not None
             ]
     columns = ["data", "variant", *METRIC_TITLES.values(), "runs"]
-    return Table(f"{title}, thresholds: {protocol}", columns, rows, [READING])
+    return Table(f"{title}, thresholds: {protocol}", columns, rows, [spread_reading("data set")])
 
 
 def _score_rows(

@@ -8,9 +8,13 @@ import numpy as np
 
 from cgmvae.experiments.results import Difference
 
+#: Student's interval takes the splits to be independent; those of one data set are not.
+SHARED_ROWS = "Splits of one data set share rows, so that these intervals are somewhat too narrow."
+
 DIFFERENCE_READING = (
     "Differences are paired over splits and seeds, thresholds: validation; in brackets the 95% "
-    "interval over splits. One interval in twenty misses 0 by chance."
+    f"interval over splits. {SHARED_ROWS} One in twenty would miss 0 by chance even if they did "
+    "not."
 )
 
 _OTHERWISE = {

@@ -13,7 +13,7 @@ from cgmvae.experiments.measured import Measured
 from cgmvae.experiments.published import published
 from cgmvae.experiments.results import Difference, Results, interval_of_mean
 from cgmvae.experiments.spec import RunSpec
-from cgmvae.experiments.study import Scope, Study, is_here
+from cgmvae.experiments.study import Scope, Study, is_here, paper_data
 from cgmvae.experiments.tables import Table
 from cgmvae.experiments.variants import (
     COMPLETE,
@@ -23,7 +23,6 @@ from cgmvae.experiments.variants import (
     QUICK_DATA,
     Variant,
     difference_table,
-    paper_data,
     score_table,
     variant_runs,
 )

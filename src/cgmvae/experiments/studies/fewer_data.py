@@ -13,11 +13,19 @@ from cgmvae.experiments.measured import Measured
 from cgmvae.experiments.published import published
 from cgmvae.experiments.results import Difference, Results, Spread, paired_difference, spread
 from cgmvae.experiments.spec import RunSpec
-from cgmvae.experiments.study import Scope, Study, StudyFigure, is_here, why_missing
+from cgmvae.experiments.study import (
+    Scope,
+    Study,
+    StudyFigure,
+    is_here,
+    method_title,
+    paper_data,
+    paper_row,
+    why_missing,
+)
 from cgmvae.experiments.tables import Cell, Table, marked, number
-from cgmvae.experiments.variants import PARTS_DATA, paper_data, paper_row
+from cgmvae.experiments.variants import PARTS_DATA
 from cgmvae.experiments.verdicts import DIFFERENCE_READING, difference_text, finding, listed
-from cgmvae.methods import REGISTRY
 
 QUICK_DATA = ("yeast",)
 METHODS = ("cgmvae", "mpvae", "lamp", "c2ae", "asl", "rbcc")
@@ -39,7 +47,7 @@ class Share(NamedTuple):
     @property
     def title(self) -> str:
         """As the paper's table has it."""
-        return f"{REGISTRY[self.method].title} ({self.fraction:.0%})"
+        return f"{method_title(self.method)} ({self.fraction:.0%})"
 
     def spec(self, scope: Scope, data: str) -> RunSpec:
         """Return the run, for any split and seed."""
@@ -88,7 +96,7 @@ def _half_table(measured: Measured, protocol: str) -> Table:
             ]
     columns = ["data", "method (rows)", *(METRIC_TITLES[metric] for metric in METRICS), "runs"]
     title = f"C-GMVAE with half the rows, MPVAE with all, thresholds: {protocol}"
-    return Table(title, columns, rows, ["**Best** and *second* of each data set."])
+    return Table(title, columns, rows, ["The best and the second of each data set are marked."])
 
 
 def _half_rows(measured: Measured, data: str, protocol: str) -> list[list[Cell | str]]:
@@ -153,8 +161,9 @@ def _gain_table(measured: Measured, metric: str) -> Table:
     columns = ["data", "method", *(f"{fraction:.0%} of the rows" for fraction in FRACTIONS)]
     notes = [
         "Mean, thresholds: validation, and in brackets the relative gain over "
-        f"{REGISTRY[BASE].title} with the same rows; the best and the second of each data set are "
-        "marked.",
+        f"{method_title(BASE)} with the same rows; the best and the second of each data set are "
+        "marked. The best of the others is chosen by its mean on the same test rows, which favours "
+        "the others.",
         *(_lead(measured, metric, fraction) for fraction in FRACTIONS),
     ]
     return Table(f"{METRIC_TITLES[metric]} with fewer rows", columns, rows, notes)
@@ -176,13 +185,16 @@ def _gain_rows(measured: Measured, data: str, metric: str) -> list[list[Cell | s
             ]
         )
     return [
-        [data, REGISTRY[method].title, *cells]
+        [data, method_title(method), *cells]
         for method, *cells in zip(methods, *columns, strict=True)
     ]
 
 
 def _gain(measured: Measured, data: str, metric: str, share: Share) -> Spread:
-    """Return the gain over the base in %, split by split, over the seeds that both have."""
+    """Return the gain over the base in %, split by split, over the seeds that both have.
+
+    A split on which the base scores 0 is left out.
+    """
     own, base = (
         measured.metric(each.spec(measured.scope, data), metric)
         for each in (share, share._replace(method=BASE))
@@ -191,7 +203,7 @@ def _gain(measured: Measured, data: str, metric: str, share: Share) -> Spread:
     by_split = [
         100 * (own[i, seeds].mean() / base[i, seeds].mean() - 1)
         for i, seeds in enumerate(both)
-        if seeds.any()
+        if base[i, seeds].any()
     ]
     return spread(np.array(by_split, np.float64)[:, None])
 
@@ -243,10 +255,10 @@ def _figure(
 ) -> StudyFigure:
     contents = {
         "fractions": FRACTIONS,
-        "methods": [REGISTRY[method].title for method in methods],
+        "methods": [method_title(method) for method in methods],
         "values": gains[..., 0],
         "deviations": gains[..., 1],
-        "metric": f"{METRIC_TITLES[metric]}, gain over {REGISTRY[BASE].title} in %",
+        "metric": f"{METRIC_TITLES[metric]}, gain over {method_title(BASE)} in %",
         "data": data,
     }
     return StudyFigure(f"fewer_data_{data}_{metric}", "fewer-data", contents)

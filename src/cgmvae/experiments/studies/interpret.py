@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
 from cgmvae.experiments.label_groups import GroupedLabels, GroupOrder, find_breaks, order_of
+from cgmvae.experiments.measured import NOT_RUN
 from cgmvae.experiments.results import Results, paired_difference, spread
 from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.study import Scope, Study, StudyFigure, is_here, why_missing
 from cgmvae.experiments.tables import Table, number
-from cgmvae.experiments.verdicts import difference_text
+from cgmvae.experiments.verdicts import SHARED_ROWS, difference_text
 from cgmvae.methods import REGISTRY
 
 #: Labels by data set and group: the birds of the paper's figure, in its order. The survey has no
@@ -135,7 +136,7 @@ def _order_table(scope: Scope, results: Results, data: str) -> Table:
         gap = paired_difference(orders[method][:, :, 0], orders[method][:, :, 1])
         title = REGISTRY[method].title
         if intra.n_runs == 0:
-            rows.append([title, "not run"])
+            rows.append([title, NOT_RUN])
             continue
         cells = [number(intra.mean), number(inter.mean), difference_text(gap)]
         share = f"{number(right.mean)} ± {number(right.over_seeds)} ± {number(right.over_splits)}"
@@ -148,9 +149,9 @@ def _order_table(scope: Scope, results: Results, data: str) -> Table:
 _READING = (
     "Mean similarity of two labels of one group and of different groups, diagonal left out: "
     "cosines of embeddings for C-GMVAE, correlations of the probit for MPVAE. Their difference has "
-    "a 95% interval over splits. “In the right order”: chance that a pair within a group is more "
-    "alike than a pair between groups, .5 for no order; mean ± deviation over seeds ± deviation "
-    "over splits."
+    f"a 95% interval over splits. {SHARED_ROWS} “In the right order”: chance that a pair within a "
+    "group is more alike than a pair between groups, .5 for no order; mean ± deviation over seeds "
+    "± deviation over splits."
 )
 
 

@@ -17,12 +17,13 @@ from cgmvae.experiments.study import (
     Scope,
     Study,
     StudyFigure,
+    data_title,
     is_here,
     method_title,
     why_missing,
 )
 from cgmvae.experiments.tables import Cell, Table, marked, number
-from cgmvae.experiments.variants import spread_cell
+from cgmvae.experiments.variants import spread_cell, spread_reading
 from cgmvae.methods import REGISTRY
 
 QUICK_DATA = ("yeast", "scene")
@@ -45,7 +46,7 @@ def _seeds(scope: Scope, method: str) -> tuple[int, ...]:
 
 
 def runs(scope: Scope) -> list[RunSpec]:
-    """Return every method on every data set that is here, cheap methods first."""
+    """Return every method on every data set that is here."""
     methods = scope.chosen_methods(tuple(REGISTRY))
     specs = [_spec(scope, data, method) for data in _data(scope) for method in methods]
     return [run for run in scope.runs(specs) if run.seed in _seeds(scope, run.method)]
@@ -66,13 +67,13 @@ def _spreads(scope: Scope, results: Results, data: str, protocol: str) -> dict[s
 
 
 def _data_table(scope: Scope, results: Results, data: str, protocol: str) -> Table:
-    stand_in = f" (in place of {STAND_INS[data]})" if data in STAND_INS else ""
-    title = f"{data}{stand_in}, thresholds: {protocol}"
+    title = f"{data_title(data)}, thresholds: {protocol}"
     if not is_here(data):
         return Table(title, ["data"], [[why_missing(data)]])
     beside_paper = protocol == "test-oracle" and data in PAPER_DATA
     found = _spreads(scope, results, data, protocol)
-    marks = [marked([spreads[i].mean for spreads in found.values()]) for i in range(5)]
+    columns = zip(*found.values(), strict=True)
+    marks = [marked([own.mean for own in column]) for column in columns]
     rows: list[list[Cell | str]] = []
     for place, (method, spreads) in enumerate(found.items()):
         if spreads[0].n_runs == 0:
@@ -83,18 +84,13 @@ def _data_table(scope: Scope, results: Results, data: str, protocol: str) -> Tab
                 ]
             )
             continue
-        cells = [spread_cell(marks[i][place], spreads[i]) for i in range(5)]
+        cells = [spread_cell(marks[i][place], own) for i, own in enumerate(spreads)]
         rows.append([method_title(method), *cells, str(spreads[0].n_runs)])
         if beside_paper and method in REGISTRY:
             published = [published_value(m, REGISTRY[method].row, data) for m in PAPER_METRICS]
             rows.append(["— the paper", *map(number, published), ""])
-    return Table(title, ["method", *METRIC_TITLES.values(), "runs"], rows, [_READING])
-
-
-_READING = (
-    "Mean ± deviation over seeds ± deviation over splits; the best and the second of each column "
-    "are marked."
-)
+    notes = [spread_reading("column")]
+    return Table(title, ["method", *METRIC_TITLES.values(), "runs"], rows, notes)
 
 
 def _ranks(scope: Scope, results: Results, protocol: str) -> RankTest:

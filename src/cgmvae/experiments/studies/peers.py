@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data import catalog
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
+from cgmvae.experiments.measured import Measured
 from cgmvae.experiments.peers import PEERS
 from cgmvae.experiments.rank_table import rank_figures, rank_table
 from cgmvae.experiments.results import Difference, Results, paired_difference, spread
@@ -19,8 +20,8 @@ from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.statistics import RankTest, rank_methods
 from cgmvae.experiments.study import Scope, Study, StudyFigure, is_here, method_title, why_missing
 from cgmvae.experiments.tables import Cell, Table, marked
-from cgmvae.experiments.variants import spread_cell
-from cgmvae.experiments.verdicts import difference_text, finding
+from cgmvae.experiments.variants import spread_cell, spread_reading
+from cgmvae.experiments.verdicts import SHARED_ROWS, difference_text, finding
 
 DATA = (
     "yeast", "scene", "sider", "reuters_tfidf", "bbs_2003_2009", "mirflickr_tags", "delicious",
@@ -131,9 +132,8 @@ def _data_table(scope: Scope, results: Results, data: str, protocol: str) -> Tab
 
 
 _READING = (
-    "Mean ± deviation over seeds ± deviation over splits; the best and the second of each column "
-    "are marked. "
-    "C-GMVAE with its defaults; what the peers leave open is chosen on the validation rows."
+    f"{spread_reading('column')} C-GMVAE with its defaults; what the peers leave open is chosen on "
+    "the validation rows."
 )
 
 
@@ -141,8 +141,7 @@ def _why_empty(scope: Scope, results: Results, data: str, method: str) -> str:
     if is_too_large(data, method):
         bound = PEERS[method].most_cells
         return f"left out: {cells_of(data):,} rows × labels, more than {bound:,}"
-    run = scope.runs([_spec(scope, data, method)])[0]
-    return results.store.error(run) or "not run"
+    return Measured(scope, results).why_empty(_spec(scope, data, method))
 
 
 def _difference_table(scope: Scope, results: Results) -> Table:
@@ -170,9 +169,9 @@ def _difference_table(scope: Scope, results: Results) -> Table:
 
 
 _DIFFERENCE_READING = (
-    "Protocol validation; paired over splits and seeds, with the 95% interval over splits. The "
-    "best peer of each data set and metric is chosen by its mean on the same test rows, which "
-    "favours the peers."
+    "Protocol validation; paired over splits and seeds, with the 95% interval over splits. "
+    f"{SHARED_ROWS} The best peer of each data set and metric is chosen by its mean on the same "
+    "test rows, which favours the peers."
 )
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS
+from cgmvae.experiments.measured import NOT_RUN, Measured
 from cgmvae.experiments.results import (
     Difference,
     Results,
@@ -30,7 +31,7 @@ from cgmvae.experiments.spec import RunSpec
 from cgmvae.experiments.study import Scope, Study, is_here, why_missing
 from cgmvae.experiments.tables import Table, number
 from cgmvae.experiments.variants import COMPLETE, PLAIN, Variant
-from cgmvae.experiments.verdicts import difference_text, finding
+from cgmvae.experiments.verdicts import SHARED_ROWS, difference_text, finding
 
 DATA = ("bbs_2003_2009", "mirflickr_tags", "yeast", "scene", "sider", "delicious")
 QUICK_DATA = ("yeast",)
@@ -60,6 +61,11 @@ def _data(scope: Scope) -> tuple[str, ...]:
     return scope.chosen_data(DATA, QUICK_DATA)
 
 
+def _own_scope(scope: Scope) -> Scope:
+    """Return the scope with this study's own choice of splits and seeds, where nobody chose."""
+    return replace(scope, splits=scope.chosen_splits(SPLITS), seeds=scope.chosen_seeds(SEEDS))
+
+
 def _spec(scope: Scope, data: str, variant: Variant, regime: Regime) -> RunSpec:
     return replace(
         variant.spec(scope, data),
@@ -70,43 +76,21 @@ def _spec(scope: Scope, data: str, variant: Variant, regime: Regime) -> RunSpec:
 
 def runs(scope: Scope) -> list[RunSpec]:
     """Return both settings in every regime on every data set that is here."""
-    return [
-        replace(_spec(scope, data, variant, regime), split=split, seed=seed)
-        for data in _data(scope)
-        if is_here(data)
-        for regime in REGIMES
-        for variant in (COMPLETE, PLAIN)
-        for split, seed in product(scope.chosen_splits(SPLITS), scope.chosen_seeds(SEEDS))
-    ]
-
-
-def _scores(
-    scope: Scope, results: Results, data: str, regime: Regime
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the metrics of both settings, (n_splits, n_seeds, 5) each."""
-    ours, plain = (
-        results.metrics(
-            _spec(scope, data, variant, regime),
-            scope.chosen_splits(SPLITS),
-            scope.chosen_seeds(SEEDS),
-            protocol="validation",
-        )
-        for variant in (COMPLETE, PLAIN)
+    places = product(_data(scope), REGIMES, (COMPLETE, PLAIN))
+    return _own_scope(scope).runs(
+        [_spec(scope, data, variant, regime) for data, regime, variant in places]
     )
-    return ours, plain
 
 
 Found = Mapping[tuple[str, str], Sequence[Difference]]
 
 
-def _differences(scope: Scope, results: Results) -> Found:
+def _differences(measured: Measured) -> Found:
     """Return what separates the settings, a difference a metric, by data set and regime."""
     found = {}
-    for data, regime in product(filter(is_here, _data(scope)), REGIMES):
-        ours, plain = _scores(scope, results, data, regime)
-        found[data, regime.title] = [
-            paired_difference(ours[:, :, i], plain[:, :, i]) for i in range(len(PAPER_METRICS))
-        ]
+    for data, regime in product(filter(is_here, _data(measured.scope)), REGIMES):
+        pair = (_spec(measured.scope, data, variant, regime) for variant in (COMPLETE, PLAIN))
+        found[data, regime.title] = list(measured.differences(*pair).values())
     return found
 
 
@@ -126,7 +110,7 @@ _SUMMARY_READING = (
     "the data sets that have runs, in brackets its 95% interval over them; then on how many the "
     "interval over splits lies above or below 0. One interval in twenty misses 0 by chance: the "
     "sentences below speak of paying or costing where more do than chance would explain, as if "
-    "metrics were independent. "
+    "metrics and splits were independent. They are not: splits share rows. "
     "Validation rows are all there, with all their labels, in every regime."
 )
 
@@ -170,20 +154,23 @@ def _is_beyond_chance(count: int, known: int, *, level: float = 0.05) -> bool:
     return bool(stats.binom.sf(count - 1, known, level / 2) < level)
 
 
-def _data_table(scope: Scope, results: Results, data: str, found: Found) -> Table:
+def _data_table(measured: Measured, data: str, found: Found) -> Table:
     if not is_here(data):
         return Table(data, ["data"], [[why_missing(data)]])
     rows = []
     for regime in REGIMES:
-        ours, plain = _scores(scope, results, data, regime)
-        n_pairs = int((~np.isnan(ours - plain)).all(axis=2).sum())
+        pair = [_spec(measured.scope, data, variant, regime) for variant in (COMPLETE, PLAIN)]
+        ours, plain = (measured.metric(spec, PAPER_METRICS[0]) for spec in pair)
+        n_pairs = int((~np.isnan(ours - plain)).sum())
         if n_pairs == 0:
-            rows.append([regime.title, "not run"])
+            reasons = map(measured.why_empty, pair)
+            rows.append([regime.title, next((why for why in reasons if why != NOT_RUN), NOT_RUN)])
             continue
-        means = [spread(ours[:, :, i]).mean for i in range(len(PAPER_METRICS))]
         cells = [
-            f"{number(mean)} ({difference_text(difference)})"
-            for mean, difference in zip(means, found[data, regime.title], strict=True)
+            f"{number(own.mean)} ({difference_text(difference)})"
+            for own, difference in zip(
+                measured.spreads(pair[0]).values(), found[data, regime.title], strict=True
+            )
         ]
         rows.append([regime.title, *cells, str(n_pairs)])
     columns = ["regime", *METRIC_TITLES.values(), "pairs"]
@@ -192,7 +179,7 @@ def _data_table(scope: Scope, results: Results, data: str, found: Found) -> Tabl
 
 _DATA_READING = (
     "C-GMVAE's mean, protocol validation, and how much higher it is than that of plain "
-    "cross-entropy on the same splits and seeds, with the 95% interval over splits."
+    f"cross-entropy on the same splits and seeds, with the 95% interval over splits. {SHARED_ROWS}"
 )
 
 
@@ -226,10 +213,10 @@ class RareScores(NamedTuple):
     """Rare labels that no test row has."""
 
 
-def _rare_scores(scope: Scope, results: Results, data: str, variant: Variant) -> RareScores:
-    splits = scope.chosen_splits(SPLITS)
-    spec = _spec(scope, data, variant, EVERYTHING)
-    grid = results.grid(spec, splits, scope.chosen_seeds(SEEDS))
+def _rare_scores(measured: Measured, data: str, variant: Variant) -> RareScores:
+    splits = measured.scope.chosen_splits()
+    spec = _spec(measured.scope, data, variant, EVERYTHING)
+    grid = measured.results.grid(spec, splits, measured.scope.chosen_seeds())
     found = np.full((len(grid), len(grid[0]), 3), np.nan)
     for i, split in enumerate(splits):
         for j, report in enumerate(grid[i]):
@@ -245,10 +232,10 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else np.nan
 
 
-def _rare_table(scope: Scope, results: Results) -> Table:
+def _rare_table(measured: Measured) -> Table:
     rows, rare, beyond = [], {}, {}
-    for data in filter(is_here, _data(scope)):
-        ours, plain = (_rare_scores(scope, results, data, variant) for variant in (COMPLETE, PLAIN))
+    for data in filter(is_here, _data(measured.scope)):
+        ours, plain = (_rare_scores(measured, data, variant) for variant in (COMPLETE, PLAIN))
         rare[data] = paired_difference(ours.rare, plain.rare)
         others = paired_difference(ours.others, plain.others)
         beyond[data] = paired_difference(ours.rare - plain.rare, ours.others - plain.others)
@@ -267,15 +254,17 @@ def _rare_table(scope: Scope, results: Results) -> Table:
 _RARE_READING = (
     "All rows, all labels. Mean F1 of the third of the labels that fewest training rows have, at "
     "the threshold that is learnt on the validation rows for micro-F1; 95% intervals over splits. "
+    f"{SHARED_ROWS} "
     "Labels that no test row has are left out; the last column counts them, a mean over splits."
 )
 
 
 def tables(scope: Scope, results: Results) -> list[Table]:
     """Return where the two terms pay, on rare labels too, and the numbers of each data set."""
-    found = _differences(scope, results)
-    each = [_data_table(scope, results, data, found) for data in _data(scope)]
-    return [_summary_table(found), _rare_table(scope, results), *each]
+    measured = Measured(_own_scope(scope), results)
+    found = _differences(measured)
+    each = [_data_table(measured, data, found) for data in _data(scope)]
+    return [_summary_table(found), _rare_table(measured), *each]
 
 
 STUDY = Study("regimes", "Where mixture prior and contrastive term pay", runs, tables)

@@ -6,18 +6,16 @@ from cgmvae.experiments.measured import Measured
 from cgmvae.experiments.published import published
 from cgmvae.experiments.results import Results
 from cgmvae.experiments.spec import RunSpec
-from cgmvae.experiments.study import Scope, Study, is_here, why_missing
+from cgmvae.experiments.study import Scope, Study, is_here, paper_data, paper_row, why_missing
 from cgmvae.experiments.tables import Cell, Table, marked, number
 from cgmvae.experiments.variants import (
     MIXTURE_ONLY,
     PARTS_DATA,
     QUICK_DATA,
-    READING,
     Variant,
     difference_table,
-    paper_data,
-    paper_row,
     spread_cell,
+    spread_reading,
     variant_runs,
 )
 
@@ -65,7 +63,8 @@ def _module_table(measured: Measured, protocol: str) -> Table:
         if protocol == "test-oracle" and any(printed):
             rows.append([paper_row(data), *map(number, printed)])
     columns = ["data", *(variant.title for variant in VARIANTS), "runs"]
-    return Table(f"micro-F1 by module, thresholds: {protocol}", columns, rows, [READING])
+    notes = [spread_reading("data set")]
+    return Table(f"micro-F1 by module, thresholds: {protocol}", columns, rows, notes)
 
 
 def _row(measured: Measured, data: str, protocol: str) -> list[Cell | str]:

@@ -13,10 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cgmvae.experiments.measured import NOT_RUN
 from cgmvae.experiments.published import published
 from cgmvae.experiments.results import Results
 from cgmvae.experiments.spec import RunSpec, is_network
-from cgmvae.experiments.study import STAND_INS, Scope, Study, is_here, why_missing
+from cgmvae.experiments.study import (
+    Scope,
+    Study,
+    data_title,
+    is_here,
+    paper_data,
+    refusal,
+    why_missing,
+)
 from cgmvae.experiments.tables import Table, number
 from cgmvae.methods import REGISTRY, MultiLabelClassifier
 
@@ -76,12 +85,13 @@ def _data(scope: Scope) -> tuple[str, ...]:
 
 
 def runs(scope: Scope) -> list[RunSpec]:
-    """Return the fits of each method on each data set that is here."""
+    """Return the fits of each method on each data set that is here and that it takes."""
     return [
         spec
         for data in _data(scope)
         if is_here(data)
         for method in _methods(scope)
+        if refusal(data, method) is None
         for spec in _fits(scope, data, method)
     ]
 
@@ -125,7 +135,7 @@ def _costs(scope: Scope, results: Results, data: str) -> dict[str, Cost]:
 
 
 def _data_table(scope: Scope, results: Results, data: str) -> Table:
-    title = f"{data}{_in_place_of(data)}"
+    title = data_title(data)
     if not is_here(data):
         return Table(title, ["data"], [[why_missing(data)]])
     costs = _costs(scope, results, data)
@@ -159,10 +169,6 @@ _READING = (
 )
 
 
-def _in_place_of(data: str) -> str:
-    return f" (in place of {STAND_INS[data]})" if data in STAND_INS else ""
-
-
 def _row(cost: Cost, reference: Cost) -> list[str]:
     return [
         number(cost.epoch),
@@ -179,7 +185,7 @@ def _ratio(seconds: float, reference: float) -> float:
 
 def _printed_costs(data: str) -> dict[str, Cost]:
     """Return the paper's seconds on the data set, or the one that it stands in for."""
-    name = STAND_INS.get(data, data)
+    name = paper_data(data)
     table = published()["timing"]
     return {
         row: Cost(each[name][0], np.nan, each[name][1])
@@ -241,8 +247,10 @@ def _doubts(scope: Scope, results: Results, data: str, costs: Mapping[str, Cost]
 
 
 def _why_empty(scope: Scope, results: Results, data: str, method: str) -> str:
+    if (reason := refusal(data, method)) is not None:
+        return reason
     errors = (results.store.error(spec) for spec in _fits(scope, data, method))
-    return next((error for error in errors if error is not None), "not run")
+    return next((error for error in errors if error is not None), NOT_RUN)
 
 
 def tables(scope: Scope, results: Results) -> list[Table]:
