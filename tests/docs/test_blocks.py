@@ -5,20 +5,12 @@ How blocks are found and compared is said in ``fences``, how they are run in ``r
 
 import re
 import socket
-from pathlib import Path
 
 import pytest
 from fences import agrees, code_blocks
+from pages import PAGES, ROOT
 from reader import Reader
 
-ROOT = Path(__file__).parents[2]
-
-#: Results are data: their pages list commands that took hours, as text.
-PAGES = sorted(
-    path.relative_to(ROOT)
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    if not path.is_relative_to(ROOT / "docs" / "results")
-)
 WITH_CODE = [page for page in PAGES if code_blocks((ROOT / page).read_text())]
 
 #: Blocks that a test cannot run, by what they begin with, and why.

@@ -185,6 +185,13 @@ def test_a_collapsed_posterior(report, report_rows):
     assert "latent space hardly matters" in found(collapsed, report_rows, own)
 
 
+def test_one_row_says_nothing_of_the_latent_space(report, report_rows):
+    one = ReportRows.all_of(report_rows.test.rows([0]), "unknown")
+    contents = collect(report.model, one)
+    assert "latent space" not in titles(contents.findings)
+    assert "Only 1 row" in titles(contents.findings)
+
+
 def test_a_rival_that_is_better(model, rows, contents):
     worse = [Verdict("macro_f1", "random forest", Interval(-0.1, -0.2, -0.05))]
     (finding,) = (f for f in find(model, rows, contents.measured[0], worse) if "plainer" in f.title)

@@ -124,7 +124,16 @@ def test_bytes_that_are_held_are_limited(client, network):
 
 @pytest.mark.parametrize(
     "limits",
-    [{"rows": 0}, {"seconds": -1}, {"api_key": "short"}, {"api_key": "é" * 20}, {"held_bytes": 9}],
+    [
+        {"rows": 0},
+        {"seconds": -1},
+        {"seconds": float("inf")},
+        {"seconds": float("nan")},
+        {"batch_seconds": -1},
+        {"api_key": "short"},
+        {"api_key": "é" * 20},
+        {"held_bytes": 9},
+    ],
 )
 def test_limits_that_leave_nothing_are_refused(limits):
     with pytest.raises(InputError):

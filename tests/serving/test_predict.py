@@ -183,7 +183,8 @@ BAD_TABLES = {
     "There are no rows": ",".join("abc"),
     "'a' names more than one": "a,a\n1,2",
     "Row 2 has 1 cells and the header 2": "a,b\n1,2\n1\n",
-    "not CSV": 'a,"b',
+    "not CSV (unexpected end": 'a,"b',
+    "field larger than field limit (131072)); repair it, or send JSON": f"a\n{'x' * 200_000}",
 }
 
 
@@ -191,6 +192,13 @@ BAD_TABLES = {
 def test_bad_csv(client, named, words):
     sent = {"content": BAD_TABLES[words], "headers": {"Content-Type": "text/csv"}}
     assert words in refused(client(named), sent)
+
+
+def test_very_many_columns_are_refused_in_time(client, plain, named):
+    header = [f"c{place}" for place in range(100_000)]
+    sent = table(header, [["0"] * len(header)])
+    assert "100,000 columns, and the model takes 6" in refused(client(plain, seconds=20), sent)
+    assert "The header lacks" in refused(client(named, seconds=20), sent)
 
 
 def test_cells_of_the_wrong_kind(client, mixed, mixed_table):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cgmvae import __version__
 from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError
-from cgmvae.methods import REGISTRY
+from cgmvae.methods import REGISTRY, method_name
 from cgmvae.methods.preparation import ColumnSummary
 from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.report.baselines import CHOICES, Baseline, Choice, fit_baselines
@@ -136,10 +136,8 @@ def collect(
 
 def method_title(model: Any) -> str:
     """Return what people call a model's method."""
-    for method in REGISTRY.values():
-        if method.estimator is type(model):
-            return method.title
-    return type(model).__name__
+    name = method_name(model)
+    return REGISTRY[name].title if name in REGISTRY else name
 
 
 def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[np.floating], str]:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from cgmvae.evaluation import precision_at_k
 from cgmvae.evaluation.metrics import as_bool
 from cgmvae.evaluation.thresholds import GlobalThreshold, ThresholdRule, TopK
-from cgmvae.report.figures.cooccurrence import association, pair_counts
-from cgmvae.report.figures.label_map import label_frequency, scaled_plane
-from cgmvae.report.figures.similarity import LabelSimilarityDisplay
+from cgmvae.report.figures.association import association, pair_counts
+from cgmvae.report.figures.label_map import label_frequency
+from cgmvae.report.figures.planes import scaled_plane
+from cgmvae.report.figures.similarity import LabelSimilarityDisplay, label_distances
 from cgmvae.report.rows import ReportRows
 
 #: Steps between 0 and 1 that a threshold can take in the page.
@@ -189,14 +190,10 @@ def _label_arrays(similarity: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
 def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.int64]:
     """Return the cluster of each label, the largest first, (n_labels,)."""
     from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.spatial.distance import squareform
 
     if len(similarity) < 3:
         return np.zeros(len(similarity), np.int64)
-    alike = (similarity + similarity.T) / 2
-    distance = alike.max() - alike
-    np.fill_diagonal(distance, 0)
-    tree = linkage(squareform(distance, checks=False), "ward")
+    tree = linkage(label_distances(similarity), "ward")
     found = fcluster(tree, _N_CLUSTERS, "maxclust") - 1
     rank = np.empty(_N_CLUSTERS, np.int64)
     rank[np.argsort(-np.bincount(found, minlength=_N_CLUSTERS), kind="stable")] = range(_N_CLUSTERS)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cgmvae.data import MultiLabelDataset
-from cgmvae.data.formats.table.columns import listed
+from cgmvae.errors import listed
 from cgmvae.evaluation import count, sweep
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold
 from cgmvae.report.comparison import Measured, Verdict
@@ -69,7 +69,7 @@ def _about_rows(rows: ReportRows) -> Iterator[Finding]:
     if (n := rows.test.n_samples) < FEW_ROWS:
         yield Finding(
             "note",
-            f"Only {n:,} rows to test on",
+            f"Only {n:,} {'row' if n == 1 else 'rows'} to test on",
             "Small differences between numbers mean nothing here; look at the intervals.",
         )
     shared = _shared_groups(rows)
@@ -146,7 +146,7 @@ def _about_threshold(model: Any, test: MultiLabelDataset, measured: Measured) ->
 
 
 def _about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding]:
-    if not hasattr(model, "diagnostics"):
+    if not hasattr(model, "diagnostics") or test.n_samples == 1:  # there is no other row's code
         return
     numbers = model.diagnostics(test.X, test)
     lost = numbers["micro_f1"] - numbers["micro_f1_shuffled_z"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.methods import REGISTRY
+from cgmvae.methods import REGISTRY, method_name
 from cgmvae.report.comparison import Verdict
 from cgmvae.report.contents import Contents
 from cgmvae.report.figures.style import title_of
@@ -210,7 +210,8 @@ def _notes(contents: Contents) -> Iterator[str]:
 
 
 def _publication(model: Any) -> str:
-    return next((m.paper for m in REGISTRY.values() if m.estimator is type(model)), "")
+    name = method_name(model)
+    return REGISTRY[name].paper if name in REGISTRY else ""
 
 
 def _three_digits(value: float) -> str:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cgmvae.data import MultiLabelDataset
-from cgmvae.report.contents import Contents
-from cgmvae.report.figures import (
+from cgmvae.report import (
     CalibrationDisplay,
     FeatureImportanceDisplay,
     LabelF1Display,
@@ -21,6 +20,7 @@ from cgmvae.report.figures import (
     ThresholdCurveDisplay,
     TrainingHistoryDisplay,
 )
+from cgmvae.report.contents import Contents
 from cgmvae.report.prepared import on_features, words_of
 
 #: A drawing of more bytes than this is stored as points of colour instead.

@@ -8,7 +8,7 @@ from typing import Any
 
 from cgmvae.errors import InputError
 from cgmvae.experiments.study import StudyFigure
-from cgmvae.report.figures import (
+from cgmvae.report import (
     CriticalDifferenceDisplay,
     FewerDataDisplay,
     LabelSimilarityDisplay,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 from cgmvae.errors import InputError
@@ -43,10 +44,8 @@ class ServingConfig:
 
     def __post_init__(self) -> None:
         for limit in fields(self):
-            value = getattr(self, limit.name)
-            least = 0 if limit.name == "batch_seconds" else 1e-9
-            if limit.name != "api_key" and value < least:
-                raise InputError(f"The limit {limit.name} is {value}; it must be above 0.")
+            if limit.name != "api_key":
+                _check_limit(limit.name, getattr(self, limit.name))
         if self.held_bytes < self.body_bytes:
             raise InputError("held_bytes is below body_bytes; raise it, or lower the other.")
         if self.api_key is not None:
@@ -55,6 +54,13 @@ class ServingConfig:
     def rows_for(self, n_labels: int) -> int:
         """Return how many rows a request may have where the model has so many labels."""
         return max(1, min(self.rows, self.cells // max(1, n_labels)))
+
+
+def _check_limit(name: str, value: float) -> None:
+    may_be_zero = name == "batch_seconds"
+    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
+        least = "0 or above" if may_be_zero else "above 0"
+        raise InputError(f"The limit {name} is {value}; it must be a number {least}.")
 
 
 def _check_key(key: str) -> None:

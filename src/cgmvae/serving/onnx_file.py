@@ -7,7 +7,6 @@ written unless ONNX Runtime gives what the model gives.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
@@ -25,8 +24,8 @@ from sklearn.utils.validation import check_is_fitted
 from cgmvae import __version__
 from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError
-from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, ThresholdRule, TopK
-from cgmvae.methods import REGISTRY, MultiLabelClassifier
+from cgmvae.evaluation.thresholds import describe_rule
+from cgmvae.methods import MultiLabelClassifier, method_name
 from cgmvae.serving.onnx_graph import ExportedModel, exported_model
 
 #: The version of ONNX's operators: the one that torch's exporter is written for.
@@ -46,8 +45,6 @@ _COMPARED_NUMBERS = 1 << 27
 
 #: Bytes of weights in one file: what protobuf can hold, less room for the graph and the names.
 WEIGHTS_LIMIT = (1 << 31) - (1 << 26)
-
-_RULES = {GlobalThreshold: "global", LabelThresholds: "per-label", TopK: "top-k"}
 
 _INPUT = (
     "Rows of numbers in float64, NaN where a value is missing; a value that a sparse row leaves "
@@ -167,16 +164,13 @@ def _trace(module: ExportedModel) -> Any:
 
 def _metadata(model: MultiLabelClassifier) -> dict[str, str]:
     """Return what the file says of itself; JSON in ASCII, so that any name can be written."""
-    rule: ThresholdRule = model.threshold_rule_
-    described = {"rule": _RULES[type(rule)], **dataclasses.asdict(rule)}
-    kinds = {method.estimator: name for name, method in REGISTRY.items()}
     return {
-        "method": kinds.get(type(model), type(model).__name__),
+        "method": method_name(model),
         "library": f"cgmvae {__version__}",
         "input": _INPUT if model.preparation_ is None else _PREPARED_INPUT,
         "label_names": json.dumps(list(model.label_names_)),
         "feature_names": json.dumps(model.prepared_names()),
-        "threshold_rule": json.dumps(described, default=np.ndarray.tolist),
+        "threshold_rule": json.dumps(describe_rule(model.threshold_rule_)),
     }
 
 

@@ -11,7 +11,6 @@ from starlette.responses import Response
 #: Characters of a name that a sentence quotes.
 _SHOWN = 60
 
-
 #: Characters of a sentence, which may quote what a client sent.
 _LONGEST = 500
 

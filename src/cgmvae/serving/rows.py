@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.data.column_values import typed_column
-from cgmvae.data.formats.table.columns import listed
 from cgmvae.data.kinds import Kind
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 from cgmvae.serving.refusals import Refusal, shown
 from cgmvae.serving.served import Features, ServedModel
 
@@ -185,8 +184,9 @@ def _as_read(numbers: NDArray[np.float64], title: str) -> NDArray[np.float32]:
 def _from_csv(text: str, model: ServedModel, most: int) -> SentRows:
     header, rows = _csv_rows(text)
     _check_count(len(rows), most)
-    wanted = header if model.column_names is None else model.column_names
-    if missing := [name for name in wanted if name not in set(header)]:
+    wanted = dict.fromkeys(header if model.column_names is None else model.column_names)
+    there = set(header)
+    if missing := [name for name in wanted if name not in there]:
         raise InputError(f"The header lacks {listed(missing)}; add these columns.")
     if len(wanted) != model.n_columns:
         raise InputError(
@@ -194,16 +194,19 @@ def _from_csv(text: str, model: ServedModel, most: int) -> SentRows:
             "names it does not know; send those that it was fitted with."
         )
     found = dict(zip(header, zip(*rows, strict=True), strict=True))
-    ignored = [name for name in header if name not in set(wanted)]
+    ignored = [name for name in header if name not in wanted]
     columns = [found[name] for name in wanted]
     return SentRows(model.joined(columns, _csv_column), ignored)
 
 
 def _csv_rows(text: str) -> tuple[list[str], list[list[str]]]:
     try:
-        header, *rows = [row for row in csv.reader(io.StringIO(text, ""), strict=True) if row]
-    except (csv.Error, ValueError) as error:
-        raise InputError("The body is not CSV with a header and rows; repair it.") from error
+        lines = [row for row in csv.reader(io.StringIO(text, ""), strict=True) if row]
+    except csv.Error as error:
+        raise InputError(f"The body is not CSV ({error}); repair it, or send JSON.") from error
+    if not lines:
+        raise InputError("The body is not CSV with a header and rows; repair it.")
+    header, *rows = lines
     if repeated := [name for name, count in Counter(header).items() if count > 1]:
         raise InputError(f"{listed(repeated)} names more than one column; rename them.")
     for number, row in enumerate(rows, 1):

@@ -14,7 +14,7 @@ from cgmvae import __version__
 from cgmvae.data.columns import Columns
 from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError
-from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, TopK
+from cgmvae.evaluation.thresholds import describe_rule
 from cgmvae.methods.similarity import LabelSimilarity, nearest_places
 from cgmvae.serving.refusals import Refusal, shown
 
@@ -95,22 +95,15 @@ class ServedModel:
 
     def threshold_rule(self) -> dict[str, Any]:
         """Return how probabilities become labels, as JSON can hold it."""
-        rule = self._model.threshold_rule_
-        if isinstance(rule, GlobalThreshold):
-            return {"rule": "global", "threshold": rule.threshold}
-        if isinstance(rule, TopK):
-            return {"rule": "top-k", "k": rule.k}
-        own = zip(self.label_names, rule.thresholds.tolist(), strict=True)
-        return {"rule": "per-label", "thresholds": dict(own)}
+        rule = describe_rule(self._model.threshold_rule_)
+        if "thresholds" in rule:
+            rule["thresholds"] = dict(zip(self.label_names, rule["thresholds"], strict=True))
+        return rule
 
     def labels(self) -> list[dict[str, Any]]:
         """Return each label with the threshold that it must reach, where there is one."""
-        rule, n_labels = self._model.threshold_rule_, len(self.label_names)
-        thresholds: list[float | None] = [None] * n_labels
-        if isinstance(rule, GlobalThreshold):
-            thresholds = [rule.threshold] * n_labels
-        elif isinstance(rule, LabelThresholds):
-            thresholds = rule.thresholds.tolist()
+        rule = describe_rule(self._model.threshold_rule_)
+        thresholds = rule.get("thresholds") or [rule.get("threshold")] * len(self.label_names)
         return [
             {"name": name, "threshold": threshold}
             for name, threshold in zip(self.label_names, thresholds, strict=True)
@@ -121,8 +114,8 @@ class ServedModel:
         if not isinstance(self._model, LabelSimilarity):
             raise Refusal(
                 404,
-                f"{type(self._model).__name__} does not learn which labels are alike; serve a "
-                "model of another method.",
+                f"{type(self._model).__name__} does not learn which labels are alike; serve "
+                "C-GMVAE or MPVAE.",
             )
         if label not in self._places:
             raise Refusal(404, f"There is no label {shown(label)}; GET /labels lists them.")

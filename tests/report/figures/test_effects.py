@@ -1,17 +1,17 @@
 import numpy as np
 
-from cgmvae.report.figures import plot_effects
+from cgmvae.report import plot_effects
 from cgmvae.search import SearchResult
 
 
 def test_effects_show_every_setting_and_the_medians(tmp_path):
     results = [
-        SearchResult({"rate": rate, "kind": kind, "same": 1}, value, [value], epochs)
-        for rate, kind, value, epochs in [
-            (0.1, "a", 0.5, 4),
-            (0.1, "b", 0.7, 4),
-            (0.2, "a", 0.9, 4),
-            (0.2, "b", 0.1, 1),
+        SearchResult({"rate": rate, "kind": kind, "same": 1}, value, [value], epochs, finished)
+        for rate, kind, value, epochs, finished in [
+            (0.1, "a", 0.5, 4, True),
+            (0.1, "b", 0.7, 3, True),  # it stopped by itself
+            (0.2, "a", 0.9, 4, True),
+            (0.2, "b", 0.1, 1, False),
         ]
     ]
     figure = plot_effects(results, metric="micro F1")

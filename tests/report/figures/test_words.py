@@ -3,6 +3,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit
 
+from cgmvae.errors import InputError
 from cgmvae.report import LabelWordsDisplay
 
 WORDS = {1: "owl", 2: "$wing$", 3: "keel", 4: "the", 5: "rare"}
@@ -38,6 +39,15 @@ def test_the_commonest_labels_are_shown(rows):
     X, Y = rows
     display = LabelWordsDisplay.from_estimator(Reads(), X, Y, words=WORDS, max_labels=1)
     assert display.label_names == ["birds" if Y[:, 0].sum() >= Y[:, 1].sum() else "boats"]
+
+
+def test_a_label_that_no_row_has_is_the_least_common(rows):
+    X, Y = rows
+    never = np.column_stack([Y[:, 0], np.zeros(len(Y), int)])
+    display = LabelWordsDisplay.from_estimator(Reads(), X, never, words=WORDS, max_labels=1)
+    assert display.label_names == ["birds"]
+    with pytest.raises(InputError, match="no label 'boats'"):
+        display.top("boats")
 
 
 def test_names_are_written_as_they_are(rows):

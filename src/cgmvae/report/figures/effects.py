@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cgmvae.report.figures.style import BLUE, GREY, ORANGE
+from cgmvae.report.figures.style import BLUE, GREY, ORANGE, tidy
 from cgmvae.search import SearchResult
 
 
@@ -28,10 +28,9 @@ def plot_effects(results: Sequence[SearchResult], *, metric: str = "validation m
     n_rows = -(-len(varied) // n_columns)
     figure = Figure(figsize=(4 * n_columns, 3.2 * n_rows), layout="constrained")
     panels = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True)
-    longest = max(result.epochs for result in results)
     for i, axes in enumerate(panels.flat):
         if i < len(varied):
-            _draw_effect(axes, results, varied[i], longest)
+            _draw_effect(axes, results, varied[i])
         else:
             axes.set_visible(False)
     for row in panels:
@@ -49,7 +48,7 @@ def _marks(panels: Any) -> tuple[list[Any], list[str]]:
     return [mark for marks, _ in found for mark in marks], [n for _, names in found for n in names]
 
 
-def _draw_effect(axes: Any, results: Sequence[SearchResult], name: str, longest: int) -> None:
+def _draw_effect(axes: Any, results: Sequence[SearchResult], name: str) -> None:
     choices = _ordered({repr(r.setting[name]): r.setting[name] for r in results}.values())
     places = {repr(choice): i for i, choice in enumerate(choices)}
     shake = np.random.default_rng(0).uniform(-0.15, 0.15, len(results))
@@ -57,7 +56,7 @@ def _draw_effect(axes: Any, results: Sequence[SearchResult], name: str, longest:
         (False, GREY, "left out early"),
         (True, BLUE, "trained to the end"),
     ):
-        chosen = [i for i, result in enumerate(results) if (result.epochs == longest) == whole]
+        chosen = [i for i, result in enumerate(results) if result.finished == whole]
         x = [places[repr(results[i].setting[name])] + shake[i] for i in chosen]
         y = [results[i].value for i in chosen]
         if chosen:
@@ -65,18 +64,13 @@ def _draw_effect(axes: Any, results: Sequence[SearchResult], name: str, longest:
     medians = [
         (place, np.median(own))
         for key, place in places.items()
-        if (
-            own := [
-                r.value for r in results if repr(r.setting[name]) == key and r.epochs == longest
-            ]
-        )
+        if (own := [r.value for r in results if repr(r.setting[name]) == key and r.finished])
     ]
     axes.plot(*zip(*medians, strict=True), color=ORANGE, linewidth=1.5, label="median")
     step = -(-len(choices) // 8)
     axes.set_xticks(range(0, len(choices), step), [_short(c) for c in choices[::step]], rotation=45)
     axes.set_title(name.replace("_", " "), fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
+    tidy(axes, grid="y")
 
 
 def _ordered(choices: Any) -> list[Any]:

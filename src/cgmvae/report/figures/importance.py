@@ -14,7 +14,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import label_table
 from cgmvae.evaluation.ranking import rank
 from cgmvae.methods.inputs import Targets, as_targets
-from cgmvae.report.figures.names import names_for, one_line
+from cgmvae.report.figures.names import names_for, one_line, place_of
 from cgmvae.report.figures.style import BLUE, GREY, Display, tidy, title_of
 
 Metric = Literal["average_precision", "f1"]
@@ -72,8 +72,9 @@ class FeatureImportanceDisplay(Display):
         Parameters
         ----------
         model : fitted estimator
-        X, Y : features and labels in any accepted form
+        X : array, CSR array or DataFrame, (n_samples, n_features)
             Rows that the model was not trained on.
+        Y : labels in any accepted form
         feature_names : sequence of str, optional
             By default the names that the model saw, or else ``feature_0 …``.
         metric : {"average_precision", "f1"}
@@ -118,10 +119,8 @@ class FeatureImportanceDisplay(Display):
             drops = (
                 self.drops[..., measured].mean(axis=-1) if measured.any() else self.drops[..., 0]
             )
-        elif label in self.label_names:
-            drops = self.drops[..., list(self.label_names).index(label)]
         else:
-            raise InputError(f"There is no label {label!r}; see label_names.")
+            drops = self.drops[..., place_of(label, self.label_names)]
         return drops.mean(axis=1), drops.std(axis=1)
 
     def plot(

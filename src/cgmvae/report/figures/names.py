@@ -36,8 +36,17 @@ def names_for(names: Sequence[str] | None, n: int, kind: str = "label") -> tuple
     if names is None:
         return tuple(f"{kind}_{i}" for i in range(n))
     if len(names) != n:
-        raise InputError(f"There are {len(names):,} {kind} names for {n:,} {kind}s.")
+        raise InputError(
+            f"There are {len(names):,} {kind} names for {n:,} {kind}s; give one for each."
+        )
     return tuple(str(name) for name in names)
+
+
+def place_of(label: str, names: Sequence[str]) -> int:
+    """Return where a label is among those of a figure."""
+    if label not in names:
+        raise InputError(f"There is no label {label!r}; see label_names.")
+    return list(names).index(label)
 
 
 def one_line(name: str, longest: int = LONGEST) -> str:

@@ -242,10 +242,19 @@ def _sorted(
 def _leaves(similarity: NDArray[np.floating]) -> NDArray[np.int64]:
     """Return the leaves of a clustering, neighbours as alike as they can be."""
     from scipy.cluster.hierarchy import leaves_list, linkage
+
+    tree = linkage(label_distances(similarity), "average", optimal_ordering=True)
+    return leaves_list(tree).astype(np.int64)
+
+
+def label_distances(similarity: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return how far labels are apart, 0 for the most alike, as scipy clusters it, (n_pairs,).
+
+    A similarity that is no number counts as 0.
+    """
     from scipy.spatial.distance import squareform
 
     alike = np.nan_to_num((similarity + similarity.T) / 2, nan=0.0)
     distance = alike.max() - alike
     np.fill_diagonal(distance, 0.0)
-    tree = linkage(squareform(distance, checks=False), "average", optimal_ordering=True)
-    return leaves_list(tree).astype(np.int64)
+    return squareform(distance, checks=False)

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from cgmvae.methods.inputs import as_targets
-from cgmvae.report.figures.names import one_line
+from cgmvae.report.figures.label_map import label_frequency
+from cgmvae.report.figures.names import one_line, place_of
 from cgmvae.report.figures.style import GREY, Display
 
 Values = NDArray[np.float64]
@@ -71,22 +71,20 @@ class LabelWordsDisplay(Display):
             Labels to show; of more rows a seeded sample is taken.
         random_state : int
         """
-        rng = np.random.default_rng(random_state)
-        targets = as_targets(Y, model.label_names_)
-        shown = np.argsort(-np.asarray(targets.labels.sum(axis=0)).ravel(), kind="stable")
-        shown = shown[:max_labels]
+        rng, names = np.random.default_rng(random_state), model.label_names_
+        shown = np.argsort(-label_frequency(Y, names), kind="stable")[:max_labels]
         table = sp.csr_array(X[rng.permutation(X.shape[0])[:max_rows]])
         odds = _log_odds(model, table)[:, shown]
         places = _candidates(table, odds, np.array(list(words)))
         return cls(
             _effects(model, table, odds, places, shown),
             words=[words[place] for place in places.tolist()],
-            label_names=[targets.names[label] for label in shown],
+            label_names=[names[label] for label in shown],
         )
 
     def top(self, label: str, n: int = 5) -> list[tuple[str, float]]:
         """Return the words that speak most for a label, and how strongly."""
-        own = self.effects[:, list(self.label_names).index(label)]
+        own = self.effects[:, place_of(label, self.label_names)]
         best = np.argsort(-own, kind="stable")[:n]
         return [(self.words[i], float(own[i])) for i in best if own[i] >= _LEAST]
 

@@ -3,7 +3,7 @@
 function ruleText() {
   if (record.rule.kind === "top-k") return `This model's own rule gives every row its ${record.rule.k} most probable labels.`;
   if (record.rule.kind === "per-label") return "This model's own rule has a threshold for each label.";
-  return `This model's own threshold is ${decimals(record.rule.threshold / STEPS, 2)}, learnt on validation rows.`;
+  return `This model's own threshold is ${decimals(record.rule.threshold / STEPS, 2)}.`;
 }
 
 function showMetrics() {
