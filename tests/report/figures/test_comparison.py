@@ -27,6 +27,12 @@ def test_one_run_has_no_deviation_and_a_gap_stays_a_gap():
     np.testing.assert_array_equal(display.std, [[0, np.nan]])
 
 
+def test_a_method_without_runs_is_not_in_the_legend():
+    runs = {"a": [[0.1], [0.2]], "b": [[np.nan], [np.nan]]}
+    display = FewerDataDisplay.from_runs([0.5, 1], runs, metric="f1").plot()
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["a"]
+
+
 def test_ten_methods_look_different():
     values = np.tile(np.linspace(0, 1, 10)[:, None], 2)
     names = [f"m{i}" for i in range(10)]

@@ -77,12 +77,13 @@ class FewerDataDisplay(Display):
     def plot(self, ax: Any = None) -> FewerDataDisplay:
         """Draw a line a method, with bars of one standard deviation; the legend is in their order.
 
-        Methods come in the order of their value at the largest fraction.
+        Methods come in the order of their value at the largest fraction; those without any run are
+        left out.
         """
         ax = self._start(ax, (8, 4.5))
         order = np.argsort(-np.nan_to_num(self.mean[:, self.fractions.argmax()], nan=-np.inf))
         middle = (len(order) - 1) / 2
-        for place in order:
+        for place in (each for each in order if not np.isnan(self.mean[each]).all()):
             moved = 100 * self.fractions * (1 + _DODGE * (place - middle) / max(middle, 1))
             ax.errorbar(
                 moved,
