@@ -116,3 +116,13 @@ def test_options_that_stand_alone_exist(page, program):
         waiting += inside(waiting.pop()).values()
     alone = [span.split()[0] for span in spans((ROOT / page).read_text()) if span.startswith("--")]
     assert [option for option in alone if option not in known] == []
+
+
+def test_every_deviation_is_marked_at_its_line():
+    page = (ROOT / "docs" / "paper_map.md").read_text()
+    rows = set(re.findall(r"^\| (D\d+) \|", page, re.M))
+    files = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.toml")]
+    marked = {
+        name for path in files for name in re.findall(r"# Deviation (D\d+)", path.read_text())
+    }
+    assert rows == marked != set()

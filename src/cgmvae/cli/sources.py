@@ -222,7 +222,8 @@ def feature_places(
             f"The data lacks {len(missing):,} of the model's {n_features:,} feature columns: "
             f"{listed(missing)}; add them under these names."
         )
-    if extra := [name for name in found if name not in set(wanted)]:
+    known = set(wanted)
+    if extra := [name for name in found if name not in known]:
         say_warning(f"Columns that the model does not know are ignored: {listed(extra)}.")
     return np.array([places[name] for name in wanted], np.int64)
 

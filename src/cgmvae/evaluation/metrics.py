@@ -65,6 +65,7 @@ class Counts:
 
     def example_f1(self, empty: Empty = "skip") -> Any:
         """Mean over rows of 2·both / (true + predicted); 0 where no row is left to score."""
+        # Deviation D2: the paper does not say what a row without labels scores.
         return _mean_f1(self.row_both, self.row_true + self.row_predicted, empty, "empty")
 
     def micro_f1(self) -> Any:

@@ -86,7 +86,8 @@ def matched(X: Any, kinds: Mapping[str, Kind]) -> Columns:
             "that has them, such as a DataFrame."
         )
     found = names_of(X)
-    if missing := [name for name in kinds if name not in set(found)]:
+    there = set(found)
+    if missing := [name for name in kinds if name not in there]:
         raise InputError(
             f"The data lacks {len(missing):,} of the model's {len(kinds):,} columns: "
             f"{listed(missing)}; add them under these names."
@@ -227,7 +228,7 @@ def _from_label_sets(Y: Any, names: Sequence[str] | None) -> Targets:
     sets = [{str(label) for label in row} for row in Y]
     found = sorted(set().union(*sets))
     classes = found if names is None else list(names)
-    if extra := [name for name in found if name not in set(classes)]:
+    if extra := sorted(set(found) - set(classes)):
         raise InputError(f"The label {extra[0]!r} was not there when the model was fitted.")
     if not classes:
         raise InputError(

@@ -427,6 +427,7 @@ def chosen_components(positive: Tensor, known: Tensor) -> Tensor:
     The positive labels; the background (last) where a row is known to have no label; nothing where
     it has no known positive but some label is unknown.
     """
+    # Deviation D10: the paper does not say what prior a row without labels has.
     background = ~positive.any(-1, keepdim=True) & known.all(-1, keepdim=True)
     return torch.cat([positive, background], dim=-1)
 

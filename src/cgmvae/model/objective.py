@@ -120,6 +120,7 @@ def triplet(
     pick_negative = torch.where(negative, draws, -1.0).argmax(-1, keepdim=True)
     closer = similarity.gather(-1, pick_negative) - similarity.gather(-1, pick_positive)
     both = positive.any(-1) & negative.any(-1)
+    # Deviation D11: the appendix prints the sum of both distances.
     return torch.where(both, F.relu(gap + 2 * closer.squeeze(-1)), 0.0)
 
 

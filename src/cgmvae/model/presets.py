@@ -87,6 +87,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 decoder_hidden=(512,),
                 layer_norm=False,
                 label_bias=False,
+                # Deviation D14: theirs also adds a bias, and draws once more for the KL.
                 label_relu=True,
                 embedding_activation="leaky_relu",
                 unit_norm=True,
@@ -117,14 +118,19 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
         # What measured best on validation rows, with mixture prior, KL and contrastive switched on;
         # see ``for_data`` for what follows the size of the data.
+        # Deviation D4: the decoder sees x too, but not of all rows (``skip_dropout``).
+        # Deviation D5: logits have a bias, embeddings a free norm, hidden layers are normalised.
+        # Deviation D8: label embeddings start short (``label_scale``).
         "tuned": Preset(
             network=NetworkConfig(
                 embedding_dim=512, decoder_hidden=(512,), skip_dropout=0.3, label_scale=0.3
             ),
+            # Deviation D6: the paper weighs the KL 1, the contrastive term 1, cross-entropy .5.
             kl_weight=1 / 256,
             reconstruction_weight=0.0,
             contrastive_weight=0.3,
             cross_entropy_weight=1.0,
+            # Deviation D7: the paper gives no temperature.
             temperature=0.2,
             dropout=0.2,
             input_dropout=0.1,
@@ -158,6 +164,7 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
     if name not in PRESETS:
         raise InputError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
     preset = PRESETS[name]
+    # Deviation D9: the paper searches a grid for every data set.
     if name != "tuned" or n_rows < MANY_ROWS:
         return preset
     return replace(preset, dropout=0.1, input_dropout=preset.input_dropout if sparse else 0.0)
