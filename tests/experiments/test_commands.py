@@ -10,6 +10,7 @@ from cgmvae.experiments.commands import (
     describe_failures,
     make_scope,
     run_study,
+    study_origin,
     study_status,
     study_tables,
 )
@@ -155,6 +156,15 @@ def test_bad_input_is_one_line(capsys, arguments):
     assert printed.out == ""
     assert printed.err.splitlines()[-1].startswith("Error: ")
     assert "Traceback" not in printed.err
+
+
+def test_runs_of_an_installed_package_have_no_commit(whole_store, monkeypatch):
+    known = Store.environment
+    monkeypatch.setattr(
+        Store, "environment", lambda self, spec: {**known(self, spec), "commit": None}
+    )
+    (table,) = study_origin(STUDY, Scope(), whole_store)
+    assert {row[table.columns.index("commit")] for row in table.rows} == {"–"}
 
 
 def test_a_folder_that_is_not_there_has_no_tables(tmp_path):

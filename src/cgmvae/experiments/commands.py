@@ -206,7 +206,8 @@ def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
     for spec in unique(study.runs(scope)):
         environment = store.environment(spec)
         if environment is not None:
-            key = tuple(str(environment.get(name)) for name in fields)
+            # An installed package has no commit.
+            key = tuple(str(environment.get(name) or "–") for name in fields)
             counts[key] = counts.get(key, 0) + 1
     if not counts:
         return []
