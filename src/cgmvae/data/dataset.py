@@ -240,10 +240,10 @@ def separate_unknown(table: Matrix, is_unknown: NDArray[np.bool_]) -> tuple[Matr
 
 
 def _as_matrix(values: Any) -> Matrix:
-    return _canonical(values) if sp.issparse(values) else np.asarray(values)
+    return canonical(values) if sp.issparse(values) else np.asarray(values)
 
 
-def _canonical(values: Any) -> sp.csr_array:
+def canonical(values: Any) -> sp.csr_array:
     """Return a CSR array without repeated cells; what the caller holds is never changed."""
     matrix = sp.csr_array(values)
     if matrix.ndim == 2 and not matrix.has_canonical_format:

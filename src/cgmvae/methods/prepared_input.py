@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 )
 
 from cgmvae.data.columns import Columns
-from cgmvae.data.dataset import Features, Matrix
+from cgmvae.data.dataset import Features, Matrix, canonical
 from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
 from cgmvae.methods.inputs import Rows, as_numbers, as_table, matched
@@ -118,13 +118,4 @@ class PreparedInput(ABC):
             dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",
         )
-        return _canonical(X) if sp.issparse(X) else X
-
-
-def _canonical(X: Any) -> sp.csr_array:
-    """Return a CSR array whose cells are stored once; what the caller holds is not changed."""
-    X = sp.csr_array(X)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
+        return canonical(X) if sp.issparse(X) else X

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.dataset import Matrix, canonical
 from cgmvae.data.stacked import StackedRows
 from cgmvae.nn.sparse_rows import SparseRows
 
@@ -208,20 +208,11 @@ def _as_sparse(
     rows: StackedRows, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return where each row ends, and the columns and values of all stored cells."""
-    lengths = [np.diff(_canonical(block).indptr) for _, block in rows.blocks()]
+    lengths = [np.diff(canonical(block).indptr) for _, block in rows.blocks()]
     ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
     columns = torch.empty(int(ends[-1]), dtype=torch.int32)
     values = torch.empty(int(ends[-1]), dtype=dtype)
     for where, block in rows.blocks():
-        block, cells = _canonical(block), slice(ends[where.start], ends[where.stop])
+        block, cells = canonical(block), slice(ends[where.start], ends[where.stop])
         columns.numpy()[cells], values.numpy()[cells] = block.indices, block.data
     return torch.from_numpy(ends).to(device), columns.to(device), values.to(device)
-
-
-def _canonical(block: Matrix) -> sp.csr_array:
-    """Return rows as a CSR array whose cells are stored once; what is given is not changed."""
-    block = sp.csr_array(block)
-    if not block.has_canonical_format:
-        block = block.copy()
-        block.sum_duplicates()
-    return block
