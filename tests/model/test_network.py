@@ -11,7 +11,8 @@ from torch import distributions
 from torch.nn.functional import normalize
 
 from cgmvae.model import objective
-from cgmvae.model.network import TERMS, CGMVAENetwork, NetworkConfig, chosen_components
+from cgmvae.model.network import TERMS, CGMVAENetwork, NetworkConfig
+from cgmvae.model.objective import chosen_components
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.noise import CounterNoise, GeneratorNoise

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import distributions
 
 from cgmvae.model import objective
-from cgmvae.model.network import chosen_components
+from cgmvae.model.objective import chosen_components
 from cgmvae.nn.gaussian import LOG_VARIANCE_RANGE, Gaussian
 
 N_MEMBERS, N_ROWS, N_LABELS, DIM = 2, 6, 5, 4

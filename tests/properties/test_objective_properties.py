@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cgmvae.model import objective
-from cgmvae.model.network import chosen_components
+from cgmvae.model.objective import chosen_components
 from cgmvae.nn.gaussian import LOG_VARIANCE_RANGE, Gaussian
 
 repeatable = settings(max_examples=40, deadline=None, derandomize=True)

@@ -14,8 +14,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 from cgmvae.evaluation import micro_f1
 from cgmvae.methods.inputs import Targets
-from cgmvae.model.network import chosen_components
-from cgmvae.model.objective import kl_to_mixture
+from cgmvae.model.objective import chosen_components, kl_to_mixture
 from cgmvae.nn.gaussian import Gaussian
 
 #: A latent unit is active where its posterior mean varies more than this over the rows.

@@ -7,7 +7,7 @@ the prior that the posterior is held to. ``objective`` scores it, ``presets`` se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,12 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgmvae.model import analytic, many_labels, objective
+from cgmvae.model import by_hand, many_labels, objective
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.decoder import Decoder
 from cgmvae.model.feature_encoder import FeatureEncoder
 from cgmvae.model.label_encoder import LabelEncoder
-from cgmvae.model.label_losses import LABEL_BLOCK, label_losses
+from cgmvae.model.label_losses import label_losses
+from cgmvae.model.objective import chosen_components
+from cgmvae.model.sections import Section
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.noise import GeneratorNoise, Noise, go_to_section
@@ -29,9 +31,6 @@ from cgmvae.nn.packed import PackedMLP, hold_numbers, inner_products
 from cgmvae.nn.sparse_rows import SparseRows
 
 TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
-
-#: Parts of a step with random numbers of their own: a term that is left out moves no other.
-_LABELS, _RECONSTRUCTION, _DECODER, _INPUT, _SAMPLE = 1, 2, 3, 4, 5
 
 #: From so many labels on, a processor computes the Gaussians of a batch's own labels alone.
 MANY_LABELS = 1024
@@ -198,29 +197,38 @@ class CGMVAENetwork(nn.Module):
         rate, drawn = self.dropout, noise
         if not self.config.decoder_dropout:
             rate, drawn = torch.zeros_like(rate), None
+        shown, beside = self.shown_to_decoder(features, z, noise)
+        return self.decoder(shown, drawn, rate, beside=beside)
+
+    def shown_to_decoder(
+        self, features: Tensor | SparseRows, z: Tensor, noise: Noise | None
+    ) -> tuple[Tensor | SparseRows, Tensor | None]:
+        """Return what the decoder sees, and what it sees beside that: z, or features and z.
+
+        In training it is shown no features for some rows.
+        """
         if self.config.decoder_input == "z":
-            return self.decoder(z, drawn, rate)
-        return self.decoder(self._shown(features, noise), drawn, rate, beside=z)
-
-    def _shown(self, features: Tensor | SparseRows, noise: Noise | None) -> Tensor | SparseRows:
-        """Return what the decoder sees of the features: in training, nothing for some rows."""
+            return z, None
         if noise is None or self.config.skip_dropout == 0:
-            return features
+            return features, z
         shown = noise.uniform_of_rows(features.shape[1], 1) >= self.config.skip_dropout
-        return features.times(shown) if isinstance(features, SparseRows) else features * shown
+        if isinstance(features, SparseRows):
+            return features.times(shown), z
+        return features * shown, z
 
-    def _with_input_dropout(
+    def with_input_dropout(
         self, features: Tensor | SparseRows, noise: Noise | None
     ) -> Tensor | SparseRows:
+        """Return features with some of them dropped, in training."""
         if noise is None:
             return features
         # A part of its own: how many numbers sparse rows draw depends on the company.
-        noise.section(_INPUT)
+        noise.section(Section.INPUT)
         if isinstance(features, SparseRows):
             dropped: Tensor | SparseRows = features.dropout(noise, self.input_dropout)
         else:
             dropped = noise.dropout(features, self.input_dropout)
-        noise.section(0)
+        noise.section(Section.ENCODER)
         return dropped
 
     def label_embeddings(self) -> Tensor:
@@ -250,41 +258,41 @@ class CGMVAENetwork(nn.Module):
 
     def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B)."""
-        features = self._with_input_dropout(batch.features, noise)
+        features = self.with_input_dropout(batch.features, noise)
         posterior = self.encode(features, noise)
         draws = [posterior.sample(noise) for _ in range(self.config.n_draws)]
         terms: dict[str, Tensor] = {}
-        go_to_section(noise, _LABELS)
+        go_to_section(noise, Section.LABELS)
         components = None if self._has_many_labels(batch, noise) else self._components(noise)
         labels: Tensor = self.label_encoder.embeddings
         if "kl" in self.term_names:
             terms["kl"], labels = self._kl(draws[0], posterior, components, batch, noise)
-        go_to_section(noise, _RECONSTRUCTION)
+        go_to_section(noise, Section.RECONSTRUCTION)
         if isinstance(batch.features, Tensor) and self.reconstruction is not None:
             terms["reconstruction"] = self._reconstruction(batch.features, draws[0], noise)
         if self.config.label_branch and components is not None:
             draws.append(_mean_of_positives(components, batch.positive))
-        go_to_section(noise, _DECODER)
+        go_to_section(noise, Section.DECODER)
         embeddings = [self.decode(features, z, noise) for z in draws]
         return terms | self._label_terms(embeddings, self._correlated(labels), batch, noise)
+
+    def by_hand(self, places: Mapping[nn.Parameter, Tensor]) -> by_hand.GradientsByHand | None:
+        """Return what computes terms and gradients on a processor, or None where autograd must.
+
+        ``places`` are those of the gradients.
+        """
+        few_labels = self.label_encoder.embeddings.shape[1] < MANY_LABELS
+        if not (few_labels and by_hand.applies(self.config, self.term_names)):
+            return None
+        return by_hand.GradientsByHand(self, places) if self.reconstruction is None else None
 
     def _label_terms(
         self, embeddings: list[Tensor], labels: Tensor, batch: Batch, noise: Noise | None
     ) -> dict[str, Tensor]:
         """Return the terms that score embeddings against those of the labels, each (M, B)."""
         plain = len(embeddings) == 1 and self._has_plain_labels() and _on_processor(batch, noise)
-        if plain and (self.config.sampled_labels or labels.shape[1] > LABEL_BLOCK):
+        if plain and (self.config.sampled_labels or labels.shape[1] >= MANY_LABELS):
             return self._terms_of_many(embeddings[0], labels, batch, noise)
-        if plain:
-            found = analytic.contrastive_and_cross_entropy(
-                embeddings[0],
-                labels,
-                self.label_bias,
-                self.temperature,
-                positive=batch.positive,
-                known=batch.known,
-            )
-            return dict(zip(("contrastive", "cross_entropy"), found, strict=True))
         terms: dict[str, Tensor] = {}
         products = [inner_products(embedding, labels) for embedding in embeddings]
         logits = [self._with_bias(inner) for inner, _ in products]
@@ -312,7 +320,7 @@ class CGMVAENetwork(nn.Module):
             batch.known,
         )
         if self.config.sampled_labels and noise is not None:
-            noise.section(_SAMPLE)
+            noise.section(Section.SAMPLE)
             draws = noise.uniform(labels.shape[1], dtype=labels.dtype)
             n_others = self.config.sampled_labels
             found = many_labels.sampled_label_losses(
@@ -335,7 +343,7 @@ class CGMVAENetwork(nn.Module):
         return many and self.config.prior == "mixture" and _on_processor(batch, noise)
 
     def _has_plain_labels(self) -> bool:
-        """Return whether the terms of labels are those that ``analytic`` has."""
+        """Return whether the terms of labels are those that ``label_losses`` has."""
         config = self.config
         contrastive = config.alignment == "contrastive" and config.normalise_labels
         return contrastive and "contrastive" in self.term_names and self.covariance is None
@@ -377,8 +385,7 @@ class CGMVAENetwork(nn.Module):
             )
         if self.config.prior == "mixture":
             assert components is not None
-            form = analytic if _on_processor(batch, noise) else objective
-            return form.kl_to_mixture(z, posterior, components, chosen), labels
+            return objective.kl_to_mixture(z, posterior, components, chosen), labels
         prior = self.label_encoder.of_set(batch.positive, noise, self.dropout)
         divergence = objective.kl_to_gaussian(posterior, prior)
         return torch.where(chosen.any(-1), divergence, 0.0), labels
@@ -419,17 +426,6 @@ class CGMVAENetwork(nn.Module):
 def _on_processor(batch: Batch, noise: Noise | None) -> bool:
     """Return whether a processor is training."""
     return isinstance(noise, GeneratorNoise) and batch.positive.device.type == "cpu"
-
-
-def chosen_components(positive: Tensor, known: Tensor) -> Tensor:
-    """Return which components form each row's prior, (M, B, L + 1).
-
-    The positive labels; the background (last) where a row is known to have no label; nothing where
-    it has no known positive but some label is unknown.
-    """
-    # Deviation D10: the paper does not say what prior a row without labels has.
-    background = ~positive.any(-1, keepdim=True) & known.all(-1, keepdim=True)
-    return torch.cat([positive, background], dim=-1)
 
 
 def _mean_of_positives(components: Gaussian, positive: Tensor) -> Tensor:

@@ -28,6 +28,17 @@ from cgmvae.nn.packed import inner_products
 _TINY = 1e-12
 
 
+def chosen_components(positive: Tensor, known: Tensor) -> Tensor:
+    """Return which components form each row's prior, (M, B, L + 1).
+
+    The positive labels; the background (last) where a row is known to have no label; nothing where
+    it has no known positive but some label is unknown.
+    """
+    # Deviation D10: the paper does not say what prior a row without labels has.
+    background = ~positive.any(-1, keepdim=True) & known.all(-1, keepdim=True)
+    return torch.cat([positive, background], dim=-1)
+
+
 def kl_to_mixture(z: Tensor, posterior: Gaussian, components: Gaussian, chosen: Tensor) -> Tensor:
     """One-sample estimate of KL(q(z|x) ‖ p(z|y)), Eq. 4; it may be negative.
 

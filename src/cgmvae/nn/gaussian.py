@@ -38,6 +38,14 @@ class Gaussian(NamedTuple):
         return torch.addcmul(self.mean, torch.exp(0.5 * self.log_variance), epsilon)
 
 
+def output_gradient(output: Tensor, gradient: Gaussian) -> Tensor:
+    """Return the gradient of what :meth:`Gaussian.from_output` reads, given the Gaussian's."""
+    _, log_variance = output.chunk(2, dim=-1)
+    inside = log_variance.clamp(*LOG_VARIANCE_RANGE) == log_variance
+    of_log_variance = torch.where(inside, gradient.log_variance, 0.0)
+    return torch.cat([gradient.mean, of_log_variance], dim=-1)
+
+
 def log_density(z: Tensor, gaussian: Gaussian) -> Tensor:
     """Return log N(z | mean, variance) of each row's own Gaussian, (n_members, n_rows), float64."""
     z, mean, log_variance = z.double(), gaussian.mean.double(), gaussian.log_variance.double()

@@ -8,7 +8,7 @@ noise means evaluation.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from cgmvae.nn import fused
 from cgmvae.nn.noise import CounterNoise, GeneratorNoise, Noise
-from cgmvae.nn.perceptron import perceptron
+from cgmvae.nn.perceptron import TrainedPerceptron, Weights, perceptron
 from cgmvae.nn.sparse_rows import SparseRows, sparse_affine
 
 
@@ -182,18 +182,37 @@ class PackedMLP(nn.Module):
         members: slice | None = None,
     ) -> Tensor:
         """Apply all layers, or where ``x`` has passed the first, all others, in training."""
+        layers, norms = self._weights()
+        layers = layers[int(started) :]
         parts: list[Any] = [*self.layers[int(started) :]]
-        layers = [(layer.weight, layer.bias) for layer in parts]
         places = [layer.take_place() for layer in parts]
-        parts = [*self.norms]
-        norms = [(norm.gain, norm.shift) for norm in parts]
         if members is not None and len(layers[0][0]) > 1:
             layers = [(weight[members], bias[members]) for weight, bias in layers]
             norms = [(gain[members], shift[members]) for gain, shift in norms]
             places = [None] * len(layers)
-        return perceptron(
-            x, layers, norms, masks=masks, slope=self.slope, places=places, started=started
+        weights = Weights(layers, norms)
+        return perceptron(x, weights, masks=masks, slope=self.slope, places=places, started=started)
+
+    def _weights(self) -> Weights:
+        layers: list[Any] = [*self.layers]
+        norms: list[Any] = [*self.norms]
+        return Weights(
+            [(layer.weight, layer.bias) for layer in layers],
+            [(norm.gain, norm.shift) for norm in norms],
         )
+
+    def by_hand(self, places: Mapping[nn.Parameter, Tensor]) -> TrainedPerceptron:
+        """Return the network for training on a processor without autograd.
+
+        ``places`` are those of the gradients. It is of use as long as parameters stay where they
+        are, whatever their numbers.
+        """
+        weights = self._weights()
+
+        def those(of: Callable[[Any], Tensor]) -> Weights:
+            return Weights(*([(of(a), of(b)) for a, b in pairs] for pairs in weights))
+
+        return TrainedPerceptron(those(lambda p: p.detach()), those(places.__getitem__), self.slope)
 
     def _of_sparse(
         self, x: SparseRows, beside: Tensor | None, noise: Noise | None, rate: Tensor

@@ -137,29 +137,47 @@ class _SparseAffine(torch.autograd.Function):
     ) -> Tensor:
         ctx.x, ctx.place = x, place
         ctx.save_for_backward(beside, weight)
-        out = torch.baddbmm(bias[:, None], beside, weight[:, x.n_columns :])
-        for own, matrix, target in zip(x.starts, weight, out, strict=True):
-            stored = slice(int(own[0]), int(own[-1]))
-            target += _sums(matrix, x.columns[stored], x.values[stored], own - own[0])
-        return out
+        return sparse_product(x, beside, weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
         beside, weight = ctx.saved_tensors
-        x: SparseRows = ctx.x
-        d_weight = torch.zeros_like(weight) if ctx.place is None else ctx.place.zero_()
-        d_weight[:, x.n_columns :] = torch.bmm(beside.transpose(1, 2), d_out)
-        for own, gradient, target in zip(x.starts, d_out, d_weight, strict=True):
-            stored = slice(int(own[0]), int(own[-1]))
-            # The product with the transpose: values by column, which name the rows they are of.
-            by_column, order = x.columns[stored].sort(stable=True)
-            found, counts = by_column.unique_consecutive(return_counts=True)
-            bounds = F.pad(counts.cumsum(0), (1, 0))
-            rows = torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff())
-            target[found] = _sums(gradient, rows[order], x.values[stored][order], bounds)
-        d_beside = torch.bmm(d_out, weight[:, x.n_columns :].transpose(1, 2))
-        return None, d_beside, d_weight, d_out.sum(1), None
+        d_weight = torch.empty_like(weight) if ctx.place is None else ctx.place
+        d_bias = d_out.new_empty(len(d_out), d_out.shape[2])
+        sparse_gradients(ctx.x, beside, d_out, d_weight, d_bias)
+        d_beside = torch.bmm(d_out, weight[:, ctx.x.n_columns :].mT)
+        return None, d_beside, d_weight, d_bias, None
+
+
+def sparse_product(x: SparseRows, beside: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return what :func:`sparse_affine` returns, which autograd does not see."""
+    if beside is None:
+        out = bias[:, None].repeat(1, x.shape[1], 1)
+    else:
+        out = torch.baddbmm(bias[:, None], beside, weight[:, x.n_columns :])
+    for own, matrix, target in zip(x.starts, weight, out, strict=True):
+        stored = slice(int(own[0]), int(own[-1]))
+        target += _sums(matrix, x.columns[stored], x.values[stored], own - own[0])
+    return out
+
+
+def sparse_gradients(
+    x: SparseRows, beside: Tensor | None, d_out: Tensor, d_weight: Tensor, d_bias: Tensor
+) -> None:
+    """Write the gradients of weight and bias, given that of the product, to their places."""
+    d_weight.zero_()
+    if beside is not None:
+        d_weight[:, x.n_columns :] = torch.bmm(beside.mT, d_out)
+    for own, gradient, target in zip(x.starts, d_out, d_weight, strict=True):
+        stored = slice(int(own[0]), int(own[-1]))
+        # The product with the transpose: values by column, which name the rows they are of.
+        by_column, order = x.columns[stored].sort(stable=True)
+        found, counts = by_column.unique_consecutive(return_counts=True)
+        bounds = F.pad(counts.cumsum(0), (1, 0))
+        rows = torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff())
+        target[found] = _sums(gradient, rows[order], x.values[stored][order], bounds)
+    torch.sum(d_out, 1, out=d_bias)
 
 
 def _sums(matrix: Tensor, places: Tensor, factors: Tensor, bounds: Tensor) -> Tensor:

@@ -120,6 +120,16 @@ class FlatParameters:
         matrices, rest = flat[: self.n_matrices], flat[self.n_matrices :]
         return [*matrices, torch.cat(rest, dim=1)] if rest else matrices
 
+    def gradient_places(self) -> dict[nn.Parameter, Tensor]:
+        """Return where a processor's gradients go, for a network that writes them by hand."""
+        assert self._gradient is not None
+        return dict(zip(self.parameters, self._gradient.places, strict=True))
+
+    def written(self) -> list[Tensor]:
+        """Return what was written to all the places, as :meth:`gradients` does."""
+        assert self._gradient is not None
+        return self.parts(self._gradient.values)
+
     def joined(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return gradients of the parts as one tensor like ``values``."""
         joined = torch.zeros_like(self.values)
@@ -156,14 +166,14 @@ class _FlatGradient:
     def __init__(
         self, values: Tensor, places: Mapping[nn.Parameter, Tensor], module: nn.Module
     ) -> None:
-        self.values, self._places = values, list(places.values())
+        self.values, self.places = values, list(places.values())
         takers = (part for part in module.modules() if isinstance(part, Placed))
         self._offers = [(taker, places[taker.placed]) for taker in takers]
         self._offer()
 
     def gathered(self, found: Sequence[Tensor]) -> Tensor:
         """Return the tensor, with what is not there yet copied to its place."""
-        pairs = zip(self._places, found, strict=True)
+        pairs = zip(self.places, found, strict=True)
         away = [pair for pair in pairs if pair[0].data_ptr() != pair[1].data_ptr()]
         if away:
             torch._foreach_copy_([place for place, _ in away], [found for _, found in away])

@@ -21,8 +21,9 @@ def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
     if fused.usable(gradients[0]):
         return fused.square_sums(gradients).sqrt()
     # A dot product passes over memory twice as fast as torch's norm of each row.
-    squares = [torch.stack([own.dot(own) for own in gradient]) for gradient in gradients]
-    return torch.stack(squares).sum(0).sqrt()
+    members = zip(*(gradient.unbind() for gradient in gradients), strict=True)
+    dots = [torch.stack([part.dot(part) for part in own]) for own in members]
+    return torch.stack(dots).sum(1).sqrt_()
 
 
 class PackedAdam:
@@ -57,6 +58,7 @@ class PackedAdam:
             len(flat.values), 1, dtype=torch.float64, device=flat.values.device
         )
         self.weight_decay = flat.values.new_tensor(list(weight_decay))[:, None]
+        self._decays = self.weight_decay[:, 0].tolist()
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
         one_by_one = range(len(flat.values) if flat.values.device.type == "cpu" else 0)
         self._own = [[[part[i] for part in parts] for parts in self._parts] for i in one_by_one]
@@ -94,14 +96,16 @@ class PackedAdam:
         """Update with torch's own fused kernel, which passes once over a processor's memory."""
         update = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
         n = self.flat.n_decayed_parts
-        for i in active.nonzero().squeeze(1).tolist():
+        self.n_steps += active[:, None]
+        steps = self.n_steps.to(torch.float32)
+        rates, shrinks = rate.tolist(), [1.0] * len(rate) if shrink is None else shrink.tolist()
+        for i, is_active in enumerate(active.tolist()):
+            if not is_active:
+                continue
             own = [[gradient[i] for gradient in gradients], *self._own[i]]
-            if shrink is not None and bool(shrink[i] < 1):
-                torch._foreach_mul_(own[0], float(shrink[i]))
-            self.n_steps[i] += 1
-            step = self.n_steps[i].to(torch.float32)
-            groups = (slice(0, n), float(self.weight_decay[i])), (slice(n, None), 0.0)
-            for group, decay in groups:
+            if shrinks[i] < 1:
+                torch._foreach_mul_(own[0], shrinks[i])
+            for group, decay in ((slice(0, n), self._decays[i]), (slice(n, None), 0.0)):
                 gradient, values, mean, square = (parts[group] for parts in own)
                 if not values:
                     continue
@@ -111,8 +115,8 @@ class PackedAdam:
                     mean,
                     square,
                     [],
-                    [step] * len(values),
-                    lr=float(rate[i]),
+                    [steps[i, 0]] * len(values),
+                    lr=rates[i],
                     beta1=self.betas[0],
                     beta2=self.betas[1],
                     weight_decay=decay,

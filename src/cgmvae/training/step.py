@@ -94,6 +94,7 @@ class PackedStep:
         self.sums = dict(zip(self.weights, self._sums, strict=True))
         self.failed_at = torch.full((len(members),), -1, dtype=torch.int64, device=device)
         self._alive = torch.ones(len(members), dtype=torch.bool, device=device)
+        self._by_hand = self._gradients_by_hand(device)
         self._recorded = _Recorded() if device.type == "cuda" and group.size == 1 else None
 
     def start_epoch(self, running: Tensor, factor: Callable[[str], float]) -> None:
@@ -115,44 +116,63 @@ class PackedStep:
         else:
             self._recorded(given, self._update)
 
+    def _gradients_by_hand(self, device: torch.device) -> Any:
+        """Return what the network has in place of autograd, on a processor, if anything."""
+        if device.type != "cpu" or not hasattr(self.network, "by_hand"):
+            return None
+        found = self.network.by_hand(self.flat.gradient_places())
+        return found if found is not None and set(self.weights) == set(found.terms) else None
+
     def _update(self, given: StepInput) -> None:
         batch = given.batch
         self.noise.seek(given.numbers)
-        means = self._mean_terms(batch)
-        # Eq. 8, the one place where terms are weighted.
-        total = (self._weights_now * means).sum(0)
-        gradients = self._gradients(total)
+        total_weight = batch.total_weight()
+        share = batch.weight / total_weight.masked_fill(total_weight == 0, 1.0)[:, None]
+        means, gradients = self._means_and_gradients(batch, share)
+        total = self._weighted(means)
+        if self.group.size > 1:
+            gradients = self._over_processes(gradients, total)
         norms = gradient_norms(gradients)
-        stepping = self._alive & (batch.total_weight() > 0)
-        finite = torch.isfinite(norms + total.detach())
-        failed = stepping & ~finite
+        stepping = self._alive & (total_weight > 0)
+        active = stepping & torch.isfinite(norms + total)
+        failed = stepping ^ active
         # To fill by mask would read the place on the host, and no step could be recorded.
         self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
-        self._alive &= ~failed
-        self.adam.step(gradients, norms, given.rates, stepping & finite)
-        self._sums += torch.where(stepping, means.detach(), 0.0)
+        self._alive ^= failed
+        self.adam.step(gradients, norms, given.rates, active)
+        self._sums += torch.where(stepping, means, 0.0)
 
-    def _gradients(self, total: Tensor) -> list[Tensor]:
-        """Return the gradients of each member's loss, over the rows of all processes."""
-        gradients = self.flat.gradients(total.sum())
-        if self.group.size == 1:
-            return gradients
-        joined = self.flat.in_one(gradients)
-        # A loss that is not finite in one process must not look so there alone.
-        joined[:, 0] += torch.where(torch.isfinite(total.detach()), 0.0, torch.nan)
-        self.group.sum_(joined)
-        return self.flat.parts(joined)
+    def _means_and_gradients(self, batch: Batch, share: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the mean over rows of each term that somebody weighs, and all gradients.
 
-    def _mean_terms(self, batch: Batch) -> Tensor:
-        """Return the mean over rows of each term that somebody weighs, (n_terms, n_members)."""
-        terms = self.network.terms(batch, self.noise)
+        ``share`` is what each row has of such a mean, (n_members, n_rows); means are
+        (n_terms, n_members), and gradients those of each member's loss.
+        """
+        if self._by_hand is not None:
+            rows = self._weights_now[..., None] * share
+            terms = self._by_hand(batch, self.noise, dict(zip(self.weights, rows, strict=True)))
+            return self._means(terms, share), self.flat.written()
+        means = self._means(self.network.terms(batch, self.noise), share)
+        return means.detach(), self.flat.gradients(self._weighted(means).sum())
+
+    def _weighted(self, means: Tensor) -> Tensor:
+        """Return the loss of each member, Eq. 8, (n_members,)."""
+        return (self._weights_now * means).sum(0)
+
+    def _means(self, terms: dict[str, Tensor], share: Tensor) -> Tensor:
         if missing := [name for name in self.weights if name not in terms]:
             raise InputError(
                 f"The term {missing[0]!r} has a weight, but the network has no such term."
             )
-        total = batch.total_weight()[:, None]
-        share = batch.weight / total.masked_fill(total == 0, 1.0)
         return (torch.stack([terms[name] for name in self.weights]) * share).sum(2)
+
+    def _over_processes(self, gradients: list[Tensor], total: Tensor) -> list[Tensor]:
+        """Return the gradients of each member's loss over the rows of all processes."""
+        joined = self.flat.in_one(gradients)
+        # A loss that is not finite in one process must not look so there alone.
+        joined[:, 0] += torch.where(torch.isfinite(total), 0.0, torch.nan)
+        self.group.sum_(joined)
+        return self.flat.parts(joined)
 
 
 def _share(group: Group, n_rows: int) -> RowShare | None:
