@@ -69,11 +69,13 @@ def kl_to_mixture(
     constant = torch.addcmul(log_spreads, centers, scaled).sum(-1).mul_(-0.5)
     forms = torch.cat([-0.5 * precision, scaled], dim=-1)
     log_p = torch.baddbmm(constant[:, None], powers, forms.mT).masked_fill_(~chosen, _NEVER)
-    total = torch.logsumexp(log_p, dim=-1, keepdim=True)
-    kl = torch.log(n_chosen.clamp(min=1).double()) - total[..., 0] - 0.5 * own
+    highest = log_p.amax(-1, keepdim=True)
+    density = log_p.sub_(highest).exp_()
+    total = density.sum(-1, keepdim=True)
+    log_total = torch.log(total / n_chosen.clamp(min=1)[..., None]).add_(highest)[..., 0]
     # What each component has of its row's density, and of the row's weight.
     weight = weight * has_prior
-    share = log_p.sub_(total).exp_().mul_(weight[..., None])
+    share = density.mul_(weight[..., None] / total)
     # To each row from the components: Σ share (z − μ) / σ².
     square, line = torch.bmm(share, forms).chunk(2, dim=-1)
     d_z = torch.addcmul(line, z, square, value=2).neg_()
@@ -84,7 +86,7 @@ def kl_to_mixture(
     spread = torch.addcmul(squares, centers, away - sums)
     d_log_spreads = torch.addcmul(part, precision, spread, value=-1).mul_(0.5)
     return Divergence(
-        torch.where(has_prior, kl, 0.0).to(dtype),
+        torch.where(has_prior, -log_total - 0.5 * own, 0.0).to(dtype),
         d_z.to(dtype),
         -0.5 * weight[..., None],
         Gaussian(away.mul_(precision).to(dtype), d_log_spreads.to(dtype)),

@@ -147,8 +147,9 @@ class GeneratorNoise(Noise):
 
     def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,)."""
+        numbers = steps.tolist() if isinstance(steps, Tensor | np.ndarray) else steps
         self._step_keys = [
-            key + int(step) * _STRIDE for key, step in zip(self._keys, steps, strict=True)
+            key + number * _STRIDE for key, number in zip(self._keys, numbers, strict=True)
         ]
         self.section(0)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from cgmvae.nn.batch import Batch, BatchShare
@@ -53,7 +52,7 @@ class TrainingRows(NamedTuple):
         """Return which labels apply, and which are known, (n_members, n_rows, n_labels)."""
         positive = self.positive.gather(rows)
         if self.unknown is None:
-            return positive, torch.ones_like(positive[:1, :1]).expand_as(positive)
+            return positive, positive.new_ones(()).expand_as(positive)
         known = ~self.unknown.gather(rows)
         return positive & known, known
 
