@@ -30,22 +30,34 @@ class Pairs(NamedTuple):
     """The labels whose components are made, before the background's, int64 (n,)"""
 
 
-def pairs_of(chosen: Tensor, present: Tensor) -> Pairs:
-    """Return the pairs of a member's rows and components, bool (n_rows, n_labels + 1).
+def pairs_of(positive: Tensor, known: Tensor, present: Tensor) -> Pairs:
+    """Return the pairs of ``objective.chosen_components``, for the rows of one member.
 
-    ``present``, bool (n_labels,), are the labels whose components are made.
+    Parameters
+    ----------
+    positive, known : Tensor of bool, (n_rows, n_labels)
+    present : Tensor of bool, (n_labels,)
+        The labels whose components are made.
     """
-    rows, components = chosen.nonzero(as_tuple=True)
+    rows, labels = positive.nonzero(as_tuple=True)
     made = present.nonzero().squeeze(1)
-    return Pairs(rows, torch.searchsorted(made, components), made)
+    places = torch.searchsorted(made, labels)
+    without = torch.bincount(rows, minlength=len(positive)) == 0
+    # A mask of rows and labels takes as long to make as all that is done with the pairs.
+    empty = without.nonzero().squeeze(1)
+    background = empty[known[empty].all(-1)]
+    rows, order = torch.cat([rows, background]).sort(stable=True)
+    places = torch.cat([places, torch.full_like(background, len(made))])[order]
+    return Pairs(rows, places, made)
 
 
 def kl_to_mixtures(
     z: Tensor,
     posterior: Gaussian,
     encoder: LabelEncoder,
-    chosen: Tensor,
     *,
+    positive: Tensor,
+    known: Tensor,
     present: Tensor,
     noise: GeneratorNoise,
     rate: Tensor,
@@ -61,7 +73,7 @@ def kl_to_mixtures(
     posterior : Gaussian, (n_members, n_rows, latent_dim)
     encoder : LabelEncoder
         Asked for the components of the labels that are present, and no others.
-    chosen : Tensor of bool, (n_members, n_rows, n_labels + 1)
+    positive, known : Tensor of bool, (n_members, n_rows, n_labels)
     present : Tensor of bool, (n_members, n_labels)
         The labels that some row of the batch has.
     noise : GeneratorNoise
@@ -69,7 +81,7 @@ def kl_to_mixtures(
     rate : Tensor, (n_members,)
         Dropout.
     """
-    pairs = [pairs_of(*own) for own in zip(chosen, present, strict=True)]
+    pairs = [pairs_of(*own) for own in zip(positive, known, present, strict=True)]
     components, embeddings = encoder.of_labels([own.labels for own in pairs], noise, rate)
     divergences = [
         objective.kl_to_mixture_of_pairs(

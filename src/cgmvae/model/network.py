@@ -372,17 +372,18 @@ class CGMVAENetwork(nn.Module):
         if self.config.prior == "standard":
             zeros = torch.zeros_like(posterior.mean)
             return objective.kl_to_gaussian(posterior, Gaussian(zeros, zeros)), labels
-        chosen = chosen_components(batch.positive, batch.known)
         if isinstance(noise, GeneratorNoise) and self._has_many_labels(batch, noise):
             return many_labels.kl_to_mixtures(
                 z,
                 posterior,
                 self.label_encoder,
-                chosen,
+                positive=batch.positive,
+                known=batch.known,
                 present=batch.present(),
                 noise=noise,
                 rate=self.dropout,
             )
+        chosen = chosen_components(batch.positive, batch.known)
         if self.config.prior == "mixture":
             assert components is not None
             return objective.kl_to_mixture(z, posterior, components, chosen), labels
