@@ -23,7 +23,7 @@ from torch import Tensor
 from cgmvae.errors import InputError
 from cgmvae.nn import fused
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import make_noise
+from cgmvae.nn.noise import GeneratorNoise, make_noise
 from cgmvae.nn.row_share import RowShare
 from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.flat import FlatParameters
@@ -118,7 +118,8 @@ class PackedStep:
 
     def _gradients_by_hand(self, device: torch.device) -> Any:
         """Return what the network has in place of autograd, on a processor, if anything."""
-        if device.type != "cpu" or not hasattr(self.network, "by_hand"):
+        draws_layers_at_once = isinstance(self.noise, GeneratorNoise)
+        if device.type != "cpu" or not (draws_layers_at_once and hasattr(self.network, "by_hand")):
             return None
         found = self.network.by_hand(self.flat.gradient_places())
         return found if found is not None and set(self.weights) == set(found.terms) else None
