@@ -40,7 +40,9 @@ class Run(NamedTuple):
 
     def plan(self) -> str:
         """Return what members of one pack must agree in."""
-        preset = self.model.resolved_preset(self.train.X.shape[0], sparse=sp.issparse(self.train.X))
+        n_rows, n_labels = self.train.Y.shape
+        sparse = sp.issparse(self.train.X)
+        preset = self.model.resolved_preset(n_rows, sparse=sparse, n_labels=n_labels)
         return repr((preset.network, sorted(preset.training.items())))
 
 

@@ -14,9 +14,9 @@ from sklearn.exceptions import NotFittedError
 
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
-from cgmvae.methods import CGMVAEClassifier
+from cgmvae.methods import CGMVAEClassifier, load
 from cgmvae.model.network import NetworkConfig
-from cgmvae.model.presets import MANY_ROWS, PRESETS
+from cgmvae.model.presets import MANY_LABELS, MANY_ROWS, PRESETS
 from cgmvae.nn.gaussian import Gaussian, mean_given_labels
 from cgmvae.training.plan import TrainingConfig
 
@@ -396,6 +396,17 @@ class TestSettings:
         model = tiny(n_members=1, epochs=1, batch_size=2048)
         model.fit(X, Y, validation_data=(X[:50], Y[:50]))
         assert model.member_settings_[0]["dropout"] == (0.2 if n_rows < MANY_ROWS else 0.1)
+
+    @pytest.mark.parametrize("n_labels", [MANY_LABELS - 1, MANY_LABELS])
+    def test_many_labels_have_a_smaller_encoder(self, rng, tmp_path, n_labels):
+        sizes = {"feature_hidden": (8,), "decoder_hidden": (8,), "latent_dim": 4}
+        X, Y = rng.normal(size=(40, 3)), sp.csr_array(rng.random((40, n_labels)) < 0.02)
+        model = CGMVAEClassifier(n_members=1, epochs=1, embedding_dim=16, settings=sizes)
+        model.fit(X, Y.astype(int)).save(tmp_path / "model")
+        again = load(tmp_path / "model")
+        widths = [layer.weight.shape[2] for layer in again.network_.label_encoder.network.layers]
+        assert widths == ([256, 8] if n_labels == MANY_LABELS else [512, 256, 8])
+        np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
 def test_an_unfitted_model_says_so(tiny, survey):

@@ -8,7 +8,7 @@ import torch
 
 from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.presets import MANY_ROWS, PRESETS, for_data
+from cgmvae.model.presets import MANY_LABELS, MANY_ROWS, PRESETS, for_data
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import CounterNoise
 from cgmvae.training.plan import TrainingConfig
@@ -171,9 +171,19 @@ class TestSizeOfTheData:
         assert (few.dropout, many.dropout) == (0.2, 0.1)
         assert many.input_dropout == (few.input_dropout if sparse else 0)
 
+    @pytest.mark.parametrize("n_rows", [MANY_ROWS - 1, MANY_ROWS])
+    def test_tuned_has_a_smaller_label_encoder_for_many_labels(self, n_rows):
+        few, many = (
+            for_data("tuned", n_rows, sparse=True, n_labels=n)
+            for n in (MANY_LABELS - 1, MANY_LABELS)
+        )
+        assert few.network == PRESETS["tuned"].network
+        assert many.network == dataclasses.replace(few.network, label_hidden=(256,))
+        assert dataclasses.replace(many, network=few.network) == few
+
     @pytest.mark.parametrize("name", ["paper", "released"])
     def test_the_others_are_the_same_for_all_data(self, name):
-        assert for_data(name, 10 * MANY_ROWS, sparse=False) is PRESETS[name]
+        assert for_data(name, 10 * MANY_ROWS, sparse=False, n_labels=10**6) is PRESETS[name]
 
     def test_a_name_that_is_not_there_is_refused(self):
         with pytest.raises(InputError, match=r"'tuend'.*paper, released, tuned"):

@@ -111,9 +111,9 @@ class CGMVAEClassifier(
     settings: Mapping[str, Any] | None = None
     network_: CGMVAENetwork = field(init=False)
 
-    def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
-        """Return the preset for so many rows, with everything that was given put in its place."""
-        preset = for_data(self.preset, n_rows, sparse=sparse)
+    def resolved_preset(self, n_rows: int, *, sparse: bool = False, n_labels: int = 0) -> Preset:
+        """Return the preset for data of this size, with all that was given put in its place."""
+        preset = for_data(self.preset, n_rows, sparse=sparse, n_labels=n_labels)
         names = _NETWORK_FIELDS | _TRAINING_FIELDS | _PRESET_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
@@ -132,7 +132,8 @@ class CGMVAEClassifier(
         )
 
     def _preset_for(self, train: Rows) -> Preset:
-        return self.resolved_preset(train.features.shape[0], sparse=is_sparse(train.features))
+        n_rows, n_labels = train.labels.shape
+        return self.resolved_preset(n_rows, sparse=is_sparse(train.features), n_labels=n_labels)
 
     def _training_config(self, train: Rows) -> TrainingConfig:
         return TrainingConfig(**self._preset_for(train).training)
@@ -151,10 +152,13 @@ class CGMVAEClassifier(
     def _build_network(
         self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
     ) -> CGMVAENetwork:
-        return self._network(self.resolved_preset(0).network, members, label_log_odds, noise)
+        return self._network(self._network_config(), members, label_log_odds, noise)
 
     def _shape(self) -> Any:
-        return *super()._shape(), self.resolved_preset(0).network
+        return *super()._shape(), self._network_config()
+
+    def _network_config(self) -> NetworkConfig:
+        return self.resolved_preset(0, n_labels=self.n_labels_).network
 
     def _network(
         self,
