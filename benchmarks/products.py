@@ -47,6 +47,7 @@ def ratio(numerator: Callable[[], Tensor], denominator: Callable[[], Tensor], re
 def main(repeats: int = 200) -> None:
     """Print the ratios of all shapes, median and quartiles."""
     print(f"threads: {torch.get_num_threads()}, torch {torch.__version__}")
+    products._HAS_ONEDNN, products._LARGE = True, 0  # whatever the processor and the shape
     for shape in SHAPES:
         there, back = ratios(*shape, repeats)
         n_rows, n_in, n_out = shape

@@ -23,10 +23,13 @@ LAYOUTS = {
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 
 
-@pytest.fixture(params=[True, False], ids=["any library", "without oneDNN"], autouse=True)
+@pytest.fixture(params=[True, False], ids=["oneDNN", "MKL"], autouse=True)
 def library(request, monkeypatch):
-    if not request.param:
-        monkeypatch.setattr(products, "_HAS_ONEDNN", False)
+    """Take one library, whatever the processor and the size."""
+    if request.param and not torch.backends.mkldnn.is_available():
+        pytest.skip("torch came without oneDNN")
+    monkeypatch.setattr(products, "_HAS_ONEDNN", request.param)
+    monkeypatch.setattr(products, "_LARGE", 0)
 
 
 def _draw(n_members, dtype):

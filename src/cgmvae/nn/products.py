@@ -1,13 +1,16 @@
 """Products of rows with a processor's weights, by whichever library is fast.
 
-Torch takes matrix products from MKL and offers oneDNN's beside them, with the bias added on the
-way. With large matrices oneDNN is up to a fourth faster, with small ones its call takes longer
-(``benchmarks/products.py``, on an AMD EPYC). It knows one matrix at a time in single precision, so
-several members, and doubles, go to MKL.
+Torch takes matrix products from Intel's MKL and offers oneDNN's beside them, with the bias added on
+the way. On an AMD EPYC oneDNN is up to a fourth faster with large matrices, and slower with small
+ones; on an Intel Xeon it is no faster with any, and up to twice as slow
+(``benchmarks/products.py``). It knows one matrix at a time in single precision, so several members,
+and doubles, go to MKL.
 """
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +18,19 @@ from torch import Tensor
 
 _mkldnn: Any = torch.ops.mkldnn
 
-#: Whether torch has come with oneDNN.
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(_mkldnn, "_linear_pointwise")
+
+def _is_of_amd() -> bool:
+    """Return whether the processor is AMD's."""
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="ignore")
+    except OSError:  # not Linux
+        return "AMD" in platform.processor()
+
+
+#: Whether torch has come with oneDNN, and the processor is one where it pays.
+_HAS_ONEDNN = (
+    torch.backends.mkldnn.is_available() and hasattr(_mkldnn, "_linear_pointwise") and _is_of_amd()
+)
 
 #: Numbers from which on a matrix, of rows or of weights, is large.
 _LARGE = 1 << 18
