@@ -8,12 +8,8 @@ For the shapes of the default network at E = 2048, the time of oneDNN's product,
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
+from epoch import ratio
 
 from cgmvae.nn import products
 
@@ -28,20 +24,6 @@ SHAPES = (
     (14, 2048, 512),
     (14, 512, 256),
 )
-
-
-def ratio(numerator: Callable[[], Tensor], denominator: Callable[[], Tensor], repeats: int) -> str:
-    """Return the median of paired ratios of times, and their quartiles."""
-    ratios = []
-    for _ in range(repeats):
-        seconds = []
-        for work in (numerator, denominator):
-            start = time.perf_counter()
-            work()
-            seconds.append(time.perf_counter() - start)
-        ratios.append(seconds[0] / seconds[1])
-    low, median, high = statistics.quantiles(ratios, n=4)
-    return f"{median:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main(repeats: int = 200) -> None:

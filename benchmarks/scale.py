@@ -27,6 +27,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from epoch import described as quartiles
+from epoch import seconds
 from resident import PeakAnonymous
 
 from cgmvae.data import load_dataset, make_survey
@@ -268,13 +270,6 @@ def matrix_products(data: MultiLabelDataset, embedding_dim: int) -> Callable[[],
     return work
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Return the seconds that the work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def imdb() -> None:
     """Print the ratio of an epoch of imdb to its matrix products."""
     print(f"epoch of imdb, one member / bare matrix products: {described(imdb_ratio())}")
@@ -283,12 +278,6 @@ def imdb() -> None:
 def described(values: Sequence[float]) -> str:
     """Return the median of values, and their range."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-def quartiles(values: Sequence[float]) -> str:
-    """Return the median of values, and their quartiles."""
-    low, median, high = statistics.quantiles(values, n=4)
-    return f"{median:.3f} (quartiles {low:.3f} and {high:.3f})"
 
 
 def main() -> None:

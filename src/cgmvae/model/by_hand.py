@@ -53,17 +53,17 @@ def applies(config: NetworkConfig, terms: Sequence[str]) -> bool:
 class GradientsByHand:
     """Terms and gradients of a batch.
 
-    Attributes
-    ----------
-    terms : tuple of str
-        Their names.
-
     Parameters
     ----------
     network : CGMVAENetwork
         One that this applies to, with fewer than ``MANY_LABELS`` labels and no reconstruction.
     places : mapping of Parameter to Tensor
         Where the gradients go.
+
+    Attributes
+    ----------
+    terms : tuple of str
+        Their names.
     """
 
     terms = TERMS
