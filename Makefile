@@ -4,13 +4,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs release-check clean
+.PHONY: demo test test-slow lint format docs release-check clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/cgmvae demo --out demo
 
 test: lint
 	$(BIN)/pytest
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/pytest -m slow
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

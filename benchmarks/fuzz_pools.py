@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cgmvae.data import MultiLabelDataset, formats
-from cgmvae.data.formats.arff.labels import write_label_names
+from cgmvae.data import MultiLabelDataset, readers
+from cgmvae.data.readers.arff.labels import write_label_names
 from cgmvae.data.tensor_file import write_tensors
 from cgmvae.errors import InputError
 
@@ -87,7 +87,7 @@ def written(suffix: str) -> list[bytes]:
         path = Path(folder, f"data{suffix}")
         for data in drawn(datasets()):
             try:
-                formats.write(data, path)
+                readers.write(data, path)
             except InputError:
                 continue
             found.append(path.read_bytes())

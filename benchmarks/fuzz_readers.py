@@ -19,8 +19,8 @@ import numpy as np
 from fuzz_pools import label_files, matrices, npy, tables, tensor_files, texts, written
 from mutations import Edit, in_archive, in_description, mutate
 
-from cgmvae.data import formats, make_survey
-from cgmvae.data.formats.arff.labels import read_label_names
+from cgmvae.data import make_survey, readers
+from cgmvae.data.readers.arff.labels import read_label_names
 from cgmvae.data.tensor_file import read_tensors
 from cgmvae.methods import METHODS, load
 from cgmvae.methods.together import Fit, train_together
@@ -111,15 +111,15 @@ _TABLE_OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 def _read_table(path: Path, rng: Random) -> object:
-    return formats.read(path, **rng.choice(_TABLE_OPTIONS))
+    return readers.read(path, **rng.choice(_TABLE_OPTIONS))
 
 
 def _read_released(path: Path, rng: Random) -> object:
     if rng.random() < 0.7:
-        return formats.read(path, n_labels=rng.choice((1, 2)), meta_offset=rng.choice((0, 1)))
+        return readers.read(path, n_labels=rng.choice((1, 2)), meta_offset=rng.choice((0, 1)))
     matrix = path.with_name("whole.npy")
     matrix.write_bytes(npy(np.tile([1.0, 0.0, 0.5], (4, 1))))
-    return formats.read(matrix, n_labels=1, test_index=path)
+    return readers.read(matrix, n_labels=1, test_index=path)
 
 
 def _read_model(path: Path, rng: Random) -> object:
@@ -153,7 +153,7 @@ READERS = {
     "arff": Reader(
         ".arff",
         lambda: written(".arff") + texts(_ARFF_WORDS),
-        lambda path, rng: formats.read(path, label_count=rng.choice((None, 1, -1, -2))),
+        lambda path, rng: readers.read(path, label_count=rng.choice((None, 1, -1, -2))),
         _ARFF_WORDS,
         packed=True,
     ),
@@ -167,7 +167,7 @@ READERS = {
     "svmlight": Reader(
         ".svm",
         lambda: written(".svm") + texts(_SVM_WORDS),
-        lambda path, rng: formats.read(path, n_labels=rng.choice((None, 4))),
+        lambda path, rng: readers.read(path, n_labels=rng.choice((None, 4))),
         _SVM_WORDS,
         packed=True,
     ),
@@ -182,7 +182,7 @@ READERS = {
     "npz": Reader(
         ".npz",
         partial(written, ".npz"),
-        lambda path, rng: formats.read(path),
+        lambda path, rng: readers.read(path),
         _NPY_WORDS,
         (mutate, in_archive, in_archive),
     ),

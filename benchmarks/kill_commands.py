@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from cgmvae.cli.main import run as run_cgmvae
-from cgmvae.data import formats, make_survey
+from cgmvae.data import make_survey, readers
 from cgmvae.data.tensor_file import read_tensors
 from cgmvae.data.unfinished import SUFFIX
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.experiments import studies
-from cgmvae.experiments.results import Results
-from cgmvae.experiments.spec import RunSpec
-from cgmvae.experiments.store import Store
-from cgmvae.experiments.study import Scope, Study
-from cgmvae.experiments.tables import Table
 from cgmvae.methods import CGMVAEClassifier, load
+from cgmvae.studies import studies
+from cgmvae.studies.results import Results
+from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.store import Store
+from cgmvae.studies.study import Scope, Study
+from cgmvae.studies.tables import Table
 
 #: What stands in the place of a result before.
 EARLIER = b"an earlier result\n"
@@ -68,7 +68,7 @@ class Command:
 def fill(folder: Path) -> None:
     """Put data, a model and earlier results into an empty folder."""
     data, _ = make_survey(400, 12, 6, seed=0)
-    formats.write(data, folder / "data.npz")
+    readers.write(data, folder / "data.npz")
     (folder / "space.json").write_text(json.dumps(SPACE))
     model = CGMVAEClassifier(n_members=2, epochs=1, device="cpu", random_state=0)
     model.fit(data.X, data).save(folder / "model.cgmvae")
@@ -187,4 +187,4 @@ def _check_whole(path: Path) -> None:
         json.loads(path.read_text())
     elif path.name in ("data.npz", "table.csv"):
         labels = {"label_prefix": "species_"} if path.suffix == ".csv" else {}
-        formats.read(path, **labels)
+        readers.read(path, **labels)

@@ -20,9 +20,9 @@ from accuracy import load_parts, measure
 
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.experiments.published import published_value
 from cgmvae.methods import REGISTRY, fit_together
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.studies.published import published_value
 
 DATA = ("yeast", "scene")
 SPLITS = (0, 1, 2)

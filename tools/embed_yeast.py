@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cgmvae.data import formats
+from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset
 
 OUTPUT = Path(__file__).parents[1] / "src" / "cgmvae" / "data" / "embedded" / "yeast.npz"
@@ -43,7 +43,7 @@ def read_river(path: Path) -> Table:
 
 def read_order(path: Path) -> Table:
     """Read the file that gives the order, an ARFF file of MEKA or an archive."""
-    dataset = formats.read(path)
+    dataset = readers.read(path)
     features = [list(dataset.feature_names).index(name) for name in FEATURE_NAMES]
     labels = [list(dataset.label_names).index(name) for name in LABEL_NAMES]
     X = np.asarray(dataset.X, dtype=np.float32)[:, features]
@@ -87,7 +87,7 @@ def main() -> None:
         official_split=split,
         name="yeast",
     )
-    formats.write(dataset, options.output)
+    readers.write(dataset, options.output)
     moved = sum(i != row for i, row in enumerate(rows))
     print(f"Read {len(X):,} rows from {table.name}, moved {moved:,} into the order of")
     print(f"{options.order_from.name}: {N_TRAIN:,} train, {len(rows) - N_TRAIN:,} test rows.")

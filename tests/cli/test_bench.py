@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cgmvae.experiments.spec import RunSpec
-from cgmvae.experiments.store import Store
-from cgmvae.experiments.studies import STUDIES
+from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.store import Store
+from cgmvae.studies.studies import STUDIES
 
 SMALL = ("--data", "yeast", "--methods", "mlknn,binary-relevance", "--splits", "0,1", "--quick")
 
@@ -49,7 +49,7 @@ def test_it_lists_every_study(succeeds):
 
 
 def test_the_rest_of_the_command_does_not_wait_for_the_studies(shell):
-    code = "import sys, cgmvae.cli.main; sys.exit('cgmvae.experiments.studies' in sys.modules)"
+    code = "import sys, cgmvae.cli.main; sys.exit('cgmvae.studies.studies' in sys.modules)"
     assert shell("-c", code).code == 0
 
 
@@ -129,7 +129,7 @@ def test_runs_that_failed_are_named_with_their_reason(cgmvae, succeeds, tmp_path
 
     small = ("--data", "yeast", "--methods", "mlknn", "--splits", "0,1", "--folder", tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("cgmvae.experiments.runner.make_records", break_down)
+        patch.setattr("cgmvae.studies.runner.make_records", break_down)
         outcome = cgmvae("bench", "main", *small)
     line = "mlknn on yeast (2 runs): MemoryError: no more"
     assert (outcome.code, outcome.err) == (1, f"Warning: {line}\n")

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cgmvae.data import formats
+from cgmvae.data import readers
 
 FOLDER = Path(os.environ.get("CGMVAE_DATA") or "no folder")
 NPZ = sorted(str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.npz")) or ["any.npz"]
@@ -362,7 +362,7 @@ def test_a_pipe_gets_the_whole_table(succeeds, monkeypatch):
 
 # --- convert ------------------------------------------------------------------------------------
 
-WRITABLE = [name for name, format_ in formats.FORMATS.items() if format_.write]
+WRITABLE = [name for name, format_ in readers.FORMATS.items() if format_.write]
 SUFFIX = {
     "arff": ".arff.gz",
     "npz": ".npz",

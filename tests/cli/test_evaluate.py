@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 import cgmvae as library
-from cgmvae.data import formats, make_split, make_survey
+from cgmvae.data import make_split, make_survey, readers
 from cgmvae.evaluation import bootstrap_interval
 
 LABELS = ("owl, grey", "café [x]", "a;b", 'say "hi"', "日本")
@@ -24,7 +24,7 @@ def survey(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     survey, _ = make_survey(150, len(FEATURES), len(LABELS), seed=0)
     survey = replace(survey, label_names=LABELS, feature_names=FEATURES)
-    formats.write(survey, "birds.npz")
+    readers.write(survey, "birds.npz")
     return survey
 
 
@@ -82,7 +82,7 @@ def test_the_test_oracle_takes_the_best_of_nine_thresholds(succeeds, survey, mod
 
 def test_groups_are_drawn_whole(succeeds, survey, model):
     groups = np.arange(150) // 30
-    formats.write(replace(survey, groups=groups), "birds.npz")
+    readers.write(replace(survey, groups=groups), "birds.npz")
     found = evaluate(succeeds)["metrics"]["micro_f1"]
     expected = bootstrap_interval("micro_f1", survey.Y, model.predict(survey.X), groups=groups)
     assert tuple(found.values()) == pytest.approx(tuple(expected))
@@ -102,13 +102,13 @@ def test_the_table_says_what_flatters(succeeds, survey, model):
 def test_unknown_labels_do_not_count(succeeds, survey, model):
     unknown = np.zeros(survey.Y.shape, bool)
     unknown[:75] = True
-    formats.write(replace(survey, unknown=unknown), "birds.npz")
-    formats.write(survey.rows(np.arange(75, 150)), "half.npz")
+    readers.write(replace(survey, unknown=unknown), "birds.npz")
+    readers.write(survey.rows(np.arange(75, 150)), "half.npz")
     assert values(evaluate(succeeds)) == pytest.approx(values(evaluate(succeeds, "half.npz")))
 
 
 def test_rows_without_any_label_have_no_precision(succeeds, survey, model):
-    formats.write(replace(survey, unknown=np.ones(survey.Y.shape, bool)), "birds.npz")
+    readers.write(replace(survey, unknown=np.ones(survey.Y.shape, bool)), "birds.npz")
     report = evaluate(succeeds)
     assert report["metrics"]["precision_at_1"]["value"] is None
     assert "–" in succeeds("evaluate", "birds.cgmvae", "birds.npz")
@@ -118,7 +118,7 @@ def test_rows_without_any_label_have_no_precision(succeeds, survey, model):
 
 
 def test_fit_predict_evaluate(succeeds, survey):
-    formats.write(survey, "birds.csv")
+    readers.write(survey, "birds.csv")
     small = ("--members", "2", "--epochs", "2", "--setting", "embedding_dim=16")
     arguments = ("--out", "birds.cgmvae", "--save-split", "split.json", "--json", *small)
     fitted = json.loads(succeeds("fit", "birds.csv", "--label-count", "-5", *arguments))
@@ -142,13 +142,13 @@ def test_tables_need_no_options(succeeds, survey, model, suffix):
     expected = values(evaluate(succeeds))
     mixed = [3, 1, 0, 5, 2, 4]
     X, names = survey.X[:, mixed], [FEATURES[i] for i in mixed]
-    formats.write(replace(survey, X=X, feature_names=names), f"birds{suffix}")
+    readers.write(replace(survey, X=X, feature_names=names), f"birds{suffix}")
     assert values(evaluate(succeeds, f"birds{suffix}")) == expected
 
 
 def test_a_parquet_file_of_others(succeeds, survey, model):
     parquet = pytest.importorskip("pyarrow.parquet")
-    formats.write(survey, "ours.parquet")
+    readers.write(survey, "ours.parquet")
     parquet.write_table(
         parquet.read_table("ours.parquet").replace_schema_metadata(None), "birds.parquet"
     )
@@ -159,13 +159,13 @@ def test_labels_are_matched_by_name(succeeds, survey, model):
     expected = values(evaluate(succeeds))
     order = [4, 2, 0, 1, 3]
     names = [LABELS[i] for i in order]
-    formats.write(replace(survey, Y=survey.Y[:, order], label_names=names), "mixed.npz")
+    readers.write(replace(survey, Y=survey.Y[:, order], label_names=names), "mixed.npz")
     assert values(evaluate(succeeds, "mixed.npz")) == expected
 
 
 def test_labels_that_the_model_does_not_know_are_left_out(cgmvae, succeeds, survey, model):
     Y = np.column_stack([survey.Y[:, :1], survey.Y])
-    formats.write(replace(survey, Y=Y, label_names=["new", *LABELS]), "more.npz")
+    readers.write(replace(survey, Y=Y, label_names=["new", *LABELS]), "more.npz")
     outcome = cgmvae("evaluate", "birds.cgmvae", "more.npz", "--json")
     assert outcome.err == "Warning: Labels that the model does not know are left out: 'new'.\n"
     assert values(json.loads(outcome.out)) == values(evaluate(succeeds))
@@ -174,7 +174,7 @@ def test_labels_that_the_model_does_not_know_are_left_out(cgmvae, succeeds, surv
 def test_a_label_that_no_set_names_is_negative(succeeds, survey, model):
     Y = survey.Y.copy()
     Y[:, 2] = 0
-    formats.write(replace(survey, Y=Y), "zero.npz")
+    readers.write(replace(survey, Y=Y), "zero.npz")
     sets = ["|".join(n for n, y in zip(LABELS, row, strict=True) if y) for row in Y]
     with Path("sets.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -190,8 +190,8 @@ def test_a_label_that_no_set_names_is_negative(succeeds, survey, model):
 
 
 def test_bad_input(refused, survey, model, tmp_path):
-    formats.write(survey.rows(np.arange(20)), "few.npz")
-    formats.write(replace(survey, label_names=["x", *LABELS[1:]]), "other.npz")
+    readers.write(survey.rows(np.arange(20)), "few.npz")
+    readers.write(replace(survey, label_names=["x", *LABELS[1:]]), "other.npz")
     np.savez("bare.npz", X=survey.X)
     (tmp_path / "bare.csv").write_text("g,α\n1,2\n", encoding="utf-8")
     make_split(survey, seed=0).save("split.json")

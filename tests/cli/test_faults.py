@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cgmvae.data import formats, make_survey
+from cgmvae.data import make_survey, readers
 from cgmvae.data.tensor_file import read_tensors
 
 SIZES = ("--setting=embedding_dim=16", "--setting=feature_hidden=[16]", "--setting=label_hidden=16")
@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     """Return the working folder, with a data set in it."""
     monkeypatch.chdir(tmp_path)
     survey, _ = make_survey(120, 6, 5, seed=0)
-    formats.write(survey, "birds.npz")
+    readers.write(survey, "birds.npz")
     Path("space.json").write_text('{"dropout": [0.0, 0.3]}')
     return tmp_path
 

@@ -13,7 +13,7 @@ import pytest
 
 import cgmvae as library
 from cgmvae.cli import fit as command
-from cgmvae.data import formats, make_split, make_survey
+from cgmvae.data import make_split, make_survey, readers
 from cgmvae.data.splits import Split
 from cgmvae.data.tensor_file import read_tensors
 from cgmvae.errors import InputError
@@ -33,8 +33,8 @@ def survey(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     survey, _ = make_survey(120, len(FEATURES), len(LABELS), seed=0)
     survey = replace(survey, label_names=LABELS, feature_names=FEATURES, groups=None)
-    formats.write(survey, "birds.csv")
-    formats.write(survey, "birds.npz")
+    readers.write(survey, "birds.csv")
+    readers.write(survey, "birds.npz")
     return survey
 
 
@@ -125,7 +125,7 @@ def test_options_reach_the_model(succeeds, survey):
 
 def test_groups_are_not_divided(succeeds, survey):
     groups = np.arange(survey.n_samples) // 4
-    formats.write(replace(survey, groups=groups), "birds.npz")
+    readers.write(replace(survey, groups=groups), "birds.npz")
     fit(succeeds, "--save-split", "split.json")
     split = Split.load("split.json")
     assert split.kind == "group"

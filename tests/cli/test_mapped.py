@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from cgmvae.data import formats, make_survey
+from cgmvae.data import make_survey, readers
 
 QUICK = ["--epochs", 2, "--members", 1, "--setting", "embedding_dim=16"]
 
@@ -15,8 +15,8 @@ def here(tmp_path, monkeypatch):
     """Work in a folder that holds a survey as CSV and as Parquet."""
     monkeypatch.chdir(tmp_path)
     data, _ = make_survey(300, 6, 5, seed=0)
-    formats.write(data, "birds.csv")
-    formats.write(data, "birds.parquet")
+    readers.write(data, "birds.csv")
+    readers.write(data, "birds.parquet")
     return tmp_path
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import cgmvae as library
-from cgmvae.data import formats, make_survey
+from cgmvae.data import make_survey, readers
 from cgmvae.data.columns import as_columns
 
 LABELS = ("owl, grey", "café [x]", " a;b ", 'say "hi"', "日本")
@@ -117,14 +117,14 @@ def test_a_packed_file(succeeds, survey, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
 def test_labelled_files_give_the_same(succeeds, survey, model, suffix):
-    formats.write(survey, f"new{suffix}")
+    readers.write(survey, f"new{suffix}")
     predict(succeeds, f"new{suffix}", "--probabilities")
     rows = read_table("out.csv")[1]
     np.testing.assert_allclose(np.array(rows, float), model.predict_proba(survey.X), rtol=1e-6)
 
 
 def test_groups_in_a_parquet_file_are_no_surprise(succeeds, survey):
-    formats.write(replace(survey, groups=np.arange(150)), "new.parquet")
+    readers.write(replace(survey, groups=np.arange(150)), "new.parquet")
     predict(succeeds, "new.parquet")
     assert len(read_table("out.csv")[1]) == 150
 
@@ -140,7 +140,7 @@ def test_formats_with_names_of_their_own(succeeds, tmp_path, monkeypatch, suffix
     expected = model.predict(new.X)
     model.feature_names_in_ = np.array(survey.feature_names, dtype=object)
     model.save("birds.cgmvae")
-    formats.write(new, f"new{suffix}")
+    readers.write(new, f"new{suffix}")
     predict(succeeds, f"new{suffix}")
     assert np.array_equal(np.array(read_table("out.csv")[1], int), expected)
 
@@ -159,7 +159,7 @@ def test_missing_columns_are_named(refused, survey, tmp_path):
     source = write_table("new.csv", FEATURES[2:], survey.X[:, 2:].tolist())
     sentence = predict(refused, source)
     assert "lacks 2 of the model's 6 feature columns: 'tree height (m)', '%sand'; add" in sentence
-    formats.write(replace(survey, feature_names=["x", *FEATURES[1:]]), "new.npz")
+    readers.write(replace(survey, feature_names=["x", *FEATURES[1:]]), "new.npz")
     assert "'tree height (m)'" in predict(refused, "new.npz")
     assert "out.csv" not in contents(tmp_path)
 
@@ -217,7 +217,7 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet", ".npz"])
 def test_a_file_of_many_blocks(succeeds, survey, model, small_blocks, suffix):
-    formats.write(survey, f"new{suffix}")
+    readers.write(survey, f"new{suffix}")
     text = predict(succeeds, f"new{suffix}")
     assert text == "Wrote predictions for 150 rows and 5 labels to out.csv.\n"
     assert np.array_equal(np.array(read_table("out.csv")[1], int), model.predict(survey.X))
@@ -323,7 +323,7 @@ def test_bad_input_writes_nothing(refused, survey, tmp_path):
     "name", ["missing.cgmvae", "there", "text.cgmvae", "new.npz", "cut.cgmvae"]
 )
 def test_what_is_no_model_is_refused(refused, survey, tmp_path, name):
-    formats.write(survey, "new.npz")
+    readers.write(survey, "new.npz")
     (tmp_path / "there").mkdir()
     (tmp_path / "text.cgmvae").write_text("no model, but some text that is long enough")
     (tmp_path / "cut.cgmvae").write_bytes((tmp_path / "birds.cgmvae").read_bytes()[:-9])

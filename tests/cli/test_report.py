@@ -10,7 +10,7 @@ import pytest
 
 import cgmvae as library
 from cgmvae.cli.origin import recorded_source
-from cgmvae.data import formats, make_split, make_survey
+from cgmvae.data import make_split, make_survey, readers
 from cgmvae.data.tensor_file import read_tensors, write_tensors
 
 FIT = ("--method", "binary-relevance")
@@ -23,7 +23,7 @@ def survey(tmp_path, monkeypatch):
     survey, _ = make_survey(150, 4, 3, n_groups=1, cardinality=1.2, seed=0)
     names = [f"sp_{name}" for name in ("owl", "<b>gull</b>", "hawk")]
     survey = replace(survey, label_names=names, groups=None)
-    formats.write(survey, "birds.csv")
+    readers.write(survey, "birds.csv")
     return survey
 
 
@@ -116,7 +116,7 @@ def test_rows_that_were_trained_on(succeeds, survey):
 def test_other_rows(succeeds, survey):
     fit(succeeds)
     other, _ = make_survey(80, 4, 3, n_groups=1, cardinality=1.2, seed=9)
-    formats.write(replace(other, label_names=survey.label_names, groups=None), "more.csv")
+    readers.write(replace(other, label_names=survey.label_names, groups=None), "more.csv")
     page = make_page(succeeds, "more.csv")
     assert "These rows may have been trained on" in page
     model = library.load("birds.cgmvae")
@@ -137,7 +137,7 @@ def test_a_file_of_an_earlier_version(succeeds, refused, survey):
 
 def test_groups_on_both_sides(succeeds, survey):
     groups = np.arange(survey.n_samples) // 5
-    formats.write(replace(survey, groups=groups), "birds.csv")
+    readers.write(replace(survey, groups=groups), "birds.csv")
     fit(succeeds, "--groups", "group", "--split", "random")
     assert "groups have rows in training and in test" in make_page(succeeds, "--baselines", "none")
 

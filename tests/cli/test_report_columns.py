@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import cgmvae as library
-from cgmvae.data import formats
+from cgmvae.data import readers
 from cgmvae.report import LabelWordsDisplay
 from cgmvae.report.prepared import on_features, prepared_rows, words_of
 from cgmvae.report.rows import ReportRows
@@ -65,7 +65,7 @@ def test_documents_with_tags(succeeds, documents):
     assert "Words that speak for a label" in page
     assert "weights of 29 words (tf-idf)" in page
     model = library.load("m.cgmvae")
-    data = formats.read("documents.csv", label_sets="tags")
+    data = readers.read("documents.csv", label_sets="tags")
     rows = prepared_rows(model, ReportRows.all_of(data, "unknown"))
     assert sp.issparse(rows.test.X)
     assert "body: owl" in rows.test.feature_names
@@ -90,7 +90,7 @@ def test_sites_with_a_category_and_a_date(succeeds, sites):
 
 
 def test_a_model_of_columns_as_one_of_features(sites):
-    data = formats.read("sites.csv", labels=list(SPECIES))
+    data = readers.read("sites.csv", labels=list(SPECIES))
     model = library.BinaryRelevance(random_state=0).fit(data.X, data)
     plain, rows = on_features(model), prepared_rows(model, ReportRows.all_of(data, "unknown"))
     assert {"habitat=wetland", "visited (year)"} <= set(rows.test.feature_names)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cgmvae as library
-from cgmvae.data import formats
+from cgmvae.data import readers
 
 SMALL = ("--members", "1", "--epochs", "3", "--setting", "embedding_dim=16")
 WORDS = ["quiet", "wind", "rain", "song", "pond", "tree", "ridge", "nest"]
@@ -62,7 +62,7 @@ def test_from_a_file_to_predictions(succeeds, cgmvae):
     }
     outcome = cgmvae("predict", "sites.cgmvae", "sites.csv", "--out", "out.csv", "--probabilities")
     assert outcome.code == 0
-    data = formats.read("sites.csv", label_prefix="sp_", counts="presence", drop=["site"])
+    data = readers.read("sites.csv", label_prefix="sp_", counts="presence", drop=["site"])
     with Path("out.csv").open(encoding="utf-8") as file:
         found = np.array(list(csv.reader(file))[1:], float)
     np.testing.assert_allclose(found, model.predict_proba(data.X), atol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cgmvae.errors import InputError
-from cgmvae.methods.declarations import as_declared, plain
+from cgmvae.preparation.declarations import as_declared, plain
 
 
 @dataclass

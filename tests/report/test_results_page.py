@@ -7,17 +7,17 @@ import pytest
 
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
-from cgmvae.experiments.commands import run_study
-from cgmvae.experiments.engines import local_engine
-from cgmvae.experiments.results import Results
-from cgmvae.experiments.spec import RunSpec
-from cgmvae.experiments.store import RunRecord, Store
-from cgmvae.experiments.studies import find_study
-from cgmvae.experiments.study import Scope, Study, StudyFigure
-from cgmvae.experiments.tables import Cell, Table
 from cgmvae.report.results_page import OPEN_PICTURES, READINGS, render_results, write_results_page
 from cgmvae.report.studies import KINDS
 from cgmvae.report.study_results import collect_studies, stored_keys
+from cgmvae.studies.commands import run_study
+from cgmvae.studies.engines import local_engine
+from cgmvae.studies.results import Results
+from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.store import RunRecord, Store
+from cgmvae.studies.studies import find_study
+from cgmvae.studies.study import Scope, Study, StudyFigure
+from cgmvae.studies.tables import Cell, Table
 
 HOSTILE = '<img src="x" onerror="alert(1)"></script>{{ 7 * 7 }}'
 MADE = Scope(quick=True, data=("yeast",), methods=("mlknn", "binary-relevance"), splits=(0, 1))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cgmvae.errors import InputError
-from cgmvae.experiments.study import StudyFigure
 from cgmvae.report.studies import draw
+from cgmvae.studies.study import StudyFigure
 
 
 def texts(figure) -> set[str]:

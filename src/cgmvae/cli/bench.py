@@ -1,6 +1,6 @@
 """``cgmvae bench STUDY | status | table | figures``: the paper's tables and figures, and ours.
 
-What the commands do is in :mod:`cgmvae.experiments.commands`; this file is how they look.
+What the commands do is in :mod:`cgmvae.studies.commands`; this file is how they look.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from cgmvae.data.files import atomic_path, make_folder
 from cgmvae.errors import InputError
 
 if TYPE_CHECKING:
-    from cgmvae.experiments.commands import Progress as StudyProgress
-    from cgmvae.experiments.engines import Engine
-    from cgmvae.experiments.store import Store
-    from cgmvae.experiments.study import Scope, Study
+    from cgmvae.studies.commands import Progress as StudyProgress
+    from cgmvae.studies.engines import Engine
+    from cgmvae.studies.store import Store
+    from cgmvae.studies.study import Scope, Study
 
 #: Jobs under way that the bar names; of more it says the number.
 _NAMED_JOBS = 2
@@ -59,7 +59,7 @@ class _Studies(TyperGroup):
     """The commands below, and one for each study; these are loaded when somebody asks."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from cgmvae.experiments.studies import STUDIES
+        from cgmvae.studies.studies import STUDIES
 
         return [*STUDIES, *super().list_commands(ctx)]
 
@@ -67,7 +67,7 @@ class _Studies(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        from cgmvae.experiments.studies import STUDIES
+        from cgmvae.studies.studies import STUDIES
 
         if cmd_name not in STUDIES:
             return None
@@ -97,8 +97,8 @@ def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def run(**given: Any) -> None:
-        from cgmvae.experiments.commands import make_scope
-        from cgmvae.experiments.store import Store
+        from cgmvae.studies.commands import make_scope
+        from cgmvae.studies.store import Store
 
         store = Store(given.pop("folder"))
         names = [name for name in _SCOPE_OPTIONS if name != "folder"]
@@ -137,7 +137,7 @@ def _command_of(study: Study) -> Callable[..., None]:
         ] = 0,
         device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")] = "auto",
     ) -> None:
-        from cgmvae.experiments.commands import make_engine
+        from cgmvae.studies.commands import make_engine
 
         chosen = make_engine(engine, workers=workers, address=address, gpus=gpus, device=device)
         _run_and_print(study, scope, store, chosen)
@@ -150,7 +150,7 @@ def _command_of(study: Study) -> Callable[..., None]:
 
 
 def _run_and_print(study: Study, scope: Scope, store: Store, engine: Engine) -> None:
-    from cgmvae.experiments.commands import describe_failures, run_study, study_tables
+    from cgmvae.studies.commands import describe_failures, run_study, study_tables
 
     try:
         with _progress(study.name) as tell:
@@ -203,8 +203,8 @@ def status(
 
     STUDY is one of them; without it, all are shown.
     """
-    from cgmvae.experiments.commands import describe_failures, study_status
-    from cgmvae.experiments.studies import STUDIES, find_study
+    from cgmvae.studies.commands import describe_failures, study_status
+    from cgmvae.studies.studies import STUDIES, find_study
 
     chosen = STUDIES.values() if study is None else [find_study(study)]
     counts = [(each.name, *study_status(each, scope, store)) for each in chosen]
@@ -225,8 +225,8 @@ def table(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write the tables of STUDY from the runs that are there."""
-    from cgmvae.experiments.commands import study_tables
-    from cgmvae.experiments.studies import find_study
+    from cgmvae.studies.commands import study_tables
+    from cgmvae.studies.studies import find_study
 
     if out is not None:
         check_target(out, overwrite=overwrite)
@@ -249,8 +249,8 @@ def figures(
     format: Annotated[str, typer.Option(metavar="NAME", help="png, svg or pdf.")] = "png",
 ) -> None:
     """Draw the figures of STUDY from the runs that are there."""
-    from cgmvae.experiments.results import Results
-    from cgmvae.experiments.studies import find_study
+    from cgmvae.studies.results import Results
+    from cgmvae.studies.studies import find_study
 
     if format not in PICTURES:
         raise InputError(f"There is no picture {format!r}; choose one of {', '.join(PICTURES)}.")

@@ -18,8 +18,8 @@ from cgmvae.cli.output import (
 )
 from cgmvae.cli.sources import Source, with_dataset, with_source
 from cgmvae.cli.targets import refuse_inputs
-from cgmvae.data import MultiLabelDataset, catalog, formats
-from cgmvae.data.formats.unpacking import TABLES, unpack
+from cgmvae.data import MultiLabelDataset, catalog, readers
+from cgmvae.data.readers.unpacking import TABLES, unpack
 
 TargetFormatOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Format of the new file.")
@@ -99,12 +99,12 @@ def convert(
 
 def _written(source: Source, target: str, target_format: str | None) -> MultiLabelDataset:
     """Write what the source holds, and return it."""
-    to_folder = formats.choose(target, target_format).name == "mapped"
+    to_folder = readers.choose(target, target_format).name == "mapped"
     refuse_inputs(Path(target), source.name)
     if to_folder and not source.in_catalog and (table := source.reader().name) in TABLES:
         with reading_progress("Unpacking") as tell:
             return unpack(source.name, target, format=table, progress=tell, **source.options)
     dataset = source.load()
     with working("Writing"):
-        formats.write(dataset, target, format=target_format)
+        readers.write(dataset, target, format=target_format)
     return dataset

@@ -25,7 +25,7 @@ from cgmvae.data import MultiLabelDataset, load_dataset, make_split
 from cgmvae.data.files import make_folder
 from cgmvae.data.splits import Split
 from cgmvae.evaluation import METRIC_TITLES
-from cgmvae.experiments.published import published_value
+from cgmvae.studies.published import published_value
 
 PROTOCOLS = ("validation", "test-oracle")
 

@@ -15,8 +15,8 @@ import typer
 from numpy.typing import NDArray
 
 from cgmvae.cli.output import download_progress, say_warning
-from cgmvae.data import MultiLabelDataset, catalog, formats
-from cgmvae.data.formats.blocks import Blocks, LoadedBlocks, open_blocks
+from cgmvae.data import MultiLabelDataset, catalog, readers
+from cgmvae.data.readers.blocks import Blocks, LoadedBlocks, open_blocks
 from cgmvae.errors import InputError, listed
 
 
@@ -27,7 +27,7 @@ def _option(type_: Any, help_: str, *names: str) -> Any:
 
 #: Options that say how a file is read, by the name that the readers know them by.
 READING_OPTIONS = {
-    "format": _option(str, f"Format of the file: {', '.join(formats.FORMATS)}."),
+    "format": _option(str, f"Format of the file: {', '.join(readers.FORMATS)}."),
     "xml": _option(str, "The file of label names that belongs to an ARFF file."),
     "labels": _option(list[str], "Name of a label column; repeat for each.", "--label"),
     "label_prefix": _option(str, "Label columns are those whose name starts so."),
@@ -68,10 +68,10 @@ class Source:
         """Whether this is a data set of the catalog, not a file."""
         return _is_catalog_name(self.name)
 
-    def reader(self) -> formats.Format:
+    def reader(self) -> readers.Format:
         """Return the format of the file, once the file is there and the options are its own."""
-        path = formats.check_source(self.name, self.format)
-        reader = formats.choose(path, self.format)
+        path = readers.check_source(self.name, self.format)
+        reader = readers.choose(path, self.format)
         accepted = inspect.signature(reader.read).parameters
         if unknown := [name for name in self.options if name not in accepted]:
             raise InputError(
@@ -109,7 +109,7 @@ class Source:
         reader, options = self._reading(defaults)
         return open_blocks(self.name, reader.name, features=features, others=others, **options)
 
-    def _reading(self, defaults: Mapping[str, Any]) -> tuple[formats.Format, dict[str, Any]]:
+    def _reading(self, defaults: Mapping[str, Any]) -> tuple[readers.Format, dict[str, Any]]:
         """Return the format of the file, and all the options that it is read with."""
         reader = self.reader()
         accepted = inspect.signature(reader.read).parameters

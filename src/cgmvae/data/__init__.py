@@ -3,7 +3,7 @@
 from cgmvae.data.catalog import load_dataset
 from cgmvae.data.columns import Columns, as_columns
 from cgmvae.data.dataset import DatasetStatistics, MultiLabelDataset
-from cgmvae.data.formats import read, write
+from cgmvae.data.readers import read, write
 from cgmvae.data.splits import Split, holdout, make_split
 from cgmvae.data.synthetic import SurveyTruth, make_survey
 

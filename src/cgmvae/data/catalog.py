@@ -1,7 +1,7 @@
 """The known data sets: what they are, where they come from, and where their files are looked for.
 
 The facts are in ``catalog.toml`` beside this file. :func:`load_dataset` finds a data set by name,
-reads it with :mod:`cgmvae.data.formats`, fetching it first with :mod:`cgmvae.data.download` where
+reads it with :mod:`cgmvae.data.readers`, fetching it first with :mod:`cgmvae.data.download` where
 its publisher offers plain files, and checks that it is what the catalog says.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from cgmvae.data import formats
+from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, split_unknown
 from cgmvae.data.download import Progress, checksum_of, download, recorded_checksum
 from cgmvae.data.stacked import stacked
@@ -257,10 +257,10 @@ def _unreachable(entry: CatalogEntry, problem: str) -> InputError:
 def _read(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
     if files[0].suffix == ".npz":
         groups = {"groups": entry.groups} if entry.groups else {}
-        return formats.read(files[0], **groups)
+        return readers.read(files[0], **groups)
     if files[0].name in {original.file_name for original in entry.downloads}:
         return _read_originals(entry, files)
-    return formats.read(files[0], **dict(entry.options))
+    return readers.read(files[0], **dict(entry.options))
 
 
 def _read_originals(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
@@ -268,8 +268,8 @@ def _read_originals(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelD
     by_role = {original.role: path for original, path in zip(entry.downloads, files, strict=True)}
     xml: dict[str, Any] = {"xml": by_role["labels"]} if "labels" in by_role else {}
     if "data" in by_role:
-        return formats.read(by_role["data"], **xml)
-    return _joined(formats.read(by_role["train"], **xml), formats.read(by_role["test"], **xml))
+        return readers.read(by_role["data"], **xml)
+    return _joined(readers.read(by_role["train"], **xml), readers.read(by_role["test"], **xml))
 
 
 def _joined(train: MultiLabelDataset, test: MultiLabelDataset) -> MultiLabelDataset:

@@ -1,6 +1,6 @@
 """The values of one column as its kind keeps them: floats, dates, or text with None for missing.
 
-:mod:`cgmvae.data.columns` puts columns together; :mod:`cgmvae.data.formats.table.cells` reads them
+:mod:`cgmvae.data.columns` puts columns together; :mod:`cgmvae.data.readers.table.cells` reads them
 from files. What a column holds is told or guessed (:mod:`cgmvae.data.kinds`).
 """
 

@@ -1,8 +1,8 @@
 """Rows of a table before numbers are made of them: columns of numbers, categories, dates, text.
 
 :class:`Columns` is what ``MultiLabelDataset.X`` is where not all features are numbers. The files of
-:mod:`cgmvae.data.formats.table` and DataFrames become one; what an estimator makes of it is
-decided in :mod:`cgmvae.methods.preparation`. What a column holds is told or guessed
+:mod:`cgmvae.data.readers.table` and DataFrames become one; what an estimator makes of it is
+decided in :mod:`cgmvae.preparation`. What a column holds is told or guessed
 (:mod:`cgmvae.data.kinds`).
 """
 

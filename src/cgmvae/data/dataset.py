@@ -1,6 +1,6 @@
 """One multi-label data set: features, labels, names, unknown labels, groups.
 
-Everything that reads data (:mod:`cgmvae.data.formats`, :mod:`cgmvae.data.catalog`,
+Everything that reads data (:mod:`cgmvae.data.readers`, :mod:`cgmvae.data.catalog`,
 :mod:`cgmvae.data.synthetic`) ends in a :class:`MultiLabelDataset`; everything that trains or
 evaluates starts from one.
 """

@@ -1,7 +1,7 @@
 """What a column holds: numbers, categories, dates or text; and how that is guessed from its cells.
 
 :mod:`cgmvae.data.columns` asks this for the columns of a DataFrame, and
-:mod:`cgmvae.data.formats.table.cells` for those of a file. The rules, the first that fits:
+:mod:`cgmvae.data.readers.table.cells` for those of a file. The rules, the first that fits:
 
 1. number: every cell that is present reads as a number, or every one as true or false. A column
    without a present cell is one of numbers that are all missing. Numbers with other things between

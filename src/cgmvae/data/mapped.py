@@ -2,7 +2,7 @@
 
 A matrix that is larger than the memory is mapped from its file. :class:`MappedRows` knows which of
 its rows are meant and what is done to them, and reads them by number or in blocks; to choose rows
-or columns, or to scale, copies nothing. The format :mod:`cgmvae.data.formats.mapped` gives features
+or columns, or to scale, copies nothing. The format :mod:`cgmvae.data.readers.mapped` gives features
 in this form, the scaler learns from blocks, and the training gathers its batches from several of
 them (:mod:`cgmvae.data.stacked`).
 """

@@ -1,7 +1,7 @@
 """A CSR array from the three arrays that a file keeps it in, each of which may say anything.
 
 scipy trusts them: what points outside an array is read there, and its own check can be passed by
-a negative number of cells. Readers of :mod:`cgmvae.data.formats` and of model files come here, and
+a negative number of cells. Readers of :mod:`cgmvae.data.readers` and of model files come here, and
 methods for arrays whose indices are as short as scikit-learn asks for.
 """
 

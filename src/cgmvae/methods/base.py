@@ -30,7 +30,7 @@ from cgmvae.methods.few_rows import score_out_of_fold, warn_of_few_rows
 from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.persistence import save_model
 from cgmvae.methods.prepared_input import PreparedInput
-from cgmvae.methods.scaling import ScalingName
+from cgmvae.preparation.scaling import ScalingName
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -42,7 +42,7 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
     Parameters
     ----------
     scaling : {"auto", "standardise", "max-abs", "none"}
-        What is done to features; see :class:`~cgmvae.methods.scaling.FeatureScaler`.
+        What is done to features; see :class:`~cgmvae.preparation.scaling.FeatureScaler`.
     threshold_rule : {"global", "per-label", "top-k"}
         The rule of ``predict``, learnt on validation rows.
     threshold_metric : str
@@ -103,7 +103,7 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
         ----------
         X : array, CSR array, DataFrame, Columns or MappedRows, (n_samples, n_features)
             Features; NaN where a value is missing. The columns of a table may also be categories,
-            dates and text; see :mod:`cgmvae.methods.preparation`. The networks read a large
+            dates and text; see :mod:`cgmvae.preparation`. The networks read a large
             memory-mapped array in batches, and the other methods into memory; see
             :mod:`cgmvae.data.mapped`.
         Y : array, CSR array, DataFrame or sequence of label sets, (n_samples, n_labels)

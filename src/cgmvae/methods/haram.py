@@ -46,8 +46,8 @@ from cgmvae.methods.haram_network import (
 )
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.parameters import check_whole
-from cgmvae.methods.scaling import ScalingName
 from cgmvae.methods.stored_arrays import with_prefix
+from cgmvae.preparation.scaling import ScalingName
 
 #: Cells of the largest table that a prediction holds at a time.
 _CELLS = 2**22

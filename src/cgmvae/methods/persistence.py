@@ -2,7 +2,7 @@
 
 An estimator gives its fitted state as arrays by name and a description that JSON can hold; what all
 estimators share (names, scaling, threshold rule, origin) is added here. A file may come from a
-stranger: what it says is held against what classes declare (:mod:`cgmvae.methods.declarations`) and
+stranger: what it says is held against what classes declare (:mod:`cgmvae.preparation.declarations`) and
 against the arrays that it holds, before anything is made of it.
 """
 
@@ -26,10 +26,10 @@ from cgmvae.evaluation.thresholds import (
     TopK,
     describe_rule,
 )
-from cgmvae.methods.declarations import as_declared, plain
-from cgmvae.methods.preparation import FeaturePreparation
-from cgmvae.methods.scaling import FeatureScaler, ScalingName
 from cgmvae.methods.stored_arrays import with_prefix
+from cgmvae.preparation import FeaturePreparation
+from cgmvae.preparation.declarations import as_declared, plain
+from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 #: Raised when an older version of this library can no longer read its files: 2 knows columns that
 #: are no numbers. A file has the lowest number that says all of it.

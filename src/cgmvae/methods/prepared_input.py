@@ -26,8 +26,8 @@ from cgmvae.data.dataset import Features, Matrix, canonical
 from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
 from cgmvae.methods.inputs import Rows, as_numbers, as_table, matched
-from cgmvae.methods.preparation import FeaturePreparation
-from cgmvae.methods.scaling import FeatureScaler, ScalingName
+from cgmvae.preparation import FeaturePreparation
+from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 
 class PreparedInput(ABC):

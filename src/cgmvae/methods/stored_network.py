@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgmvae.methods.declarations import as_declared
 from cgmvae.nn.noise import Noise
+from cgmvae.preparation.declarations import as_declared
 
 #: What a size may be in any network, however small: draws and ranks are no axes of its arrays.
 _SMALL = 1 << 16

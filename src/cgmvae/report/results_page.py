@@ -15,15 +15,15 @@ from typing import Any
 from cgmvae import __version__
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.experiments.store import Store
-from cgmvae.experiments.study import Scope, StudyFigure
-from cgmvae.experiments.tables import Cell, Table
 from cgmvae.methods import REGISTRY
 from cgmvae.report.figures.style import title_of
 from cgmvae.report.page import MEANINGS, content_policy, find_template, read_template
 from cgmvae.report.pictures import Picture, make_picture
 from cgmvae.report.studies import draw
 from cgmvae.report.study_results import StudyResults, collect_studies, stored_keys
+from cgmvae.studies.store import Store
+from cgmvae.studies.study import Scope, StudyFigure
+from cgmvae.studies.tables import Cell, Table
 
 #: Pictures of a study that are seen at once; the others are folded away.
 OPEN_PICTURES = 4

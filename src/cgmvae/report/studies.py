@@ -1,4 +1,4 @@
-"""The figures of studies, drawn: each kind that :mod:`cgmvae.experiments` knows has its display."""
+"""The figures of studies, drawn: each kind that :mod:`cgmvae.studies` knows has its display."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from cgmvae.errors import InputError
-from cgmvae.experiments.study import StudyFigure
 from cgmvae.report import (
     CriticalDifferenceDisplay,
     FewerDataDisplay,
     LabelSimilarityDisplay,
 )
+from cgmvae.studies.study import StudyFigure
 
 Contents = Mapping[str, Any]
 

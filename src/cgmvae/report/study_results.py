@@ -1,6 +1,6 @@
 """Everything that the page of a folder of runs says, before a word of HTML is written.
 
-:func:`collect_studies` asks the studies of :mod:`cgmvae.experiments` for their tables and figures;
+:func:`collect_studies` asks the studies of :mod:`cgmvae.studies` for their tables and figures;
 :mod:`cgmvae.report.results_page` turns these into a page.
 """
 
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cgmvae.errors import InputError
-from cgmvae.experiments.commands import describe_failures, study_origin
-from cgmvae.experiments.results import Results
-from cgmvae.experiments.spec import RunSpec, unique
-from cgmvae.experiments.store import DONE, Store
-from cgmvae.experiments.studies import STUDIES
-from cgmvae.experiments.study import Scope, Study, StudyFigure
-from cgmvae.experiments.tables import Table
+from cgmvae.studies.commands import describe_failures, study_origin
+from cgmvae.studies.results import Results
+from cgmvae.studies.spec import RunSpec, unique
+from cgmvae.studies.store import DONE, Store
+from cgmvae.studies.studies import STUDIES
+from cgmvae.studies.study import Scope, Study, StudyFigure
+from cgmvae.studies.tables import Table
 
 
 @dataclass(frozen=True)

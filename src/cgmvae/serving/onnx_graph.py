@@ -22,7 +22,7 @@ from cgmvae.methods.lamp_network import LaMPNetwork
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.rbcc_inference import WIDEST, marginals
 from cgmvae.methods.rbcc_network import RBCCNetwork
-from cgmvae.methods.scaling import FeatureScaler
+from cgmvae.preparation.scaling import FeatureScaler
 
 #: The methods whose prediction is a graph of tensor operations.
 _TRACEABLE = (PackedClassifier, BinaryRelevance)

@@ -8,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from cgmvae.data import catalog, formats
+from cgmvae.data import catalog, readers
 from cgmvae.data.catalog import availability, load_dataset, locate
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.errors import InputError
@@ -20,7 +20,7 @@ def served(tmp_path, tiny_entry, tiny):
     folder = tmp_path / "served"
     folder.mkdir()
     for part, rows in {"train": [0, 1], "test": [2]}.items():
-        formats.write(tiny.rows(rows), folder / f"tiny-{part}.arff")
+        readers.write(tiny.rows(rows), folder / f"tiny-{part}.arff")
         (folder / f"tiny-{part}.xml").rename(folder / "names.xml")
 
     class Handler(SimpleHTTPRequestHandler):
@@ -108,7 +108,7 @@ def test_parts_with_other_columns_are_refused(served, folders, tiny):
     renamed = MultiLabelDataset(
         tiny.X[2:], tiny.Y[2:], feature_names=["a", "c"], label_names=tiny.label_names
     )
-    formats.write(renamed, served / "tiny-test.arff")
+    readers.write(renamed, served / "tiny-test.arff")
     with pytest.raises(InputError, match="different columns"):
         load_dataset("tiny")
 
@@ -121,7 +121,7 @@ def test_unknown_labels_of_one_part_are_kept(served, folders, tiny):
         label_names=tiny.label_names,
         unknown=[[True, False]],
     )
-    formats.write(part, served / "tiny-test.arff")
+    readers.write(part, served / "tiny-test.arff")
     dataset = load_dataset("tiny")
     assert dataset.unknown.tolist() == [[False, False], [False, False], [True, False]]
     assert dataset.Y.tolist() == tiny.Y.tolist()

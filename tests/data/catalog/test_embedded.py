@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cgmvae.data import formats
+from cgmvae.data import readers
 from cgmvae.data.catalog import load_dataset
 
 
@@ -117,7 +117,7 @@ def test_tool_makes_the_embedded_file_again(embed_yeast, tmp_path):
         text=True,
     )
     assert "2,417 rows" in run.stdout
-    made = formats.read(output)
+    made = readers.read(output)
     assert np.array_equal(made.X, yeast.X)
     assert np.array_equal(made.Y, yeast.Y)
     assert np.array_equal(made.official_split, yeast.official_split)

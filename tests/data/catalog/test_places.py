@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cgmvae.data import catalog, formats
+from cgmvae.data import catalog, readers
 from cgmvae.data.catalog import availability, entries, load_dataset, locate
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.errors import InputError
@@ -84,7 +84,7 @@ def put_tiny(tiny):
     def put(folder, shift):
         (folder / "tiny").mkdir(exist_ok=True)
         path = folder / "tiny" / "tiny.npz"
-        formats.write(MultiLabelDataset(tiny.X + shift, tiny.Y), path)
+        readers.write(MultiLabelDataset(tiny.X + shift, tiny.Y), path)
         return path
 
     return put
@@ -133,7 +133,7 @@ def test_released_matrix_with_its_options(folders, tiny_entry, tiny):
 def test_arff_by_hand_with_its_xml(folders, tiny_entry, tiny):
     tiny_entry(file="tiny/tiny.arff")
     (folders[0] / "tiny").mkdir()
-    formats.write(tiny, folders[0] / "tiny" / "tiny.arff")
+    readers.write(tiny, folders[0] / "tiny" / "tiny.arff")
     assert (folders[0] / "tiny" / "tiny.xml").is_file()
     assert np.array_equal(load_dataset("tiny").Y, tiny.Y)
 

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from cgmvae.data import formats
+from cgmvae.data import readers
 from cgmvae.data.catalog import entries, load_dataset
 from cgmvae.errors import InputError
 
@@ -178,7 +178,7 @@ def test_originals_of_mulan_give_the_archive(data_folder, folders):
             shutil.copyfileobj(source, file)
     shutil.copy(data_folder / "raw" / "delicious.xml", target)
     dataset = load_dataset("delicious", download=False)
-    known = formats.read(data_folder / "delicious" / "delicious.npz")
+    known = readers.read(data_folder / "delicious" / "delicious.npz")
     assert dataset.name == "delicious"
     assert (dataset.X != known.X).nnz == 0
     Y = dataset.Y if isinstance(dataset.Y, np.ndarray) else dataset.Y.toarray()

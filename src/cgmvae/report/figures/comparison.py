@@ -1,6 +1,6 @@
 """Methods beside each other: with fewer data, and by their average ranks.
 
-The numbers come from the studies of :mod:`cgmvae.experiments`.
+The numbers come from the studies of :mod:`cgmvae.studies`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,167 @@
+"""Folders whose features are larger than the memory: read where they are, a batch at a time.
+
+A folder ``*.mapped`` holds the features as ``X.npy``, which is memory-mapped, their names as
+``features.json``, and everything else as ``labels.npz``: a data set without features, which is kept
+in memory. Training needs rows in random order, which no compressed file can give; so a table is
+unpacked once (:mod:`cgmvae.data.readers.unpacking`), and then trained on as often as wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae.data import files
+from cgmvae.data.dataset import Matrix, MultiLabelDataset
+from cgmvae.data.mapped import MappedRows, dense
+from cgmvae.data.readers import npz
+from cgmvae.data.readers.array_header import read_array_header
+from cgmvae.data.readers.conventions import refuse_columns
+from cgmvae.errors import InputError, first_line
+
+_FEATURES, _NAMES, _LABELS = "X.npy", "features.json", "labels.npz"
+
+
+def read(path: str | os.PathLike[str], *, name: str | None = None) -> MultiLabelDataset:
+    """Read a data set whose features stay on disk; they are not looked at.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+    name : str, optional
+        Name of the data set; by default that of the folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> data = MultiLabelDataset([[0.5], [2.0]], [[1, 0], [1, 1]], label_names=["owl", "hawk"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(data, f"{folder}/birds.mapped")
+    ...     found = read(f"{folder}/birds.mapped")
+    ...     found.X.on_disk, found.X.gather([1]).tolist()
+    (True, [[2.0]])
+    """
+    folder = check_folder(path)
+    labels = npz.read(folder / _LABELS)
+    X = _open_features(folder / _FEATURES)
+    if X.shape[0] != labels.n_samples:
+        raise InputError(
+            f"{folder / _FEATURES} has {X.shape[0]:,} rows and {folder / _LABELS} "
+            f"{labels.n_samples:,}; write the folder again."
+        )
+    names = _read_names(folder / _NAMES)
+    name = name or files.data_name(path)
+    return replace(labels, X=MappedRows(X), feature_names=names, name=name)
+
+
+def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
+    """Write a data set as a new folder, a block of rows at a time; sparse features become dense."""
+    refuse_columns(dataset, "mapped")
+    rows = MappedRows.of(dataset.X)
+    nothing = np.zeros((dataset.n_samples, 0), np.float32)
+    write_blocks(
+        replace(dataset, X=nothing, feature_names=()),
+        (block for _, block in rows.blocks()),
+        path,
+        feature_names=dataset.feature_names,
+        dtype=rows.dtype,
+    )
+
+
+def write_blocks(
+    labels: MultiLabelDataset,
+    blocks: Iterable[Matrix],
+    path: str | os.PathLike[str],
+    *,
+    feature_names: Sequence[str],
+    dtype: np.dtype[Any],
+) -> None:
+    """Write a new folder, its features as they come.
+
+    Parameters
+    ----------
+    labels : MultiLabelDataset
+        Everything but the features.
+    blocks : iterable of array or CSR array, each (n_rows, n_features)
+        The features of all rows, from the first to the last.
+    path : path
+        The folder; when something fails, it is not there.
+    feature_names : sequence of str
+        At least one.
+    dtype : dtype
+        What the features are kept as.
+    """
+    if len(feature_names) == 0:
+        raise InputError("A mapped folder needs at least one feature; check what was read.")
+    shape = (labels.n_samples, len(feature_names))
+    with files.atomic_folder(path) as folder:
+        npz.write(labels, folder / _LABELS)
+        (folder / _NAMES).write_text(json.dumps(list(feature_names)), encoding="utf-8")
+        _write_features(folder / _FEATURES, shape, dtype, blocks)
+
+
+def check_folder(path: str | os.PathLike[str]) -> Path:
+    """Return ``path`` as a :class:`~pathlib.Path` to a folder that can be one of ours."""
+    folder = Path(path)
+    advice = "name a folder that 'cgmvae data convert' wrote"
+    try:
+        if not folder.is_dir():
+            problem = "is a file" if folder.exists() else "does not exist"
+            raise InputError(f"{path} {problem}; {advice}.")
+        for name in (_FEATURES, _NAMES, _LABELS):
+            if not (folder / name).is_file():
+                raise InputError(f"The folder {path} has no {name}; {advice}.")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); {advice}.") from error
+    return folder
+
+
+def _write_features(
+    path: Path, shape: tuple[int, int], dtype: np.dtype[Any], blocks: Iterable[Matrix]
+) -> None:
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    n_rows = 0
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            n_rows += block.shape[0]
+            file.write(np.ascontiguousarray(dense(block), dtype).data)
+    if n_rows != shape[0]:
+        raise InputError(
+            f"There are labels for {shape[0]:,} rows and features for {n_rows:,}; the file was "
+            "changed while it was read, so convert it again."
+        )
+
+
+def _open_features(path: Path) -> NDArray[Any]:
+    """Map the features; a file that is damaged, or holds something else, is refused."""
+    X: NDArray[Any] | None = None
+    try:
+        with path.open("rb") as file:
+            shape, is_fortran, dtype = read_array_header(file)
+            if len(shape) == 2 and dtype in (np.float32, np.float64):
+                X = np.memmap(path, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+    except (ValueError, OverflowError, OSError) as error:
+        raise InputError(
+            f"{path} is damaged ({first_line(error)}); write the folder again."
+        ) from error
+    if X is None:
+        raise InputError(f"{path} is no table of float32 or float64; write the folder again.")
+    if not X.flags.c_contiguous:
+        raise InputError(f"{path} holds column after column; write it row after row (C order).")
+    return X
+
+
+def _read_names(path: Path) -> list[str]:
+    names = files.read_json(path, advice="write the folder again")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{path} is no list of names; write the folder again.")
+    return names

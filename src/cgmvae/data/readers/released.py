@@ -1,0 +1,177 @@
+"""The ``.npy`` matrices that the authors of MPVAE and C-GMVAE release, with their index files."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, split_unknown
+from cgmvae.data.files import data_name, open_binary
+from cgmvae.data.readers.array_header import read_array_header
+from cgmvae.errors import InputError, first_line
+
+#: A file of row numbers, or the row numbers.
+Index = str | os.PathLike[str] | Sequence[int] | NDArray[Any]
+
+#: The parts of the official split: code, and how the index file is called after the data's stem.
+_PARTS = {
+    "train": (TRAIN, "_train_idx.npy"),
+    "validation": (VALIDATION, "_val_idx.npy"),
+    "test": (TEST, "_test_idx.npy"),
+}
+
+#: The code of a row that no part has named yet.
+_NO_PART = 255
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    n_labels: int,
+    meta_offset: int = 0,
+    train_index: Index | None = None,
+    validation_index: Index | None = None,
+    test_index: Index | None = None,
+    label_names: Sequence[str] = (),
+    feature_names: Sequence[str] = (),
+    name: str | None = None,
+) -> MultiLabelDataset:
+    """Read a matrix of shape (n_samples, meta_offset + n_labels + n_features).
+
+    Parameters
+    ----------
+    path : path
+        The ``.npy`` file.
+    n_labels : int
+        Columns of labels: 0, 1, or NaN for unknown.
+    meta_offset : int
+        Columns before the labels, which are skipped.
+    train_index, validation_index, test_index : path or array of int, optional
+        Row numbers of the parts of the official split. What is not given is looked for beside
+        ``mirflickr_data.npy`` (or ``mirflickr.npy``) as ``mirflickr_train_idx.npy``,
+        ``mirflickr_val_idx.npy`` and ``mirflickr_test_idx.npy``. Together they must hold every
+        row once; where there is none, there is no official split.
+    label_names, feature_names : sequence of str
+        Names of the columns.
+    name : str, optional
+        The data set's name; by default the file's, without ``_data``.
+
+    Returns
+    -------
+    MultiLabelDataset
+        X float32 and Y, both dense.
+    """
+    path = Path(path)
+    table = _load(path)
+    first = meta_offset + n_labels
+    if table.ndim != 2 or table.shape[0] == 0:
+        raise InputError(f"{path} has the shape {table.shape}; a table with rows is needed.")
+    if n_labels < 1 or meta_offset < 0 or first >= table.shape[1]:
+        raise InputError(
+            f"{meta_offset} skipped columns and {n_labels} labels do not fit the "
+            f"{table.shape[1]:,} columns of {path}; check meta_offset and n_labels."
+        )
+    Y, unknown = split_unknown(_checked_labels(table[:, meta_offset:first], path))
+    with np.errstate(over="ignore"):  # what becomes infinite is refused by the data set
+        X = table[:, first:].astype(np.float32)
+    indices = {"train": train_index, "validation": validation_index, "test": test_index}
+    return MultiLabelDataset(
+        X,
+        Y,
+        unknown=unknown,
+        label_names=label_names,
+        feature_names=feature_names,
+        official_split=_official_split(path, indices, len(table)),
+        name=name or data_name(path).removesuffix("_data"),
+    )
+
+
+def _load(path: Path) -> NDArray[Any]:
+    """Load an array of numbers, after its header has been compared with the file's size."""
+    with open_binary(path) as opened:
+        content = opened.read()
+    file = io.BytesIO(content)
+    try:
+        header = read_array_header(file)
+    except ValueError as error:
+        raise InputError(f"{path} is not an .npy file ({first_line(error)}); check it.") from error
+    if header.dtype.kind not in "fiub":
+        raise InputError(
+            f"{path} holds {header.dtype} values, not numbers; save it as a float array."
+        )
+    held = len(content) - file.tell()
+    if not header.fits(held):
+        raise InputError(
+            f"{path} states {header.n_bytes:,} bytes of data and holds {held:,}; it is damaged: "
+            "fetch it again."
+        )
+    flat = np.frombuffer(content, dtype=header.dtype, offset=file.tell())
+    return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
+
+
+def _checked_labels(labels: NDArray[Any], path: Path) -> NDArray[Any]:
+    fits = (labels == 0) | (labels == 1) | (labels != labels)  # NaN differs from itself
+    if not fits.all():
+        row, column = np.argwhere(~fits)[0]
+        raise InputError(
+            f"Label column {column} of {path} holds {labels[row, column]:g} in row {row}, which is "
+            "not 0 or 1; check meta_offset and n_labels."
+        )
+    return labels
+
+
+def _official_split(
+    path: Path, indices: dict[str, Index | None], n_samples: int
+) -> NDArray[np.uint8] | None:
+    split = np.full(n_samples, _NO_PART, dtype=np.uint8)
+    found = False
+    for part, (code, suffix) in _PARTS.items():
+        index = indices[part] if indices[part] is not None else _index_beside(path, suffix)
+        if index is None:
+            continue
+        rows = _row_numbers(index, f"The {part} index", n_samples)
+        if len(np.unique(rows)) != len(rows) or (split[rows] != _NO_PART).any():
+            raise InputError(
+                f"The {part} index of {path} holds a row twice or one of another part; "
+                "every row belongs to one part."
+            )
+        split[rows] = code
+        found = True
+    if found and (n_left := int((split == _NO_PART).sum())):
+        raise InputError(
+            f"{n_left:,} rows of {path} are in none of the train, validation "
+            "and test indices; give all the index files, or add these rows to one."
+        )
+    return split if found else None
+
+
+def _index_beside(path: Path, suffix: str) -> Path | None:
+    stem = data_name(path)
+    for candidate in (stem.removesuffix("_data"), stem):
+        index = path.with_name(candidate + suffix)
+        if index.is_file():
+            return index
+    return None
+
+
+def _row_numbers(index: Index, what: str, n_samples: int) -> NDArray[np.int64]:
+    if isinstance(index, str | os.PathLike):
+        what = f"{what} {index}"
+        rows = _load(Path(index))
+    else:
+        rows = np.asarray(index)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise InputError(f"{what} must be a list of whole row numbers.")
+    outside = (rows < 0) | (rows >= n_samples)
+    if outside.any():
+        raise InputError(
+            f"{what} holds the row {rows[outside][0]}, but the rows are 0 to {n_samples - 1:,}; "
+            "check that the files belong together."
+        )
+    return rows.astype(np.int64)

@@ -1,0 +1,147 @@
+"""What the columns of a table mean: features, labels, groups, or nothing.
+
+Decided by name alone, before :mod:`cgmvae.data.readers.table.cells` looks at the cells; the
+options are those of the readers in :mod:`cgmvae.data.readers.table`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from cgmvae.data.kinds import Kind
+from cgmvae.errors import InputError, listed
+
+Counts = Literal["refuse", "presence"]
+BlankLabels = Literal["absent", "unknown"]
+
+_LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets")
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What the caller says about the columns; see :func:`cgmvae.data.readers.table.read_csv`."""
+
+    labels: Sequence[str] | None = None
+    label_prefix: str | None = None
+    label_count: int | None = None
+    label_sets: str | None = None
+    separator: str = ";"
+    counts: Counts = "refuse"
+    blank_labels: BlankLabels | None = None
+    groups: str | None = None
+    drop: Sequence[str] = ()
+    named_kinds: Sequence[tuple[str, Kind]] = ()
+    """What columns hold that the caller names one by one; the others are guessed."""
+    kinds: Mapping[str, Kind] | None = None
+    """What all columns hold that matter; the others are not guessed."""
+
+    def with_kinds(
+        self, kinds: Mapping[str, Kind] | None, named: Mapping[Kind, Sequence[str]]
+    ) -> TableOptions:
+        """Add what columns hold: kinds by name, and lists of names by kind."""
+        pairs = [(name, kind) for kind, names in named.items() for name in as_list(names)]
+        return replace(self, named_kinds=pairs, kinds=kinds)
+
+    def names_labels(self) -> bool:
+        """Tell whether any of the ways of naming the label columns was used."""
+        return any(getattr(self, option) is not None for option in _LABEL_OPTIONS)
+
+    def check(self) -> None:
+        """Refuse options that contradict each other or do not exist."""
+        given = [option for option in _LABEL_OPTIONS if getattr(self, option) is not None]
+        if len(given) != 1:
+            raise InputError(
+                f"Name the label columns with exactly one of {', '.join(_LABEL_OPTIONS)}; "
+                f"{' and '.join(given) if given else 'none'} was given."
+            )
+        if self.counts not in get_args(Counts):
+            raise InputError(f"counts must be 'refuse' or 'presence', not {self.counts!r}.")
+        if self.blank_labels not in (None, *get_args(BlankLabels)):
+            raise InputError(
+                f"blank_labels must be 'absent' or 'unknown', not {self.blank_labels!r}."
+            )
+        if not self.separator:
+            raise InputError("The separator of the label sets is empty; give one, such as ';'.")
+
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """The names of the feature columns and, unless one column holds label sets, of the labels."""
+
+    features: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
+    """Decide by its name what each column of a table is."""
+    options.check()
+    refuse_repeated(names)
+    labels = as_list(options.labels or ())
+    single = [name for name in (options.groups, options.label_sets) if name is not None]
+    taken = [*as_list(options.drop), *single, *labels]
+    kinds = [name for name, _ in options.named_kinds]
+    known, spoken_for = set(names), set(taken)
+    absent = [name for name in (*taken, *kinds) if name not in known]
+    if absent:
+        raise _no_such_column(absent[0], names)
+    rest = [name for name in names if name not in spoken_for]
+    if options.labels is None and options.label_sets is None:
+        labels = _labels_by_rule(rest, options)
+    elif not labels and options.label_sets is None:
+        raise InputError("The list of label columns is empty; name at least one.")
+    chosen = set(labels)
+    refuse_repeated(
+        [*taken, *chosen.difference(taken), *kinds],
+        "is named twice among the labels, groups, drop and kinds; decide for one",
+    )
+    features = [name for name in rest if name not in chosen]
+    if not features:
+        raise InputError("No feature columns are left beside the labels; check the options.")
+    if "" in (*features, *labels):
+        raise InputError("A column has no name; name it, or leave it out with drop=[''].")
+    return ColumnRoles(tuple(features), tuple(labels))
+
+
+def _labels_by_rule(names: list[str], options: TableOptions) -> list[str]:
+    if options.label_prefix is not None:
+        found = [name for name in names if name.startswith(options.label_prefix)]
+        if not found:
+            raise InputError(
+                f"No column begins with {options.label_prefix!r}; the first ones are "
+                f"{listed(names)}."
+            )
+        return found
+    count = options.label_count or 0
+    if not 0 < abs(count) < len(names):
+        raise InputError(
+            f"label_count is {count}, but there are {len(names)} columns; give the number of "
+            "label columns, negative when they come last."
+        )
+    return names[:count] if count > 0 else names[count:]
+
+
+def _no_such_column(name: str, names: Sequence[str]) -> InputError:
+    close = difflib.get_close_matches(name, names, n=3)
+    if close:
+        return InputError(
+            f"There is no column {name!r}; did you mean {' or '.join(map(repr, close))}?"
+        )
+    return InputError(f"There is no column {name!r}; the columns are {listed(names)}.")
+
+
+def refuse_repeated(
+    names: Sequence[str], complaint: str = "names more than one column; rename them"
+) -> None:
+    """Refuse names among which one appears twice."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(f"{listed(repeated)} {complaint}.")
+
+
+def as_list(names: Sequence[str]) -> list[str]:
+    """Return names as a list; a text alone is one name."""
+    return [names] if isinstance(names, str) else [str(name) for name in names]

@@ -1,1 +1,0 @@
-"""The paper's studies, and what it printed (:mod:`cgmvae.experiments.published`)."""

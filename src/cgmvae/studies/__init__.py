@@ -1,0 +1,1 @@
+"""The paper's studies, and what it printed (:mod:`cgmvae.studies.published`)."""

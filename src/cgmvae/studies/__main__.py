@@ -1,0 +1,124 @@
+"""``python -m cgmvae.studies``: the studies with the core packages alone.
+
+python -m cgmvae.studies main --quick --folder runs
+python -m cgmvae.studies status --folder runs
+python -m cgmvae.studies table main --folder runs --format md
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from cgmvae.errors import InputError
+from cgmvae.studies.commands import (
+    ENGINES,
+    Progress,
+    describe_failures,
+    make_engine,
+    make_scope,
+    run_study,
+    study_status,
+    study_tables,
+)
+from cgmvae.studies.store import Store
+from cgmvae.studies.studies import STUDIES, find_study
+from cgmvae.studies.study import Scope, Study
+from cgmvae.studies.tables import FORMATS
+
+#: What a shell calls the end by Ctrl-C.
+_STOPPED = 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m cgmvae.studies", description="The studies, with the core packages."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, study in STUDIES.items():
+        run = commands.add_parser(name, help=study.title.replace("%", "%%"))
+        _add_scope(run)
+        run.add_argument("--engine", choices=ENGINES, default="local")
+        run.add_argument("--workers", type=int, help="jobs at a time on this machine")
+        run.add_argument("--address", help="of a running Ray cluster")
+        run.add_argument("--gpus", type=float, default=0, help="accelerators of a Ray job")
+        run.add_argument("--device", default="auto")
+    for name, text in (("status", "how far studies are"), ("table", "the tables of a study")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("study", nargs="?" if name == "status" else None)
+        _add_scope(command)
+        if name == "table":
+            command.add_argument("--format", default="md", choices=tuple(FORMATS))
+    return parser
+
+
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", default="runs", help="where the runs are kept")
+    parser.add_argument("--quick", action="store_true", help="a small version")
+    for option in ("data", "methods", "splits", "seeds"):
+        parser.add_argument(f"--{option}", help="separated by commas")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except InputError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped; the same command goes on.", file=sys.stderr)
+        return _STOPPED
+
+
+def _run(given: argparse.Namespace) -> int:
+    scope = make_scope(
+        quick=given.quick,
+        data=given.data,
+        methods=given.methods,
+        splits=given.splits,
+        seeds=given.seeds,
+    )
+    store = Store(given.folder)
+    if given.command == "status":
+        for study in [find_study(given.study)] if given.study else STUDIES.values():
+            counts = study_status(study, scope, store)._asdict().items()
+            print(study.name, *(f"{n} {what}" for what, n in counts), sep=", ")
+            _print_failures(study, scope, store)
+        return 0
+    if given.command == "table":
+        print(study_tables(find_study(given.study), scope, store, given.format))
+        return 0
+    return _run_study(find_study(given.command), scope, store, given)
+
+
+def _run_study(study: Study, scope: Scope, store: Store, given: argparse.Namespace) -> int:
+    engine = make_engine(
+        given.engine,
+        workers=given.workers,
+        address=given.address,
+        gpus=given.gpus,
+        device=given.device,
+    )
+    failed = run_study(study, scope, store, engine, tell=_print_progress)
+    print(study_tables(study, scope, store, "md"))
+    _print_failures(study, scope, store)
+    return 1 if failed else 0
+
+
+def _print_progress(progress: Progress) -> None:
+    running = ", ".join(f"{job[0].method} on {job[0].data}" for job in progress.running)
+    failed = f", {len(progress.failed)} failed" if progress.failed else ""
+    now = f", now: {running}" if running else ""
+    print(f"{progress.done} of {progress.total} runs{failed}{now}", file=sys.stderr, flush=True)
+
+
+def _print_failures(study: Study, scope: Scope, store: Store) -> None:
+    for line in describe_failures(study.runs(scope), store):
+        print(line, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

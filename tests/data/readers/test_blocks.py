@@ -1,0 +1,507 @@
+"""Files read a block at a time: the same rows, the same refusals, and no more memory."""
+
+import tracemalloc
+import zipfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cgmvae.data import files, packing, readers
+from cgmvae.data.columns import Columns
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.mapped import dense
+from cgmvae.data.readers import svmlight
+from cgmvae.data.readers.arff import rows as arff_rows
+from cgmvae.data.readers.blocks import LoadedBlocks, open_blocks
+from cgmvae.data.readers.blocks.base import even_parts
+from cgmvae.data.readers.table import csv_text
+from cgmvae.errors import InputError
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz", ".arff", ".arff.bz2", ".svm")
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Let every format cut its files into parts of a few rows."""
+    monkeypatch.setattr(csv_text, "_SMALL_BLOCK", 128)
+    monkeypatch.setattr(arff_rows, "_BATCH", 64)
+    monkeypatch.setattr(svmlight, "_PART_CELLS", 16)
+
+
+def survey(n_rows=50, n_features=4, seed=0):
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(n_rows, n_features)).astype(np.float32)
+    X[generator.random(X.shape) < 0.3] = 0
+    X[0, 0] = np.nan
+    return MultiLabelDataset(X, generator.integers(0, 2, (n_rows, 3), np.uint8))
+
+
+def opened(path, dataset):
+    """Open a file that holds a data set; only some formats need to be told about it."""
+    options = {}
+    if ".svm" in str(path):
+        options = {"n_features": dataset.n_features, "n_labels": dataset.n_labels}
+    return open_blocks(path, others=dataset.label_names, **options)
+
+
+def read_all(blocks, n_rows=7, kinds=None):
+    """Read every column, and check that the blocks are even."""
+    parts = list(blocks.read(range(len(blocks.column_names)), n_rows=n_rows, kinds=kinds))
+    assert all(part.shape[0] == n_rows for part in parts[:-1])
+    assert 0 < parts[-1].shape[0] <= n_rows
+    return parts
+
+
+def write(path, text):
+    Path(path).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+# --- The same rows as in one piece --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_blocks_are_the_rows_of_the_file(tmp_path, small_parts, suffix, is_sparse):
+    data = survey()
+    if is_sparse:
+        data = replace(data, X=sp.csr_array(data.X))
+    path = tmp_path / f"a{suffix}"
+    readers.write(data, path)
+    for n_rows in (1, 7, 50, 1000):
+        parts = read_all(opened(path, data), n_rows)
+        np.testing.assert_array_equal(np.concatenate([dense(p) for p in parts]), dense(data.X))
+        assert all(part.dtype == np.float32 for part in parts)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_columns_come_in_the_order_that_is_asked_for(tmp_path, suffix):
+    data = survey()
+    readers.write(data, tmp_path / f"a{suffix}")
+    blocks = opened(tmp_path / f"a{suffix}", data)
+    assert blocks.column_names == data.feature_names
+    parts = list(blocks.read([2, 0], n_rows=20))
+    np.testing.assert_array_equal(np.concatenate([dense(p) for p in parts]), data.X[:, [2, 0]])
+
+
+@given(st.lists(st.integers(0, 5), max_size=8), st.integers(1, 7))
+def test_parts_are_cut_and_joined(sizes, n_rows):
+    values = np.arange(sum(sizes))[:, None]
+    parts = np.split(values, np.cumsum(sizes)[:-1])
+    even = list(even_parts(parts, n_rows))
+    assert [part.shape[0] for part in even[:-1]] == [n_rows] * (len(even) - 1)
+    assert not even or 0 < even[-1].shape[0] <= n_rows
+    assert np.array_equal(np.concatenate([values[:0], *even]), values)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_how_much_is_read_grows_or_is_unknown(tmp_path, small_parts, suffix):
+    data = survey(2000)
+    readers.write(data, tmp_path / f"a{suffix}")
+    blocks = opened(tmp_path / f"a{suffix}", data)
+    shares = [blocks.share_read() for _ in blocks.read(range(4), n_rows=100)]
+    if suffix.endswith((".gz", ".bz2")):
+        assert shares == [None] * 20
+    else:
+        assert shares == sorted(shares)
+        assert 0 <= shares[0] < shares[-1] <= 1
+
+
+def peak_memory(path, n_rows):
+    """Return the most bytes that NumPy, Python and Arrow hold while the blocks are read."""
+    data = survey(n_rows, n_features=1)
+    readers.write(data, path)
+    if path.suffix == ".parquet":  # a dictionary of all the numbers would grow up to its limit
+        pq.write_table(pq.read_table(path), path, use_dictionary=False)
+    blocks = opened(path, data)
+    tracemalloc.start()
+    held = max(pa.total_allocated_bytes() for _ in blocks.read([0], n_rows=1000))
+    peak = held + tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize(
+    ("suffix", "n_rows"),
+    [
+        (".csv", 40_000),  # Arrow reads ahead: some 50 KB more or less, as its threads come to it
+        (".csv.gz", 40_000),
+        (".npz", 5_000),
+        (".arff", 2_500),
+        (".svm", 2_500),
+        (".parquet", 400_000),
+    ],
+)
+def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, suffix, n_rows):
+    monkeypatch.setattr(packing, "_CHUNK", 4096)
+    monkeypatch.setattr(csv_text, "_SMALL_BLOCK", 4096)
+    monkeypatch.setattr(arff_rows, "_BATCH", 4096)
+    monkeypatch.setattr(svmlight, "_PART_CELLS", 512)
+    few, many = (peak_memory(tmp_path / f"{n}{suffix}", n) for n in (n_rows, 3 * n_rows))
+    growth_of_features = 2 * n_rows * 4
+    assert many - few < growth_of_features / 2
+
+
+# --- CSV ----------------------------------------------------------------------------------------
+
+ROWS = "".join(f"{i},{i / 2}\n" for i in range(60))
+
+
+def both_ways(path):
+    """Return what a CSV file says in one piece and in blocks: an array, or the complaint."""
+    said, opener = [], partial(files.open_binary, path)
+    for read in (
+        lambda: csv_text.read_cells(path, 2, ","),
+        lambda: pa.concat_tables(csv_text.iterate_cells(path, 2, ",", opener)),
+    ):
+        try:
+            said.append(read().to_pydict())
+        except InputError as error:
+            said.append(str(error))
+    return said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"a,b\n{ROWS}",
+        f"\ufeffa,b\n{ROWS}",
+        f'"a\nx",b\n{ROWS}"1\n\n""2""",3\n{ROWS}',
+        f"a,b\n{ROWS}{chr(10) * 400}{ROWS}",
+        f"a,b\n{ROWS}1,2,3\n{ROWS}",
+        f"a,b\n{ROWS}" + '"1\n1",2\n' * 9 + f"1\n{ROWS}",
+        f"a,b\n{ROWS}".encode() + b"\xff,1\n",
+        f"a,b\n{ROWS}1\0,2\n",
+        f'a,b\n{ROWS}1,"2\n{ROWS}',
+        f'a,b\n{ROWS}1,"2\n',
+        f"a,b\n{ROWS}1,{'2' * 2000}\n{ROWS}",
+        f"{'a' * 2000},b\n{ROWS}",
+        "a,b\n",
+        "a,b\n\n\n",
+    ],
+    ids=str,
+)
+def test_a_csv_file_says_the_same_in_blocks(tmp_path, small_parts, text):
+    whole, in_blocks = both_ways(write(tmp_path / "a.csv", text))
+    assert in_blocks == whole
+
+
+def test_the_row_that_is_wrong_is_named_however_late(tmp_path, small_parts):
+    path = write(tmp_path / "a.csv", f"a,b\n{ROWS * 50}1,2,3\n")
+    with pytest.raises(InputError, match=r"Row 3002 of .*a\.csv has 3 cells and the header 2"):
+        read_all(open_blocks(path))
+
+
+def test_a_lying_archive_is_refused_in_blocks_too(tmp_path, monkeypatch):
+    readers.write(survey(500), tmp_path / "a.csv.bz2")
+    monkeypatch.setattr(files, "UNPACKED_LIMIT", 1000)
+    with pytest.raises(InputError, match="unpacks to more than"):
+        read_all(open_blocks(tmp_path / "a.csv.bz2"))
+
+
+def test_options_name_columns_that_are_no_features(tmp_path):
+    path = write(tmp_path / "a.csv", "x1;site;a;l_b;y;l_c\n1;p;2;0;3;1\n")
+    options = {"delimiter": ";", "drop": ["site"], "label_prefix": "l_", "labels": ["y"]}
+    assert open_blocks(path, others=["a"], **options).column_names == ("x1",)
+    assert open_blocks(path, features=["a"], others=["a"], **options).column_names == ("x1", "a")
+    options = {"delimiter": ";", "drop": "site", "labels": None, "label_prefix": "l_"}
+    assert open_blocks(path, **options).column_names == ("x1", "a", "y")
+    options = {"delimiter": ";", "labels": "l_b"}
+    assert open_blocks(path, **options).column_names == ("x1", "site", "a", "y", "l_c")
+    with pytest.raises(InputError, match="'a' names more than one column; rename them"):
+        open_blocks(write(tmp_path / "twice.csv", "a,a\n1,2\n"))
+
+
+# --- What a cell means does not depend on its block ---------------------------------------------
+
+
+def table(tmp_path, suffix, **columns):
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        rows = zip(*columns.values(), strict=True)
+        write(path, "\n".join([",".join(columns), *map(",".join, rows)]))
+    return path
+
+
+def test_numbers_and_truths_do_not_mix_though_they_are_in_other_blocks(tmp_path, small_parts):
+    path = table(tmp_path, ".csv", a=["1"] * 30 + ["true"] * 30)
+    with pytest.raises(InputError, match="Not numeric: 'a'"):
+        read_all(open_blocks(path))
+    path = table(tmp_path, ".csv", a=["NA"] * 30 + ["true"] * 30 + ["False", "?"])
+    values = np.concatenate(read_all(open_blocks(path))).ravel()
+    np.testing.assert_array_equal(values, [np.nan] * 30 + [1] * 30 + [0, np.nan])
+
+
+def test_a_column_of_numbers_must_be_so_to_its_end(tmp_path, small_parts):
+    path = table(tmp_path, ".csv", a=["1"] * 99 + ["tall"])
+    with pytest.raises(InputError, match="Not numeric: 'a'"):
+        read_all(open_blocks(path))
+
+
+def test_categories_may_look_like_numbers(tmp_path, small_parts):
+    path = table(tmp_path, ".csv", a=["1"] * 30 + ["tall"] * 3, b=["007"] * 33)
+    parts = read_all(open_blocks(path), kinds={"a": "category", "b": "number"})
+    assert all(isinstance(part, Columns) and part.kinds == ("category", "number") for part in parts)
+    assert [cell for part in parts for cell in part.values[0]] == ["1"] * 30 + ["tall"] * 3
+    assert {cell for part in parts for cell in part.values[1]} == {7.0}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        (["01/02/2024"] * 20 + ["31/01/2024 06:30"], "2024-02-01"),
+        (["01/02/2024"] * 20 + ["01/31/2024"], "2024-01-02"),
+        (["31/01/2024"] * 20 + ["01/02/2024"] * 20, "2024-01-31"),
+        (["2024-01-02"] * 20 + ["2024-01-31"], "2024-01-02"),
+        (["01.02.2024"] * 20, "2024-02-01"),
+    ],
+)
+def test_days_and_months_are_told_apart_by_the_whole_file(
+    tmp_path, small_parts, suffix, days, expected
+):
+    path = table(tmp_path, suffix, d=days)
+    parts = read_all(open_blocks(path), kinds={"d": "date"})
+    found = np.concatenate([part.values[0] for part in parts])
+    assert len(found) == len(days)
+    assert found[0] == np.datetime64(expected)
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        ["01/02/2024"] * 20,
+        ["31/01/2024"] * 20 + ["01/31/2024"] * 20,
+        ["2024-01-31"] * 20 + ["31.01.2024"] * 20,
+        ["2024-01-31"] * 20 + ["soon"],
+    ],
+)
+def test_dates_that_leave_a_doubt_are_refused(tmp_path, small_parts, days):
+    path = table(tmp_path, ".csv", d=days)
+    with pytest.raises(InputError, match="'d'"):
+        read_all(open_blocks(path), kinds={"d": "date"})
+
+
+# --- Parquet ------------------------------------------------------------------------------------
+
+
+def test_columns_of_parquet_that_are_not_wanted_are_not_read(tmp_path):
+    odd = pa.array([{"x": 1}, None], pa.struct([("x", pa.int64())]))
+    pq.write_table(pa.table({"a": [1, 2], "odd": odd, "b": [True, None]}), tmp_path / "a.parquet")
+    (part,) = open_blocks(tmp_path / "a.parquet").read([2, 0], n_rows=9)
+    np.testing.assert_array_equal(part, [[1, 1], [np.nan, 2]])
+
+
+def test_a_blank_column_of_text_is_missing_numbers(tmp_path):
+    blank = pa.array([None] * 3, pa.string())
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": blank}), tmp_path / "a.parquet")
+    values = np.concatenate(read_all(open_blocks(tmp_path / "a.parquet"), 2))
+    np.testing.assert_array_equal(values, [[1, np.nan], [2, np.nan], [3, np.nan]])
+
+
+def test_a_damaged_name_of_the_groups_is_no_column(tmp_path):
+    damaged = pa.table({"a": [1, 2]}).replace_schema_metadata({b"cgmvae.groups": b"\xff"})
+    pq.write_table(damaged, tmp_path / "a.parquet")
+    assert open_blocks(tmp_path / "a.parquet").column_names == ("a",)
+
+
+def test_a_damaged_page_is_named(tmp_path):
+    readers.write(survey(3000), tmp_path / "a.parquet")
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    content[4:100] = b"\xff" * 96
+    blocks = open_blocks(write(tmp_path / "a.parquet", bytes(content)))
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        read_all(blocks)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
+def test_what_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch, suffix):
+    data = replace(survey(9000), X=np.zeros((9000, 4), np.float32))
+    readers.write(data, tmp_path / f"a{suffix}")
+    monkeypatch.setattr(files, "UNPACKED_LIMIT", 1000)
+    assert len(read_all(open_blocks(tmp_path / f"a{suffix}"), 9000)) == 1
+    monkeypatch.setattr(files, "_UNPACKED_TIMES", 1)
+    with pytest.raises(InputError, match="bytes, more than the"):
+        open_blocks(tmp_path / f"a{suffix}")
+
+
+# --- npz ----------------------------------------------------------------------------------------
+
+
+def test_npz_needs_no_labels_and_takes_any_order_and_type(tmp_path):
+    X = np.arange(40, dtype=np.int16).reshape(10, 4)
+    for order in "CF":
+        np.savez(tmp_path / "a.npz", X=np.array(X, order=order))
+        parts = read_all(open_blocks(tmp_path / "a.npz"), 3)
+        np.testing.assert_array_equal(np.concatenate(parts), X)
+        assert parts[0].dtype == np.float32
+
+
+def csr_arrays(matrix):
+    matrix = sp.csr_array(matrix)
+    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    return {f"X_{key}": value for key, value in parts.items()} | {"X_shape": matrix.shape}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"X_indptr": [0, 1, 1, 9]}, "malformed"),
+        ({"X_indptr": [0, 2, 1, 3]}, "malformed"),
+        ({"X_indptr": [1, 2, 3, 3]}, "malformed"),
+        ({"X_indptr": [0, 3]}, "malformed"),
+        ({"X_indptr": [0.0, 1.0, 2.0, 3.0]}, "must be integers"),
+        ({"X_indices": [0, 1, 7]}, "malformed"),
+        ({"X_shape": [3]}, "states the shape"),
+        ({"X_shape": [0, 3], "X_indptr": [0]}, "no rows"),
+        ({"X_data": [1.0, np.inf, 1.0]}, "infinite"),
+    ],
+)
+def test_malformed_sparse_features_are_refused(tmp_path, changes, words):
+    np.savez(tmp_path / "a.npz", **(csr_arrays(np.eye(3)) | changes))
+    with pytest.raises(InputError, match=words):
+        read_all(open_blocks(tmp_path / "a.npz"), 1)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"Y": np.eye(3)}, "has no array 'X'"),
+        ({"X": np.ones(3)}, "two dimensions, not 1"),
+        ({"X": np.float64(3)}, "must have rows"),
+        ({"X": np.ones((0, 3))}, "no rows"),
+        ({"X": np.array([["a"]])}, "must be numbers"),
+        ({"X": np.eye(3), "feature_names": np.array(["a", "a", "b"])}, "more than once"),
+        ({"X": np.array([[None]])}, "never loaded"),
+    ],
+)
+def test_what_is_no_table_of_features_is_refused(tmp_path, arrays, words):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError, match=words):
+        read_all(open_blocks(tmp_path / "a.npz"))
+    with pytest.raises(InputError, match="no array 'site' to take the groups from"):
+        open_blocks(tmp_path / "a.npz", groups="site")
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_damage_at_the_end_of_an_archive_is_found(tmp_path, is_sparse):
+    X = np.random.default_rng(0).normal(size=(500, 4))
+    path = tmp_path / "a.npz"
+    np.savez(path, **(csr_arrays(X) if is_sparse else {"X": X}))
+    with zipfile.ZipFile(path) as archive:
+        info = archive.infolist()[0]
+    content = bytearray(path.read_bytes())
+    content[info.header_offset + info.compress_size] ^= 1
+    blocks = open_blocks(write(path, bytes(content)))
+    with pytest.raises(InputError, match="is damaged"):
+        read_all(blocks, 100)
+
+
+# --- Text ---------------------------------------------------------------------------------------
+
+
+def read_svmlight(path):
+    blocks = open_blocks(path, n_features=5, n_labels=2)
+    return np.concatenate([part.toarray() for part in read_all(blocks)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 1:1 5:2\n" * 30,
+        "1 1:1 4:2\n" * 30 + "0 0:3\n",
+        "30 5 2\n" + "1 1:1 4:2\n" * 30,
+        "31 5 2\n" + "1 1:1 4:2\n" * 30 + "0 5:3\n",
+        "32 5 2\n" + "1 1:1\n\n" * 15 + "\n# the rest\n0 2:nan\n",
+        "1 # nothing\n" * 30,
+    ],
+)
+def test_where_features_are_counted_from_is_decided_by_the_whole_file(tmp_path, small_parts, text):
+    path = write(tmp_path / "a.svm", text)
+    expected = svmlight.read(path, n_features=5, n_labels=2).X.toarray()
+    np.testing.assert_array_equal(read_svmlight(path), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1 1:1\n" * 30 + "1 a:1\n", "line 31: 'a:1' is not a feature"),
+        ("1 1:1\n" * 30 + "30 5 2\n", "line 31: '5' is not a feature"),
+        ("1 1:1\n" * 30 + "1 2:1 1:1\n", "line 31: the index 1 must increase"),
+        ("1 1:1\n" * 30 + "7 1:1\n", "line 31: the label 7 is out of range"),
+        ("1 1:1\n" * 30 + "1 9:1\n", "line 31: the index 9 is out of range"),
+        ("9 5 2\n" + "1 1:1\n" * 30, "states 9 rows and has 30"),
+        ("# nothing\n", "has no rows"),
+        (b"1 1:1\n" * 30 + b"\xff", "is not UTF-8"),
+    ],
+)
+def test_a_wrong_line_of_svmlight_is_named(tmp_path, small_parts, text, words):
+    with pytest.raises(InputError, match=words):
+        read_svmlight(write(tmp_path / "a.svm", text))
+
+
+def test_more_features_than_are_accepted_are_refused_before_they_are_named(tmp_path):
+    path = write(tmp_path / "a.svm", "1 1:1\n")
+    with pytest.raises(InputError, match="would have 1,000,000,000,000 features, more than the"):
+        open_blocks(path, n_features=10**12, n_labels=2)
+
+
+HEADER = "@relation r\n@attribute a numeric\n@attribute b {x,y,z}\n@attribute y {0,1}\n@data\n"
+
+
+@pytest.mark.parametrize("rows", ["1,y,0\n" * 30 + "{0 5}\n" * 30 + "?,z,1\n" * 30, "{0 1}\n" * 9])
+def test_arff_rows_of_both_forms_and_categories(tmp_path, small_parts, rows):
+    path = write(tmp_path / "a.arff", HEADER + rows)
+    blocks = open_blocks(path, label_count=-1)
+    expected = readers.read(path, label_count=-1)
+    assert blocks.column_names == expected.feature_names == ("a", "b=x", "b=y", "b=z")
+    found = np.concatenate([dense(part) for part in read_all(blocks)])
+    np.testing.assert_array_equal(found, dense(expected.X))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("1,w,0\n", "line 36: 'w' is not a value of 'b'"),
+        ("1,x\n", "line 36: the row has 2 values for 3 attributes"),
+        ("{5 1}\n", "line 36: the index 5 is out of range"),
+        (b"\xff\n", "is not UTF-8"),
+    ],
+)
+def test_a_wrong_line_of_arff_is_named(tmp_path, small_parts, row, words):
+    text = (HEADER + "1,y,0\n" * 30).encode() + (row if isinstance(row, bytes) else row.encode())
+    with pytest.raises(InputError, match=words):
+        read_all(open_blocks(write(tmp_path / "a.arff", text), label_count=-1))
+
+
+# --- What is loaded -----------------------------------------------------------------------------
+
+
+def test_formats_that_are_read_in_one_piece_give_blocks_too(tmp_path):
+    values = np.arange(30, dtype=np.float32).reshape(10, 3)
+    values[:, 0] = 1
+    np.save(tmp_path / "a.npy", values)
+    blocks = open_blocks(tmp_path / "a.npy", n_labels=1)
+    assert isinstance(blocks, LoadedBlocks)
+    np.testing.assert_array_equal(np.concatenate(read_all(blocks, 4)), values[:, 1:])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(
+    st.lists(st.sampled_from(["1", "-2.5", "", "NA", "1e3", "１２"]), min_size=1), st.integers(1, 9)
+)
+def test_any_cells_are_read_as_in_one_piece(tmp_path, cells, n_rows):
+    path = write(tmp_path / "a.csv", "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
+    parts = list(open_blocks(path, others=["y"]).read([0], n_rows=n_rows))
+    expected = readers.read(path, labels=["y"]).X
+    np.testing.assert_array_equal(np.concatenate(parts), expected)

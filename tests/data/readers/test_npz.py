@@ -1,0 +1,391 @@
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cgmvae.data import files
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.readers import npz
+from cgmvae.data.readers.conventions import COLUMNS_LIMIT
+from cgmvae.errors import InputError
+
+NAMES = st.text(max_size=8).filter(lambda name: not name.endswith("\0"))
+
+
+@st.composite
+def datasets(draw) -> MultiLabelDataset:
+    n, f, labels = draw(st.integers(1, 6)), draw(st.integers(0, 4)), draw(st.integers(1, 4))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    floats = st.floats(width=32, allow_infinity=False)
+    X = draw(hnp.arrays(dtype, (n, f), elements=floats, fill=st.just(0.0)))
+    Y = draw(hnp.arrays(np.uint8, (n, labels), elements=st.integers(0, 1)))
+    unknown = draw(st.none() | hnp.arrays(bool, (n, labels)))
+    groups = st.integers(-3, 3).map(str) | st.integers(-3, 3)
+    return MultiLabelDataset(
+        sp.csr_array(X) if draw(st.booleans()) else X,
+        sp.csr_array(Y) if draw(st.booleans()) else Y,
+        label_names=draw(st.lists(NAMES, min_size=labels, max_size=labels, unique=True)),
+        feature_names=draw(st.lists(NAMES, min_size=f, max_size=f, unique=True)),
+        unknown=unknown,
+        groups=draw(st.none() | st.lists(groups, min_size=n, max_size=n).map(np.array)),
+        official_split=draw(st.none() | hnp.arrays(np.uint8, n, elements=st.integers(0, 2))),
+    )
+
+
+def assert_same(left, right):
+    """Compare two arrays, sparse arrays or Nones cell by cell, with their types."""
+    assert (left is None) == (right is None)
+    if left is None:
+        return
+    assert sp.issparse(left) == sp.issparse(right)
+    assert left.dtype == right.dtype
+    if sp.issparse(left):
+        assert left.shape == right.shape
+        left, right = left.toarray(), right.toarray()
+    np.testing.assert_array_equal(left, right)
+
+
+def archive(folder: Path, **arrays) -> Path:
+    path = folder / "a.npz"
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+def csr_parts(key: str, matrix) -> dict[str, np.ndarray]:
+    matrix = sp.csr_array(matrix)
+    return {
+        f"{key}_data": matrix.data,
+        f"{key}_indices": matrix.indices,
+        f"{key}_indptr": matrix.indptr,
+        f"{key}_shape": np.array(matrix.shape),
+    }
+
+
+def archive_of_members(folder: Path, **members: bytes) -> Path:
+    path = folder / "a.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for key, content in members.items():
+            file.writestr(f"{key}.npy", content)
+    return path
+
+
+def npy(array, *, shape=None, allow_pickle=False) -> bytes:
+    """Return an array as a .npy file, whose header may state another shape."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=allow_pickle)
+    if shape is None:
+        return buffer.getvalue()
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": array.dtype.str, "fortran_order": False, "shape": shape}
+    )
+    return header.getvalue() + array.tobytes()
+
+
+X = np.array([[0.5, 0.0], [2.0, np.nan], [0.0, 1.0]], dtype=np.float32)
+Y = np.array([[1, 0], [255, 1], [0, 0]], dtype=np.uint8)
+
+
+@settings(deadline=None)
+@given(data=datasets())
+def test_round_trip_is_exact(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("round") / "birds.npz"
+    npz.write(data, path)
+    back = npz.read(path)
+    for field in ("X", "Y", "unknown", "groups", "official_split"):
+        assert_same(getattr(data, field), getattr(back, field))
+    assert back.label_names == data.label_names
+    assert back.feature_names == data.feature_names
+    assert back.name == "birds"
+    assert [file.name for file in path.parent.iterdir()] == ["birds.npz"]
+
+
+@settings(deadline=None)
+@given(data=datasets())
+def test_the_same_data_gives_the_same_bytes(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("bytes")
+    npz.write(data, folder / "a.npz")
+    npz.write(data, folder / "b.npz")
+    assert (folder / "a.npz").read_bytes() == (folder / "b.npz").read_bytes()
+
+
+def test_numpy_reads_what_is_written(tmp_path):
+    data = MultiLabelDataset(X, Y % 255, unknown=Y == 255, groups=["a", "b", "b"])
+    npz.write(data, tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
+        assert set(arrays) == {"X", "Y", "label_names", "feature_names", "group"}
+        np.testing.assert_array_equal(arrays["Y"], Y)
+        np.testing.assert_array_equal(arrays["X"], X)
+
+
+def test_writing_leaves_no_explicit_pickle(tmp_path):
+    data = MultiLabelDataset(X, Y % 255, groups=np.array(["a", "bc", "b"], dtype=object))
+    npz.write(data, tmp_path / "a.npz")
+    assert npz.read(tmp_path / "a.npz").groups.tolist() == ["a", "bc", "b"]
+
+
+def test_dense_labels_with_unknown_ones(tmp_path):
+    data = npz.read(archive(tmp_path, X=X, Y=Y, other=np.ones(7)), name="birds")
+    assert data.name == "birds"
+    assert data.Y.tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert data.unknown.tolist() == [[False, False], [True, False], [False, False]]
+    assert data.groups is None
+
+
+def test_sparse_labels_with_unknown_ones(tmp_path):
+    data = npz.read(archive(tmp_path, X=X, **csr_parts("Y", Y)))
+    assert sp.issparse(data.Y)
+    assert data.Y.toarray().tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert data.unknown.toarray().tolist() == [[False, False], [True, False], [False, False]]
+    assert data.unknown.nnz == 1
+
+
+def test_unsorted_indices_are_the_same_matrix(tmp_path):
+    parts = csr_parts("X", [[1.0, 2.0], [0.0, 3.0]])
+    parts["X_data"][:2] = parts["X_data"][1::-1].copy()
+    parts["X_indices"][:2] = parts["X_indices"][1::-1].copy()
+    data = npz.read(archive(tmp_path, Y=Y[:2], **parts))
+    assert data.X.toarray().tolist() == [[1.0, 2.0], [0.0, 3.0]]
+
+
+def test_names_as_bytes(tmp_path):
+    names = np.array(["owl", "café"]).astype("U")
+    data = npz.read(archive(tmp_path, X=X, Y=Y, label_names=np.char.encode(names, "utf-8")))
+    assert data.label_names == ("owl", "café")
+
+
+def test_groups_of_another_key(tmp_path):
+    path = archive(tmp_path, X=X, Y=Y, route=np.array([7, 7, 9]))
+    assert npz.read(path, groups="route").groups.tolist() == [7, 7, 9]
+    assert npz.read(path).groups is None
+
+
+def test_groups_of_a_key_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="has no array 'route' to take the groups from"):
+        npz.read(archive(tmp_path, X=X, Y=Y), groups="route")
+
+
+@pytest.mark.parametrize("key", ["X", "Y"])
+def test_missing_matrix(tmp_path, key):
+    arrays = {"X": X, "Y": Y}
+    del arrays[key]
+    with pytest.raises(InputError, match=f"has no array '{key}' and no sparse {key}_data"):
+        npz.read(archive(tmp_path, **arrays))
+
+
+def test_missing_part_of_a_sparse_matrix(tmp_path):
+    parts = csr_parts("X", X)
+    del parts["X_indices"], parts["X_shape"]
+    with pytest.raises(InputError, match="has a sparse X without X_indices, X_shape"):
+        npz.read(archive(tmp_path, Y=Y, **parts))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("indptr", [0, 3, 2, 4], "is malformed"),
+        ("indptr", [0, 2], "is malformed"),
+        ("indptr", [1, 2, 3, 4], "is malformed"),
+        ("indices", [0, 9, 1, 1], "is malformed"),
+        ("indices", [0, -1, 1, 1], "is malformed"),
+        ("indices", [0, 0, 0, 1], "two values for the same cell"),
+        ("indices", [0.0, 0.0, 1.0, 1.0], "must be integers"),
+        ("data", [1.0, 2.0], "is malformed"),
+        ("data", ["a", "b", "c", "d"], "is malformed|must be numbers"),
+        ("shape", [3], "states the shape"),
+        ("shape", [-3, 2], "states the shape"),
+        ("shape", [3, COLUMNS_LIMIT + 1], f"at most {COLUMNS_LIMIT:,} columns"),
+        ("shape", [3, 2**40], f"at most {COLUMNS_LIMIT:,} columns"),
+        ("shape", [2**40, 2], "is malformed"),
+    ],
+)
+def test_malformed_sparse_matrix(tmp_path, part, value, message):
+    parts = csr_parts("X", X)
+    assert parts["X_indices"].tolist() == [0, 0, 1, 1]
+    parts[f"X_{part}"] = np.array(value)
+    with pytest.raises(InputError, match=message):
+        npz.read(archive(tmp_path, Y=Y, **parts))
+
+
+def test_python_objects_are_refused(tmp_path):
+    objects = npy(np.array([{}, 1], dtype=object), allow_pickle=True)
+    path = archive_of_members(tmp_path, X=npy(X), Y=npy(Y), label_names=objects)
+    with pytest.raises(InputError, match=r"'label_names' of .* holds Python objects"):
+        npz.read(path)
+
+
+@pytest.mark.parametrize("shape", [(10**6, 10**6), (4, 2), (2, 2), (-3, -2), (0, 10**30)])
+def test_header_that_states_another_size(tmp_path, shape):
+    path = archive_of_members(tmp_path, X=npy(X, shape=shape), Y=npy(Y))
+    with pytest.raises(InputError, match=r"'X' of .* states .* bytes and holds \d+; fetch"):
+        npz.read(path)
+
+
+def test_text_of_no_width_cannot_state_any_number_of_rows(tmp_path):
+    names = npy(np.array([], dtype="<U0"), shape=(10**15,))
+    path = archive_of_members(tmp_path, X=npy(X), Y=npy(Y), label_names=names)
+    with pytest.raises(InputError, match=r"states [\d,]+ bytes and holds 0"):
+        npz.read(path)
+
+
+def test_more_bytes_than_are_accepted(tmp_path, monkeypatch):
+    path = archive(tmp_path, X=np.zeros((1000, 100), np.float32), Y=np.zeros((1000, 2), np.uint8))
+    assert path.stat().st_size < 3000
+    monkeypatch.setattr(files, "UNPACKED_LIMIT", 100_000)
+    with pytest.raises(InputError, match="unpacks to more than 100,000 bytes"):
+        npz.read(path)
+
+
+def test_the_arrays_count_together(tmp_path, monkeypatch):
+    path = archive(tmp_path, X=np.zeros((100, 1), np.float32), Y=np.zeros((100, 4), np.uint8))
+    monkeypatch.setattr(files, "UNPACKED_LIMIT", 800)
+    with pytest.raises(InputError, match="unpacks to more than 800 bytes"):
+        npz.read(path)
+
+
+def test_member_that_unpacks_to_more_than_the_archive_states(tmp_path):
+    path = archive_of_members(tmp_path, X=npy(X), Y=npy(Y) + bytes(10**6))
+    content = bytearray(path.read_bytes())
+    true_size = (len(npy(Y)) + 10**6).to_bytes(4, "little")
+    for match in re.finditer(re.escape(true_size), bytes(content)):
+        content[match.start() : match.end()] = len(npy(Y)).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"'Y' of .* is damaged"):
+        npz.read(path)
+
+
+def test_not_an_archive(tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_text("owl,hawk\n1,0\n")
+    with pytest.raises(InputError, match="is not an npz archive"):
+        npz.read(path)
+
+
+def test_a_single_array_is_not_an_archive(tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(npy(X))
+    with pytest.raises(InputError, match="is not an npz archive"):
+        npz.read(path)
+
+
+def test_truncated_archive(tmp_path):
+    path = archive(tmp_path, X=X, Y=Y)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(
+        InputError, match="is a damaged or incomplete archive; fetch the file again"
+    ):
+        npz.read(path)
+
+
+def test_every_flipped_byte_is_either_harmless_or_an_input_error(tmp_path):
+    path = archive(tmp_path, X=X, Y=Y, label_names=np.array(["owl", "hawk"]))
+    content = path.read_bytes()
+    refused = 0
+    for i in range(len(content)):
+        path.write_bytes(content[:i] + bytes([content[i] ^ 0x55]) + content[i + 1 :])
+        try:
+            npz.read(path)
+        except InputError:
+            refused += 1
+    assert refused > len(content) / 2
+
+
+def test_member_that_is_no_array(tmp_path):
+    path = archive_of_members(tmp_path, X=npy(X), Y=b"owl")
+    with pytest.raises(InputError, match=r"'Y' of .* is damaged"):
+        npz.read(path)
+
+
+@pytest.mark.parametrize("names", [np.array([1, 2]), np.array([["owl", "hawk"]])])
+def test_names_that_are_none(tmp_path, names):
+    with pytest.raises(InputError, match=r"'label_names' of .* must be a list of names"):
+        npz.read(archive(tmp_path, X=X, Y=Y, label_names=names))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("key", ["label_names", "group"])
+def test_text_that_is_no_text(tmp_path, order, key):
+    text = np.array([0x110000, 0x61], f"{order}u4").view(f"{order}U1")
+    with pytest.raises(InputError, match=f"'{key}' of .* is damaged .*no character"):
+        npz.read(archive(tmp_path, X=X, Y=Y, **{key: text}))
+
+
+def test_labels_that_are_neither_0_nor_1(tmp_path):
+    with pytest.raises(InputError, match="one is 4"):
+        npz.read(archive(tmp_path, X=X, Y=Y + 3))
+
+
+def test_labels_that_are_text(tmp_path):
+    with pytest.raises(InputError, match="labels must be 0 or 1"):
+        npz.read(archive(tmp_path, X=X, Y=np.array([["a"], ["b"], ["c"]])))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        npz.read(tmp_path / "a.npz")
+
+
+def refuse_to_write(data: MultiLabelDataset, path: Path, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        npz.write(data, path)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_name_that_numpy_would_shorten(tmp_path):
+    data = MultiLabelDataset(X, Y % 255, label_names=["owl", "owl\0"])
+    refuse_to_write(data, tmp_path / "a.npz", "ends in the character NUL")
+
+
+def test_groups_of_several_kinds(tmp_path):
+    data = MultiLabelDataset(X, Y % 255, groups=np.array(["a", None, 3], dtype=object))
+    refuse_to_write(data, tmp_path / "a.npz", "Python objects of several kinds")
+
+
+def test_packing_twice(tmp_path):
+    refuse_to_write(MultiLabelDataset(X, Y % 255), tmp_path / "a.npz.gz", "compressed by itself")
+
+
+def test_a_failure_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = archive(tmp_path, X=X, Y=Y)
+    before = path.read_bytes()
+
+    def fail(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "write_array", fail)
+    with pytest.raises(InputError, match="No space left on device"):
+        npz.write(MultiLabelDataset(X, Y % 255), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_real_archives(data_folder):
+    paths = sorted(data_folder.glob("*/*.npz"))
+    assert paths
+    for path in paths:
+        data = npz.read(path)
+        with np.load(path, allow_pickle=False) as arrays:
+            coded = arrays["Y"]
+            np.testing.assert_array_equal(data.Y, np.where(coded == 255, 0, coded))
+            assert (data.unknown is not None) == (coded == 255).any()
+            if data.unknown is not None:
+                np.testing.assert_array_equal(data.unknown, coded == 255)
+            if "X" in arrays:
+                np.testing.assert_array_equal(data.X, arrays["X"])
+            else:
+                for part in ("data", "indices", "indptr", "shape"):
+                    np.testing.assert_array_equal(getattr(data.X, part), arrays[f"X_{part}"])
+            for field, key in (("groups", "group"), ("official_split", "official_split")):
+                assert_same(getattr(data, field), arrays.get(key))
+            assert data.label_names == tuple(arrays["label_names"])
+            assert "feature_names" not in arrays or (
+                data.feature_names == tuple(arrays["feature_names"])
+            )
+        assert data.name == path.stem

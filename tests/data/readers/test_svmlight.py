@@ -1,0 +1,217 @@
+"""svmlight: lines with several labels, headers, both ways of counting, and bad input."""
+
+import gzip
+import io
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.datasets import load_svmlight_file
+
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.mapped import dense
+from cgmvae.data.readers import svmlight
+from cgmvae.data.readers.conventions import COLUMNS_LIMIT, DENSE_LABELS_LIMIT
+from cgmvae.errors import InputError
+
+
+def read(folder, text, **options):
+    path = folder / "toy.svm"
+    path.write_text(text)
+    return svmlight.read(path, **options)
+
+
+def test_a_small_file(tmp_path):
+    text = "# head\n0,2 1:0.5 3:-1e-2 # note\n\n 2:4\n2.0\t1:1.\t2:+.5\n1\t\n"
+    data = read(tmp_path, text)
+    assert isinstance(data.X, sp.csr_array)
+    assert data.X.dtype == np.float32
+    np.testing.assert_array_equal(
+        data.X.toarray(),
+        np.array([[0.5, 0, -1e-2], [0, 4, 0], [1, 0.5, 0], [0, 0, 0]], dtype=np.float32),
+    )
+    assert data.Y.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 1], [0, 1, 0]]
+    assert (data.name, data.Y.dtype) == ("toy", np.uint8)
+
+
+def test_a_line_may_begin_with_a_feature(tmp_path):
+    data = read(tmp_path, "1:2 2:3\n0 1:1\n")
+    assert data.Y.tolist() == [[0], [1]]
+    assert data.X.toarray().tolist() == [[2, 3], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("zero_based", "text", "expected"),
+    [
+        ("auto", "0 1:1 2:2\n", [[1, 2]]),
+        ("auto", "0 0:1 2:2\n", [[1, 0, 2]]),
+        (True, "0 1:1 2:2\n", [[0, 1, 2]]),
+        (False, "0 1:1 2:2\n", [[1, 2]]),
+    ],
+)
+def test_counting_from_zero_or_one(tmp_path, zero_based, text, expected):
+    data = read(tmp_path, text, zero_based=zero_based)
+    assert data.X.toarray().tolist() == expected
+    theirs, _ = load_svmlight_file(
+        io.BytesIO(text.encode()), multilabel=True, zero_based=zero_based
+    )
+    assert theirs.toarray().tolist() == expected
+
+
+def test_given_numbers_of_columns(tmp_path):
+    data = read(tmp_path, "1 1:1\n", n_features=4, n_labels=3)
+    assert data.X.toarray().tolist() == [[1, 0, 0, 0]]
+    assert data.Y.tolist() == [[0, 1, 0]]
+
+
+def test_negative_ids_become_sorted_columns(tmp_path):
+    data = read(tmp_path, "1 1:1\n-1 1:2\n5,-1 1:3\n")
+    assert data.label_names == ("label_-1", "label_1", "label_5")
+    assert data.Y.tolist() == [[0, 1, 0], [1, 0, 0], [1, 0, 1]]
+
+
+def test_the_header_of_the_extreme_classification_repository(tmp_path):
+    data = read(tmp_path, "3 5 4\n1,2 1:1 2:3\n\n0 1:7\n\n")
+    assert data.X.toarray().tolist() == [[0, 1, 3, 0, 0], [0] * 5, [0, 7, 0, 0, 0]]
+    assert data.Y.tolist() == [[0, 1, 1, 0], [0] * 4, [1, 0, 0, 0]]
+
+
+def test_a_header_whose_last_feature_is_its_number_counts_from_one(tmp_path):
+    data = read(tmp_path, "1 3 1\n0 1:1 3:2\n")
+    assert data.X.toarray().tolist() == [[1, 0, 2]]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_labels_are_csr_beyond_the_limit(tmp_path, extra):
+    n = DENSE_LABELS_LIMIT + extra
+    data = read(tmp_path, f"{n - 1} 1:1\n")
+    assert sp.issparse(data.Y) == bool(extra)
+    assert np.argwhere(dense(data.Y)).tolist() == [[0, n - 1]]
+
+
+def test_missing_values_are_kept(tmp_path):
+    assert np.isnan(read(tmp_path, "0 1:nan\n").X.toarray()).tolist() == [[True]]
+
+
+@st.composite
+def datasets(draw):
+    n, n_features, n_labels = (draw(st.integers(1, 6)) for _ in range(3))
+    floats = st.floats(width=32, allow_infinity=False)
+    X = draw(hnp.arrays(np.float32, (n, n_features), elements=floats, fill=st.just(0)))
+    Y = draw(hnp.arrays(np.uint8, (n, n_labels), elements=st.integers(0, 1), fill=st.just(0)))
+    return MultiLabelDataset(
+        sp.csr_array(X) if draw(st.booleans()) else X, sp.csr_array(Y) if draw(st.booleans()) else Y
+    )
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(data=datasets(), batch=st.integers(1, 7))
+def test_writing_and_reading_give_the_same_as_scikit_learn(tmp_path, data, batch):
+    path = tmp_path / "toy.svm"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(svmlight, "_BATCH", batch)
+        svmlight.write(data, path)
+    back = svmlight.read(path, n_features=data.n_features, n_labels=data.n_labels)
+    np.testing.assert_array_equal(dense(back.X), dense(data.X))
+    np.testing.assert_array_equal(dense(back.Y), dense(data.Y))
+    X, labels = load_svmlight_file(
+        str(path), multilabel=True, n_features=data.n_features, dtype=np.float32, zero_based=False
+    )
+    np.testing.assert_array_equal(X.toarray(), dense(data.X))
+    assert [list(map(int, row)) for row in labels] == [
+        np.flatnonzero(row).tolist() for row in dense(data.Y)
+    ]
+
+
+def test_the_written_text(tmp_path):
+    data = MultiLabelDataset(
+        np.array([[0, 0.1], [2, np.nan], [0, 0], [0, 0]], dtype=np.float32),
+        [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0]],
+    )
+    svmlight.write(data, tmp_path / "toy.svm.gz")
+    text = gzip.decompress((tmp_path / "toy.svm.gz").read_bytes()).decode()
+    assert text == "0,2 2:0.1\n 1:2.0 2:nan\n 1:0\n1\n"
+
+
+def test_stored_zeros_and_unsorted_cells_are_written_in_order_without_zeros(tmp_path):
+    X = sp.csr_array(
+        (np.array([3.0, 0.0, 2.0]), np.array([2, 1, 0]), np.array([0, 3])), shape=(1, 3)
+    )
+    svmlight.write(MultiLabelDataset(X, [[1]]), tmp_path / "toy.svm")
+    assert (tmp_path / "toy.svm").read_text() == "0 1:2.0 3:3.0\n"
+    assert X.indices.tolist() == [2, 1, 0]
+
+
+def test_what_cannot_be_written_is_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot hold unknown labels"):
+        svmlight.write(MultiLabelDataset([[1.0]], [[0]], unknown=[[True]]), tmp_path / "toy.svm")
+    with pytest.raises(InputError, match="cannot hold rows without features"):
+        svmlight.write(MultiLabelDataset(np.zeros((1, 0)), [[0]]), tmp_path / "toy.svm")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 1:1\n1.5 1:1\n", "line 2: '1.5' is not a list of labels"),
+        ("a 1:1\n", "line 1: 'a' is not a list of labels"),
+        ("1,,2 1:1\n", "line 1: '1,,2' is not a list of labels"),
+        ("1, 1:1\n", "line 1: '1,' is not a list of labels"),
+        ("1 2 1:1\n", "line 1: '2' is not a feature"),
+        ("1 1:x\n", "line 1: '1:x' is not a feature"),
+        ("1:x\n", "line 1: '1:x' is not a feature"),
+        ("1 1:1_0\n", "line 1: '1:1_0' is not a feature"),
+        ("1 1:inf\n", "line 1: '1:inf' is not a feature"),
+        ("1 1:2:3\n", "line 1: '1:2:3' is not a feature"),
+        ("1 -1:2\n", "line 1: '-1:2' is not a feature"),
+        ("1 1:1\x0b2:2\n", "line 1: .* is not a feature"),
+        ("1 qid:3 1:1\n", r"line 1: query ids \(qid\) are not supported"),
+        ("0 1:1\n0 2:1 1:1\n", "line 2: the index 1 must increase"),
+        ("0 1:1 1:1\n", "line 1: the index 1 must increase"),
+        ("0 1:1\n0 1:1e39\n", "line 2: the index 1 has a value that does not fit"),
+        ("0 1:1\n0,0 1:1\n", "line 2: a label is repeated"),
+        (
+            f"0 {COLUMNS_LIMIT + 1}:1\n",
+            f"would have {COLUMNS_LIMIT + 1:,} features, more than the {COLUMNS_LIMIT:,} that",
+        ),
+        ("100000000 1:1\n", "would have 100,000,001 labels"),
+        ("3 5 4\n1 1:1\n", "states 3 rows and has 1"),
+        ("1 5 4\n1 1:1\n1 1:1\n", "states 1 rows and has 2"),
+        ("1 2 4\n\n# x\n1 0:1 2:1\n", "states 1 rows and has 2"),
+        ("1 2 4\n1 0:1 2:1\n", "line 2: the index 2 is out of range for 2 features"),
+        ("1 2 1\n1 0:1\n", "line 2: the label 1 is out of range for 1 labels"),
+        (" 1:1\n", "has no labels; give n_labels"),
+        ("# nothing\n\n", "has no rows"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, text, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read(tmp_path, text)
+    assert str(tmp_path / "toy.svm") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_features": 1}, "line 2: the index 2 is out of range for 1 features counted from 1"),
+        ({"n_labels": 3}, "line 2: the label 3 is out of range for 3 labels counted from 0"),
+        ({"n_features": 2, "zero_based": True}, "line 2: the index 2 is out of range for 2"),
+        ({"zero_based": "yes"}, "zero_based must be 'auto', True or False"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, "0 1:1\n3 2:1\n", **options)
+
+
+def test_an_index_zero_when_counting_from_one_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"the index 0 is out of range .* counted from 1"):
+        read(tmp_path, "0 0:1\n", zero_based=False)
+
+
+def test_negative_ids_with_a_given_number_of_labels_are_refused(tmp_path):
+    with pytest.raises(InputError, match="line 1: the label -1 is out of range for 2 labels"):
+        read(tmp_path, "-1 1:1\n", n_labels=2)

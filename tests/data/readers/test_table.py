@@ -1,0 +1,728 @@
+import bz2
+import csv as csv_module
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cgmvae.data import files
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.mapped import dense
+from cgmvae.data.readers import npz, table
+from cgmvae.data.readers.table import csv_text, parquet_file
+from cgmvae.errors import InputError
+
+NAN = float("nan")
+TEXTS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8
+)
+NAMES = TEXTS.filter(lambda name: name != "group")
+
+
+@st.composite
+def datasets(draw) -> MultiLabelDataset:
+    n, f, labels = draw(st.integers(1, 6)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    floats = st.floats(width=32, allow_infinity=False)
+    X = draw(hnp.arrays(np.float32, (n, f), elements=floats))
+    Y = draw(hnp.arrays(np.uint8, (n, labels), elements=st.integers(0, 1)))
+    names = draw(st.lists(NAMES, min_size=f + labels, max_size=f + labels, unique=True))
+    groups = st.lists(TEXTS.filter(str.strip), min_size=n, max_size=n)
+    numbers = st.lists(st.integers(-(2**40), 2**40), min_size=n, max_size=n)
+    return MultiLabelDataset(
+        sp.csr_array(X) if draw(st.booleans()) else X,
+        sp.csr_array(Y) if draw(st.booleans()) else Y,
+        feature_names=names[:f],
+        label_names=names[f:],
+        unknown=draw(st.none() | hnp.arrays(bool, (n, labels))),
+        groups=draw(st.none() | (groups | numbers).map(np.array)),
+    )
+
+
+def assert_same_cells(data: MultiLabelDataset, back: MultiLabelDataset) -> None:
+    assert back.X.dtype == np.float32
+    np.testing.assert_array_equal(dense(data.X), back.X)
+    np.testing.assert_array_equal(dense(data.Y), back.Y)
+    assert (data.unknown is None) == (back.unknown is None)
+    if data.unknown is not None:
+        np.testing.assert_array_equal(dense(data.unknown), back.unknown)
+    assert back.feature_names == data.feature_names
+    assert back.label_names == data.label_names
+
+
+def csv(folder: Path, text: str | bytes, name: str = "birds.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def parquet(folder: Path, **columns) -> Path:
+    path = folder / "birds.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+BIRDS = "height,slope,owl,hawk\n0.5,1,1,0\n2,,0,1\n"
+
+
+class TestRoundTrip:
+    @settings(deadline=None)
+    @given(data=datasets(), suffix=st.sampled_from(["", ".gz", ".bz2"]))
+    def test_csv(self, tmp_path_factory, data, suffix):
+        path = tmp_path_factory.mktemp("csv") / f"birds.csv{suffix}"
+        table.write_csv(data, path)
+        groups = None if data.groups is None else "group"
+        back = table.read_csv(path, labels=data.label_names, blank_labels="unknown", groups=groups)
+        assert_same_cells(data, back)
+        if data.groups is not None:
+            np.testing.assert_array_equal(back.groups, data.groups.astype(str))
+        assert back.name == "birds"
+        assert list(path.parent.iterdir()) == [path]
+
+    @settings(deadline=None)
+    @given(data=datasets())
+    def test_parquet_needs_no_options(self, tmp_path_factory, data):
+        path = tmp_path_factory.mktemp("parquet") / "birds.parquet"
+        table.write_parquet(data, path)
+        back = table.read_parquet(path)
+        assert_same_cells(data, back)
+        assert (back.groups is None) == (data.groups is None)
+        if data.groups is not None:
+            assert back.groups.dtype.kind == data.groups.dtype.kind
+            np.testing.assert_array_equal(back.groups, data.groups)
+        assert list(path.parent.iterdir()) == [path]
+
+    def test_a_float32_that_reads_wrongly_through_float64(self, tmp_path):
+        X = np.array([[7.038531e-26], [1e-45], [3.4028235e38]], dtype=np.float32)
+        data = MultiLabelDataset(X, [[1], [0], [1]])
+        table.write_csv(data, tmp_path / "a.csv")
+        np.testing.assert_array_equal(table.read_csv(tmp_path / "a.csv", label_count=-1).X, X)
+
+    def test_names_with_everything_in_them(self, tmp_path):
+        names = ['a "b", c', "line\nbreak", "cr\r\nlf", " blank ", "été;雪", "0", "NA"]
+        data = MultiLabelDataset(np.ones((2, 1)), np.ones((2, 7)), label_names=names)
+        table.write_csv(data, tmp_path / "a.csv")
+        assert table.read_csv(tmp_path / "a.csv", label_count=-7).label_names == tuple(names)
+
+    def test_real_data(self, data_folder, tmp_path):
+        data = npz.read(data_folder / "yeast" / "yeast.npz")
+        table.write_csv(data, tmp_path / "yeast.csv.gz")
+        assert_same_cells(data, table.read_csv(tmp_path / "yeast.csv.gz", label_count=-14))
+        table.write_parquet(data, tmp_path / "yeast.parquet")
+        assert_same_cells(data, table.read_parquet(tmp_path / "yeast.parquet"))
+
+
+class TestLabelColumns:
+    def test_by_name_in_the_order_asked_for(self, tmp_path):
+        data = table.read_csv(csv(tmp_path, BIRDS), labels=["hawk", "owl"])
+        assert data.label_names == ("hawk", "owl")
+        assert data.feature_names == ("height", "slope")
+        assert data.Y.tolist() == [[0, 1], [1, 0]]
+        np.testing.assert_array_equal(data.X, [[0.5, 1], [2, NAN]])
+
+    def test_by_one_name(self, tmp_path):
+        data = table.read_csv(csv(tmp_path, BIRDS), labels="owl")
+        assert data.label_names == ("owl",)
+        assert data.feature_names == ("height", "slope", "hawk")
+
+    def test_by_prefix_keeping_the_names_whole(self, tmp_path):
+        path = csv(tmp_path, "sp_owl,height,sp_hawk\n1,0.5,0\n")
+        assert table.read_csv(path, label_prefix="sp_").label_names == ("sp_owl", "sp_hawk")
+
+    @pytest.mark.parametrize(
+        ("count", "labels"), [(1, ("a",)), (2, ("a", "b")), (-1, ("d",)), (-2, ("b", "d"))]
+    )
+    def test_by_count_after_groups_and_dropped_columns(self, tmp_path, count, labels):
+        path = csv(tmp_path, "id,a,b,route,d\nx,1,0,r1,1\n")
+        data = table.read_csv(path, label_count=count, drop=["id"], groups="route")
+        assert data.label_names == labels
+        assert data.groups.tolist() == ["r1"]
+
+    def test_by_sets(self, tmp_path):
+        text = "height,birds\n1,owl; hawk\n2, wren\n3,owl;owl;;\n"
+        data = table.read_csv(csv(tmp_path, text), label_sets="birds")
+        assert data.label_names == ("hawk", "owl", "wren")
+        assert data.Y.tolist() == [[1, 1, 0], [0, 0, 1], [0, 1, 0]]
+        assert data.unknown is None
+
+    def test_sets_of_digits_stay_text(self, tmp_path):
+        text = "height,birds\n1,01|1\n2,10\n3,1\n"
+        data = table.read_csv(csv(tmp_path, text), label_sets="birds", separator="|")
+        assert data.label_names == ("01", "1", "10")
+
+    def test_a_label_that_a_set_names_256_times_is_there(self, tmp_path):
+        data = table.read_csv(csv(tmp_path, f"x,s\n1,{'owl;' * 256}\n"), label_sets="s")
+        assert data.Y.tolist() == [[1]]
+
+    def test_many_labels_stay_sparse(self, tmp_path):
+        names = ";".join(f"label {i}" for i in range(300))
+        path = csv(tmp_path, f"x,s\n1,{names}\n2,\n3,label 7\n")
+        data = table.read_csv(path, label_sets="s", blank_labels="unknown")
+        assert sp.issparse(data.Y)
+        assert data.Y.sum(axis=1).tolist() == [300, 0, 1]
+        assert data.unknown.sum(axis=1).tolist() == [0, 300, 0]
+
+    @pytest.mark.parametrize("blank", ["", "  ", ";", '""', "NA", " ? "])
+    def test_blank_set(self, tmp_path, blank):
+        path = csv(tmp_path, f"x,s\n1,owl;hawk\n2,{blank}\n")
+        absent = table.read_csv(path, label_sets="s", blank_labels="absent")
+        assert absent.Y.tolist() == [[1, 1], [0, 0]]
+        assert absent.unknown is None
+        unknown = table.read_csv(path, label_sets="s", blank_labels="unknown")
+        assert unknown.unknown.tolist() == [[False, False], [True, True]]
+        with pytest.raises(
+            InputError, match=r"'s' has blank cells; say with blank_labels='absent'"
+        ):
+            table.read_csv(path, label_sets="s")
+
+    def test_a_label_may_be_called_as_what_is_missing_where_it_is_not_alone(self, tmp_path):
+        data = table.read_csv(csv(tmp_path, "x,s\n1,NA;ZA\n2,ZA\n"), label_sets="s")
+        assert data.label_names == ("NA", "ZA")
+
+    def test_no_set_names_a_label(self, tmp_path):
+        with pytest.raises(InputError, match="'s' of label sets holds no label"):
+            table.read_csv(csv(tmp_path, "x,s\n1,\n"), label_sets="s", blank_labels="absent")
+
+    def test_empty_separator(self, tmp_path):
+        with pytest.raises(InputError, match="separator of the label sets is empty"):
+            table.read_csv(csv(tmp_path, "x,s\n1,a\n"), label_sets="s", separator="")
+
+    def test_sets_that_are_not_text(self, tmp_path):
+        with pytest.raises(InputError, match="'s' of label sets is not text"):
+            table.read_parquet(parquet(tmp_path, x=[1.0], s=[3]), label_sets="s")
+
+    @pytest.mark.parametrize(
+        ("options", "given"),
+        [({}, "none"), ({"labels": ["owl"], "label_count": 1}, "labels and label_count")],
+    )
+    def test_exactly_one_way(self, tmp_path, options, given):
+        with pytest.raises(
+            InputError,
+            match=f"one of labels, label_prefix, label_count, label_sets; {given} was given",
+        ):
+            table.read_csv(csv(tmp_path, BIRDS), **options)
+
+    @pytest.mark.parametrize("count", [0, 4, -4, 9])
+    def test_count_that_does_not_fit(self, tmp_path, count):
+        with pytest.raises(InputError, match=f"label_count is {count}, but there are 4 columns"):
+            table.read_csv(csv(tmp_path, BIRDS), label_count=count)
+
+    def test_prefix_of_no_column(self, tmp_path):
+        with pytest.raises(
+            InputError, match="No column begins with 'sp_'; the first ones are 'hei"
+        ):
+            table.read_csv(csv(tmp_path, BIRDS), label_prefix="sp_")
+
+    def test_no_label_named(self, tmp_path):
+        with pytest.raises(InputError, match="list of label columns is empty"):
+            table.read_csv(csv(tmp_path, BIRDS), labels=[])
+
+    def test_no_feature_left(self, tmp_path):
+        with pytest.raises(InputError, match="No feature columns are left"):
+            table.read_csv(csv(tmp_path, BIRDS), label_prefix="")
+
+
+class TestLabelCells:
+    @pytest.mark.parametrize(
+        "cells", [("1", "0"), ("1.0", "0.0"), ("TRUE", "fAlse"), (" 1", "0 "), ("1e0", "-0")]
+    )
+    def test_spellings(self, tmp_path, cells):
+        data = table.read_csv(csv(tmp_path, "x,owl\n1,{}\n2,{}\n".format(*cells)), labels=["owl"])
+        assert data.Y.tolist() == [[1], [0]]
+
+    @pytest.mark.parametrize("blank", ["", " ", "NA", "nan", "?"])
+    def test_blank_cell(self, tmp_path, blank):
+        path = csv(tmp_path, f"x,owl,hawk\n1,{blank},1\n2,1,0\n")
+        absent = table.read_csv(path, label_count=-2, blank_labels="absent")
+        assert absent.Y.tolist() == [[0, 1], [1, 0]]
+        assert absent.unknown is None
+        unknown = table.read_csv(path, label_count=-2, blank_labels="unknown")
+        assert unknown.Y.tolist() == [[0, 1], [1, 0]]
+        assert unknown.unknown.tolist() == [[True, False], [False, False]]
+        with pytest.raises(InputError, match=r"'owl' has blank cells; say with blank_labels"):
+            table.read_csv(path, label_count=-2)
+
+    def test_column_of_blanks_only(self, tmp_path):
+        path = csv(tmp_path, "x,owl,hawk\n1,,1\n2,,0\n")
+        data = table.read_csv(path, label_count=-2, blank_labels="unknown")
+        assert data.unknown.tolist() == [[True, False], [True, False]]
+
+    def test_counts_are_refused(self, tmp_path):
+        path = csv(tmp_path, "x,owl\n1,0\n2,3\n")
+        with pytest.raises(InputError, match=r"'owl' holds 3; .* give counts='presence'"):
+            table.read_csv(path, labels=["owl"])
+
+    def test_counts_as_presence(self, tmp_path):
+        path = csv(tmp_path, "x,owl\n1,0\n2,3\n3,0.25\n4,1\n")
+        data = table.read_csv(path, labels=["owl"], counts="presence")
+        assert data.Y.tolist() == [[0], [1], [1], [1]]
+
+    @pytest.mark.parametrize("counts", ["refuse", "presence"])
+    def test_negative_numbers(self, tmp_path, counts):
+        with pytest.raises(InputError, match="'owl' holds -1, which is neither"):
+            table.read_csv(csv(tmp_path, "x,owl\n1,-1\n2,1\n"), labels=["owl"], counts=counts)
+
+    def test_other_words(self, tmp_path):
+        with pytest.raises(InputError, match="'owl' holds 'yes', 'no'; labels must be 0 and 1"):
+            table.read_csv(csv(tmp_path, "x,owl\n1,yes\n2,no\n"), labels=["owl"])
+
+    def test_parquet_types(self, tmp_path):
+        path = parquet(
+            tmp_path,
+            x=[1.5, 2.5],
+            flag=[True, None],
+            text=["True", "TRUE"],
+            number=pa.array([1, 0], pa.int8()),
+            category=pa.array(["1", "0"]).dictionary_encode(),
+            nothing=pa.nulls(2),
+        )
+        data = table.read_parquet(path, label_count=-5, blank_labels="unknown")
+        assert data.Y.tolist() == [[1, 1, 1, 1, 0], [0, 1, 0, 0, 0]]
+        assert data.unknown.tolist() == [[False] * 4 + [True], [True] + [False] * 3 + [True]]
+
+    @pytest.mark.parametrize(("option", "value"), [("counts", "sum"), ("blank_labels", "zero")])
+    def test_options_that_do_not_exist(self, tmp_path, option, value):
+        with pytest.raises(InputError, match=rf"{option} must be '.*', not '{value}'"):
+            table.read_csv(csv(tmp_path, BIRDS), label_count=-2, **{option: value})
+
+
+class TestFeatureCells:
+    def test_against_pandas(self, tmp_path):
+        path = csv(
+            tmp_path,
+            "id,area,forest,height,depth,route,owl,hawk\n"
+            'a,1,true,0.1,,007,1,0\n"b, c",NA,False,1e-3,,007,0,\n'
+            "d,3, TRUE, 2.5 ,,8,1,1\ne,?,,nan,,9,0,1\n",
+        )
+        data = table.read_csv(
+            path,
+            labels=["owl", "hawk"],
+            groups="route",
+            drop=["id"],
+            blank_labels="unknown",
+        )
+        frame = pd.read_csv(path, na_values=["?"], dtype={"route": str}, skipinitialspace=True)
+        truth = {True: 1.0, False: 0.0, "true": 1.0, "TRUE": 1.0, "False": 0.0}
+        frame["forest"] = [truth.get(cell, NAN) for cell in frame["forest"]]
+        expected = frame[["area", "forest", "height", "depth"]].to_numpy(np.float32)
+        np.testing.assert_array_equal(data.X, expected)
+        np.testing.assert_array_equal(data.targets(), frame[["owl", "hawk"]].to_numpy(np.float32))
+        assert data.groups.tolist() == frame["route"].tolist()
+        assert data.describe().missing_share == np.isnan(expected).mean() > 0
+
+    def test_parquet_of_pandas(self, tmp_path):
+        frame = pd.DataFrame(
+            {
+                "area": [1, 2, 3],
+                "forest": [True, False, True],
+                "height": [0.1, NAN, 3.0],
+                "route": pd.Categorical(["a", "b", "a"]),
+                "owl": [1, 0, 1],
+            }
+        )
+        frame.to_parquet(tmp_path / "a.parquet")
+        data = table.read_parquet(tmp_path / "a.parquet", labels=["owl"], groups="route")
+        expected = frame[["area", "forest", "height"]].to_numpy(np.float32)
+        np.testing.assert_array_equal(data.X, expected)
+        assert data.groups.tolist() == ["a", "b", "a"]
+
+    def test_parquet_number_types(self, tmp_path):
+        path = parquet(
+            tmp_path,
+            decimal=pa.array([1, None]).cast(pa.decimal128(38, 2)),
+            big=pa.array([2**60, None]),
+            half=pa.array(np.array([0.5, 2], np.float16)),
+            nothing=pa.nulls(2),
+            owl=[1, 0],
+        )
+        data = table.read_parquet(path, labels=["owl"])
+        np.testing.assert_array_equal(data.X, [[1, 2.0**60, 0.5, NAN], [NAN, NAN, 2, NAN]])
+
+    @pytest.mark.parametrize("kinds", [None, {"a": "number", "b": "number"}])
+    def test_numbers_that_arrow_does_not_read(self, tmp_path, kinds):
+        path = csv(tmp_path, "a,b,owl\n+1.5,١٢,1\n-2,3,0\nNA,+1e-2,0\n")
+        X = table.read_csv(path, labels=["owl"], kinds=kinds).X
+        np.testing.assert_array_equal(X, np.float32([[1.5, 12], [-2, 3], [NAN, 0.01]]))
+
+    def test_two_signs_are_no_number(self, tmp_path):
+        X = table.read_csv(csv(tmp_path, "a,owl\n+-1,1\n2,0\n"), labels=["owl"]).X
+        assert X.kinds == ("category",)
+
+    @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e300"])
+    def test_infinite_numbers(self, tmp_path, cell):
+        with pytest.raises(
+            InputError, match="'a' holds a number that is infinite or beyond float32"
+        ):
+            table.read_csv(csv(tmp_path, f"a,owl\n{cell},1\n"), labels=["owl"])
+
+    def test_number_beyond_float32_in_parquet(self, tmp_path):
+        with pytest.raises(InputError, match="infinite or beyond float32"):
+            table.read_parquet(parquet(tmp_path, a=[1e300], owl=[1]), labels=["owl"])
+
+
+class TestColumnNames:
+    def test_close_matches_are_offered(self, tmp_path):
+        with pytest.raises(InputError, match=r"no column 'hawks'; did you mean 'hawk'\?"):
+            table.read_csv(csv(tmp_path, BIRDS), labels=["owl", "hawks"])
+
+    def test_columns_are_listed_where_nothing_is_close(self, tmp_path):
+        with pytest.raises(
+            InputError, match="no column 'Z'; the columns are 'height', 'slope', 'o"
+        ):
+            table.read_csv(csv(tmp_path, BIRDS), labels=["owl"], drop=["Z"])
+
+    @pytest.mark.parametrize("option", ["groups", "label_sets"])
+    def test_columns_of_the_other_options(self, tmp_path, option):
+        options = {"label_count": -1} if option == "groups" else {}
+        with pytest.raises(InputError, match="no column 'slop'; did you mean 'slope'"):
+            table.read_csv(csv(tmp_path, BIRDS), **options, **{option: "slop"})
+
+    def test_duplicates_in_csv(self, tmp_path):
+        with pytest.raises(InputError, match="'a' names more than one column; rename"):
+            table.read_csv(csv(tmp_path, "a,a,owl\n1,2,1\n"), labels=["owl"])
+
+    def test_duplicates_in_parquet(self, tmp_path):
+        twice = pa.Table.from_arrays([pa.array([1])] * 3, names=["a", "a", "owl"])
+        pq.write_table(twice, tmp_path / "a.parquet")
+        with pytest.raises(InputError, match="'a' names more than one column; rename"):
+            table.read_parquet(tmp_path / "a.parquet", labels=["owl"])
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"labels": ["owl"], "drop": ["owl"]},
+            {"labels": ["owl"], "groups": "owl"},
+            {"labels": ["owl", "owl"]},
+            {"label_sets": "owl", "groups": "owl"},
+        ],
+    )
+    def test_column_with_two_roles(self, tmp_path, options):
+        with pytest.raises(InputError, match="'owl' is named twice among the labels, groups"):
+            table.read_csv(csv(tmp_path, BIRDS), **options)
+
+    def test_column_without_a_name(self, tmp_path):
+        path = tmp_path / "a.csv"
+        pd.DataFrame({"x": [1.5], "owl": [1]}).to_csv(path)
+        with pytest.raises(InputError, match="A column has no name; name it, or leave it out"):
+            table.read_csv(path, labels=["owl"])
+        assert table.read_csv(path, labels=["owl"], drop=[""]).feature_names == ("x",)
+
+
+class TestGroups:
+    def test_leading_zeros_stay(self, tmp_path):
+        path = csv(tmp_path, "x,g,owl\n1,007,1\n2,7,0\n3,NA,0\n")
+        assert table.read_csv(path, labels=["owl"], groups="g").groups.tolist() == [
+            "007",
+            "7",
+            "NA",
+        ]
+
+    @pytest.mark.parametrize("blank", ["", " "])
+    def test_blank_group(self, tmp_path, blank):
+        path = csv(tmp_path, f"x,g,owl\n1,a,1\n2,{blank},0\n")
+        with pytest.raises(InputError, match="group column 'g' has blank cells; give every row"):
+            table.read_csv(path, labels=["owl"], groups="g")
+
+    def test_null_group(self, tmp_path):
+        path = parquet(tmp_path, x=[1.0, 2.0], g=[1, None], owl=[1, 0])
+        with pytest.raises(InputError, match="group column 'g' has blank cells"):
+            table.read_parquet(path, labels=["owl"], groups="g")
+
+    def test_groups_that_are_lists(self, tmp_path):
+        path = parquet(tmp_path, x=[1.0], g=pa.array([{"a": 1}]), owl=[1])
+        with pytest.raises(InputError, match="groups of column 'g' are neither"):
+            table.read_parquet(path, labels=["owl"], groups="g")
+
+
+class TestCsvFile:
+    def test_another_delimiter_and_line_end(self, tmp_path):
+        path = csv(tmp_path, "a;owl\r\n1.5;1\r\n\r\n2;0\r\n")
+        data = table.read_csv(path, labels=["owl"], delimiter=";", name="mine")
+        assert data.X.tolist() == [[1.5], [2]]
+        assert data.name == "mine"
+
+    def test_byte_order_mark(self, tmp_path):
+        path = csv(tmp_path, "\ufeff" + BIRDS)
+        assert table.read_csv(path, label_count=-2).feature_names == ("height", "slope")
+
+    @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
+    def test_packed(self, tmp_path, suffix, pack):
+        path = csv(tmp_path, pack(BIRDS.encode()), f"birds.csv{suffix}")
+        assert table.read_csv(path, label_count=-2).Y.tolist() == [[1, 0], [0, 1]]
+
+    def test_packed_file_that_is_cut_off_beyond_the_header(self, tmp_path, rng):
+        text = "a,owl\n" + "".join(f"{x},1\n" for x in rng.random(20_000))
+        path = csv(tmp_path, gzip.compress(text.encode())[:-2000], "a.csv.gz")
+        with pytest.raises(InputError, match=r"a\.csv\.gz is damaged"):
+            table.read_csv(path, labels=["owl"])
+
+    def test_many_blocks(self, tmp_path, rng, monkeypatch):
+        monkeypatch.setattr(csv_text, "_BLOCK", 1000)
+        X = rng.random((500, 3)).astype(np.float32)
+        data = MultiLabelDataset(X, rng.integers(0, 2, (500, 2)), groups=np.arange(500))
+        table.write_csv(data, tmp_path / "a.csv")
+        labels = data.label_names
+        back = table.read_csv(tmp_path / "a.csv", labels=labels, groups="group")
+        assert_same_cells(data, back)
+
+    @pytest.mark.parametrize("row", ["3,4,5", "3,4,5,6,7"])
+    def test_ragged_row(self, tmp_path, row):
+        cells = row.count(",") + 1
+        with pytest.raises(
+            InputError, match=rf"Row 3 of .*csv has {cells} cells and the header 4 \(the header is"
+        ):
+            table.read_csv(csv(tmp_path, f"{BIRDS.rstrip()[:-8]}\n{row}\n1,1,1,1\n"), label_count=1)
+
+    def test_ragged_row_that_is_not_utf_8(self, tmp_path, monkeypatch):
+        """Nothing is raised in a callback, which Python would print and pass over."""
+        ignored = []
+        monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+        (tmp_path / "a.csv").write_bytes(b"a,owl\n0,1\n\xc9")
+        with pytest.raises(InputError, match=r"Row 3 of .*a\.csv has 1 cells and the header 2"):
+            table.read_csv(tmp_path / "a.csv", labels=["owl"])
+        assert ignored == []
+
+    def test_header_only(self, tmp_path):
+        with pytest.raises(InputError, match="has a header and no rows"):
+            table.read_csv(csv(tmp_path, "a,owl\n"), labels=["owl"])
+
+    def test_first_line_empty(self, tmp_path):
+        with pytest.raises(
+            InputError, match=r"first line of .* is empty; it must name the columns"
+        ):
+            table.read_csv(csv(tmp_path, "\na,owl\n1,1\n"), labels=["owl"])
+
+    @pytest.mark.parametrize(
+        "text", ["a,h\u00e9ron\n1,1\n", "a,owl\n\u00e9,1\n", "a,owl\n1,\u00e9\n"]
+    )
+    def test_another_encoding(self, tmp_path, text):
+        path = csv(tmp_path, text.encode("latin-1"))
+        with pytest.raises(InputError, match=r"is not UTF-8 text \(byte 0xe9\); save it as UTF-8"):
+            table.read_csv(path, label_count=-1)
+
+    def test_another_encoding_in_a_dropped_column(self, tmp_path):
+        path = csv(tmp_path, b"a,note,owl\n" + b"1,x,1\n" * 9000 + b"1,\xff,1\n")
+        with pytest.raises(InputError, match=r"is not UTF-8 text \(byte 0xff\)"):
+            table.read_csv(path, labels=["owl"], drop=["note"])
+
+    @pytest.mark.parametrize("note", ['"open', '"open\n'])
+    def test_quote_that_is_not_closed(self, tmp_path, note):
+        path = csv(tmp_path, f"a,owl,note\n1,1,{note}\n2,0,x\n3,1,y")
+        with pytest.raises(InputError, match="has a quote that is not closed"):
+            table.read_csv(path, labels=["owl"], drop=["note"])
+
+    def test_last_cell_of_two_lines(self, tmp_path):
+        path = csv(tmp_path, 'a,owl,note\n1,1,"two\nlines"\n')
+        assert table.read_csv(path, labels=["owl"], drop=["note"]).n_samples == 1
+
+    def test_last_cell_of_two_lines_after_a_very_long_one(self, tmp_path):
+        limit = csv_module.field_size_limit()
+        path = csv(tmp_path, f'a,owl,note\n1,1,{"x" * 2 * limit}\n1,1,"two\nlines"\n')
+        assert table.read_csv(path, labels=["owl"], drop=["note"]).n_samples == 2
+        assert csv_module.field_size_limit() == limit
+
+    def test_quote_that_is_not_closed_in_the_header(self, tmp_path):
+        with pytest.raises(InputError, match=r"first line of .* does not name columns"):
+            table.read_csv(csv(tmp_path, '"a,owl\n1,1\n'), labels=["owl"])
+
+    def test_nul_in_the_header(self, tmp_path):
+        path = csv(tmp_path, 'a,"owl\0"\n1,1\n3,"1"\n5,0\n')
+        with pytest.raises(InputError, match="name of a column holds the character NUL"):
+            table.read_csv(path, label_count=-1)
+
+    @pytest.mark.parametrize("delimiter", ["", ", ", "\n", "é"])
+    def test_delimiter_that_is_none(self, tmp_path, delimiter):
+        with pytest.raises(InputError, match="must be one character"):
+            table.read_csv(csv(tmp_path, BIRDS), labels=["owl"], delimiter=delimiter)
+
+    def test_row_longer_than_a_block(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(csv_text, "_BLOCK", 20)
+        path = csv(tmp_path, f"a,owl\n1,1\n{'1' * 100},1\n")
+        with pytest.raises(InputError, match="is not a readable CSV file"):
+            table.read_csv(path, labels=["owl"])
+
+    @pytest.mark.parametrize("read", [table.read_csv, table.read_parquet])
+    def test_missing_empty_and_folder(self, tmp_path, read):
+        with pytest.raises(InputError, match="does not exist"):
+            read(tmp_path / "none", labels=["owl"])
+        with pytest.raises(InputError, match="is a folder"):
+            read(tmp_path, labels=["owl"])
+        with pytest.raises(InputError, match="is empty"):
+            read(csv(tmp_path, ""), labels=["owl"])
+
+
+class TestParquetFile:
+    @pytest.mark.parametrize("content", [b"a,owl\n1,1\n", b"PAR1" + b"x" * 30 + b"PAR1"])
+    def test_not_parquet(self, tmp_path, content):
+        with pytest.raises(InputError, match="is not a readable Parquet file"):
+            table.read_parquet(csv(tmp_path, content, "a.parquet"), labels=["owl"])
+
+    def test_truncated(self, tmp_path):
+        path = parquet(tmp_path, a=[1.0], owl=[1])
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(InputError, match="is not a readable Parquet file"):
+            table.read_parquet(path, labels=["owl"])
+
+    def test_text_that_is_not_utf8(self, tmp_path):
+        path = parquet(tmp_path, a=[1.0], g=["route"], owl=[1])
+        path.write_bytes(path.read_bytes().replace(b"route", b"r\xffute"))
+        with pytest.raises(InputError, match=r"is not a readable Parquet file \(.*UTF8"):
+            table.read_parquet(path, labels=["owl"], groups="g")
+
+    def test_no_rows(self, tmp_path):
+        path = parquet(tmp_path, a=pa.array([], pa.float32()), owl=pa.array([], pa.int8()))
+        with pytest.raises(InputError, match="has columns and no rows"):
+            table.read_parquet(path, labels=["owl"])
+
+    def test_more_bytes_than_are_accepted(self, tmp_path, monkeypatch):
+        path = parquet(tmp_path, a=np.zeros(10_000), owl=np.zeros(10_000, np.int8))
+        assert path.stat().st_size < 10_000
+        monkeypatch.setattr(files, "UNPACKED_LIMIT", 50_000)
+        with pytest.raises(InputError, match="unpacks to 80,000 bytes, more than the 50,000"):
+            table.read_parquet(path, labels=["owl"])
+
+    def test_packed_twice(self, tmp_path):
+        with pytest.raises(InputError, match="Parquet is compressed by itself"):
+            table.read_parquet(tmp_path / "a.parquet.gz", labels=["owl"])
+
+    def test_options_outweigh_what_the_file_says(self, tmp_path):
+        data = MultiLabelDataset([[1.0, 0.0]], [[1, 1]], label_names=["owl", "hawk"])
+        table.write_parquet(data, tmp_path / "a.parquet")
+        assert table.read_parquet(tmp_path / "a.parquet", labels=["hawk"]).label_names == ("hawk",)
+
+    def test_foreign_file_without_options(self, tmp_path):
+        with pytest.raises(InputError, match="exactly one of labels, label_prefix"):
+            table.read_parquet(parquet(tmp_path, a=[1.0], owl=[1]))
+
+    @pytest.mark.parametrize(
+        "stored", [b"{", b"3", b"[3]", b"\xff", b"[" * 100_000], ids=lambda stored: stored[:3]
+    )
+    def test_label_names_that_are_damaged(self, tmp_path, stored):
+        broken = pa.table({"a": [1.0], "owl": [1]})
+        broken = broken.replace_schema_metadata({parquet_file.LABELS_KEY: stored})
+        pq.write_table(broken, tmp_path / "a.parquet")
+        with pytest.raises(
+            InputError, match="damaged stored names of its labels; name them with labels"
+        ):
+            table.read_parquet(tmp_path / "a.parquet")
+
+    def test_a_feature_that_is_called_group_is_no_group(self, tmp_path):
+        data = MultiLabelDataset([[1.0]], [[1]], feature_names=["group"])
+        table.write_parquet(data, tmp_path / "a.parquet")
+        back = table.read_parquet(tmp_path / "a.parquet")
+        assert back.groups is None
+        assert back.feature_names == ("group",)
+
+    def test_label_names_are_stored_as_json(self, tmp_path):
+        data = MultiLabelDataset([[1.0]], [[1, 1]], label_names=["owl", "été"])
+        table.write_parquet(data, tmp_path / "a.parquet")
+        stored = pq.read_schema(tmp_path / "a.parquet").metadata
+        assert json.loads(stored[b"cgmvae.labels"]) == ["owl", "été"]
+
+    @pytest.mark.parametrize("cells", [[[1], [2]], [{"a": 1}, {"a": 2}]])
+    def test_a_label_that_is_a_list_or_a_record(self, tmp_path, cells):
+        pq.write_table(pa.table({"a": [0, 1], "owl": cells}), tmp_path / "a.parquet")
+        with pytest.raises(InputError, match=r"'owl' holds .*1.*2.*; labels must be 0 and 1"):
+            table.read_parquet(tmp_path / "a.parquet", labels=["owl"])
+
+
+@pytest.mark.parametrize(
+    ("write", "name"), [(table.write_csv, "a.csv"), (table.write_parquet, "a.parquet")]
+)
+class TestWritingThatFails:
+    @staticmethod
+    def refuse(write, data, path, match):
+        with pytest.raises(InputError, match=match):
+            write(data, path)
+        assert list(path.parent.iterdir()) == []
+
+    def test_feature_and_label_of_the_same_name(self, tmp_path, write, name):
+        data = MultiLabelDataset([[1.0]], [[1]], feature_names=["owl"], label_names=["owl"])
+        self.refuse(write, data, tmp_path / name, "name 'owl' would be given to two columns")
+
+    def test_label_named_like_the_groups(self, tmp_path, write, name):
+        data = MultiLabelDataset([[1.0]], [[1]], label_names=["group"], groups=[3])
+        self.refuse(write, data, tmp_path / name, "name 'group' would be given to two columns")
+
+    def test_empty_name(self, tmp_path, write, name):
+        data = MultiLabelDataset([[1.0]], [[1]], label_names=[""])
+        self.refuse(write, data, tmp_path / name, "has an empty name")
+
+    def test_blank_group(self, tmp_path, write, name):
+        data = MultiLabelDataset([[1.0]], [[1]], groups=[" "])
+        self.refuse(write, data, tmp_path / name, "a blank group, which no table can keep")
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"label_names": ["owl\ud800"]},
+            {"feature_names": ["\udfff"]},
+            {"groups": ["\udc80 north"]},
+            {"groups": np.array(["\udc80 north"], dtype=object)},
+        ],
+    )
+    def test_half_of_a_surrogate_pair(self, tmp_path, write, name, fields):
+        data = MultiLabelDataset([[1.0]], [[1]], **fields)
+        half = r"^The name '.*\\ud[0-9a-f]{3}.*' holds half of a surrogate pair, .*[^.]\.$"
+        self.refuse(write, data, tmp_path / name, half)
+
+    def test_sparse_data_too_large_as_a_table(self, tmp_path, write, name):
+        X = sp.csr_array((30_000, 30_000), dtype=np.float32)
+        data = MultiLabelDataset(X, np.zeros((30_000, 1), np.uint8))
+        self.refuse(
+            write, data, tmp_path / name, "would take 3,600,000,000 bytes .* write npz or svmlight"
+        )
+
+    def test_error_while_writing(self, tmp_path, write, name, monkeypatch):
+        def fail(*_args, **_kwargs):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("pyarrow.csv.write_csv", fail)
+        monkeypatch.setattr("pyarrow.parquet.write_table", fail)
+        data = MultiLabelDataset([[1.0]], [[1]])
+        self.refuse(write, data, tmp_path / name, "No space left on device")
+
+    def test_pyarrow_is_not_installed(self, tmp_path, write, name, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        data = MultiLabelDataset([[1.0]], [[1]])
+        self.refuse(write, data, tmp_path / name, r'pip install "cgmvae\[tables\]"')
+
+
+def test_nul_in_a_name(tmp_path):
+    data = MultiLabelDataset([[1.0]], [[1]], label_names=["owl\0"])
+    with pytest.raises(InputError, match="name of a column holds the character NUL"):
+        table.write_csv(data, tmp_path / "a.csv")
+    assert list(tmp_path.iterdir()) == []
+    table.write_parquet(data, tmp_path / "a.parquet")
+    assert table.read_parquet(tmp_path / "a.parquet").label_names == ("owl\0",)
+
+
+def test_parquet_is_not_packed_twice(tmp_path):
+    with pytest.raises(InputError, match="Parquet is compressed by itself"):
+        table.write_parquet(MultiLabelDataset([[1.0]], [[1]]), tmp_path / "a.parquet.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("read", [table.read_csv, table.read_parquet])
+def test_reading_without_pyarrow(tmp_path, read, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r'pip install "cgmvae\[tables\]"'):
+        read(csv(tmp_path, BIRDS), labels=["owl"])
+
+
+def test_reading_and_writing_leave_the_data_as_it_was(tmp_path):
+    X, Y = np.array([[1.0, NAN]], np.float32), np.array([[1, 0]], np.uint8)
+    data = MultiLabelDataset(X.copy(), Y.copy(), unknown=np.array([[False, True]]))
+    table.write_csv(data, tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text().splitlines()[1] == "1,,1,"
+    np.testing.assert_array_equal(data.X, X)
+    np.testing.assert_array_equal(data.Y, Y)

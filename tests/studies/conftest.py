@@ -1,0 +1,111 @@
+"""What the tests of the studies share: a tiny study, and processes that work at it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for tiny_study
+
+from tiny_study import STUDY, written
+
+from cgmvae.data import catalog
+from cgmvae.data.splits import Split
+from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS
+from cgmvae.studies.commands import run_study
+from cgmvae.studies.engines import local_engine
+from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.store import RunRecord, Store
+from cgmvae.studies.study import Scope
+
+
+@pytest.fixture(scope="session")
+def whole_store(tmp_path_factory) -> Store:
+    """Return the store of the tiny study, made in one go; tests must not change it."""
+    store = Store(tmp_path_factory.mktemp("whole"))
+    assert run_study(STUDY, Scope(), store, local_engine(device="cpu")) == []
+    return store
+
+
+@pytest.fixture(scope="session")
+def whole_table(whole_store) -> str:
+    """Return the tables of the tiny study, made in one go."""
+    return written(whole_store)
+
+
+@pytest.fixture(scope="session")
+def order() -> Iterator[Callable[..., list[int]]]:
+    """Give orders to processes that work at the tiny study; see ``tiny_study``."""
+    script = Path(__file__).with_name("tiny_study.py")
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def give(**wanted: Any) -> list[int]:
+        process.stdin.write(json.dumps(wanted) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    with process:
+        assert json.loads(process.stdout.readline()) == "ready"
+        yield give
+        process.stdin.close()
+
+
+class MadeUpRuns:
+    """A store, and runs with known numbers in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder)
+
+    def keep(
+        self,
+        spec: RunSpec,
+        score: float,
+        *,
+        oracle: float | None = None,
+        diagnostics: dict[str, float] | None = None,
+        more: dict[str, Any] | None = None,
+        environment: dict[str, Any] | None = None,
+        similarity: Any = None,
+    ) -> None:
+        """Keep a run that has one score in all metrics, and another under ``test-oracle``.
+
+        ``more`` is what else its report says.
+        """
+        scores = dict.fromkeys(PROTOCOLS, score)
+        scores["test-oracle"] = score if oracle is None else oracle
+        report = {
+            "metrics": {
+                protocol: dict.fromkeys(PAPER_METRICS, value) for protocol, value in scores.items()
+            },
+            "diagnostics": diagnostics or {},
+        } | (more or {})
+        rows = (np.array([i]) for i in range(3))
+        split = Split(*rows, kind="random", seed=spec.split, train_fraction=spec.train_fraction)
+        self.store.write(spec, RunRecord(split, environment or {}, report, {}, similarity))
+
+
+@pytest.fixture
+def made_up(tmp_path) -> MadeUpRuns:
+    """Return an empty store to which runs with known numbers can be added."""
+    return MadeUpRuns(tmp_path / "made_up")
+
+
+@pytest.fixture
+def here(monkeypatch) -> Callable[..., None]:
+    """Return a function that makes just these data sets be here, as far as studies can tell."""
+
+    def set_names(*names: str) -> None:
+        monkeypatch.setattr(
+            catalog, "locate", lambda name, *_: Path(name) if name in names else None
+        )
+
+    return set_names

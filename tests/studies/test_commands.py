@@ -1,0 +1,174 @@
+"""What the commands of a study do, and ``python -m cgmvae.studies``, which needs no others."""
+
+import pytest
+from tiny_study import STUDY, runs
+
+from cgmvae.errors import InputError
+from cgmvae.studies.__main__ import main
+from cgmvae.studies.commands import (
+    describe_command,
+    describe_failures,
+    make_scope,
+    run_study,
+    study_origin,
+    study_status,
+    study_tables,
+)
+from cgmvae.studies.engines import Event
+from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.store import Store
+from cgmvae.studies.studies import STUDIES, find_study
+from cgmvae.studies.study import Scope
+
+SMALL = ("--data", "yeast", "--methods", "mlknn", "--splits", "0")
+
+
+def test_a_scope_from_texts():
+    scope = make_scope(quick=True, data="Yeast, nus-vec", methods="mlknn,mlp", splits="2,0,2")
+    assert scope == Scope(True, ("yeast", "nus_vec"), ("mlknn", "mlp"), (2, 0), None)
+    assert scope.chosen_seeds() == (0,)
+    assert make_scope() == Scope()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"data": "yeats"}, "did you mean yeast"),
+        ({"data": ""}, "no data set ''"),
+        ({"methods": "mlknn,ml-knn"}, "no method 'ml-knn'; choose one of cgmvae, .*, mlp"),
+        ({"splits": "0;1"}, "'0;1' is not a list of whole numbers; write 0,1,2"),
+        ({"seeds": ""}, "'' is not a list of whole numbers"),
+        ({"seeds": "-1"}, "-1 cannot seed"),
+        ({"splits": str(2**32)}, "cannot seed"),
+    ],
+)
+def test_a_scope_that_makes_no_sense(given, words):
+    with pytest.raises(InputError, match=words):
+        make_scope(**given)
+
+
+def test_the_command_of_a_scope():
+    scope = Scope(True, ("yeast",), ("mlknn", "cgmvae"), (0, 1), (2,))
+    command = describe_command(find_study("main"), scope)
+    assert command == (
+        "cgmvae bench main --quick --data yeast --methods mlknn,cgmvae --splits 0,1 --seeds 2"
+    )
+
+
+def test_every_study_has_runs_and_tables_before_anything_was_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("CGMVAE_DATA", raising=False)
+    monkeypatch.setenv("CGMVAE_CACHE", str(tmp_path))
+    for name, study in STUDIES.items():
+        scope = Scope(quick=True)
+        wanted = {spec.key for spec in study.runs(scope)}
+        status = study_status(study, scope, Store(tmp_path / "runs"))
+        assert status == (0, 0, 0, len(wanted)), name
+        assert study_tables(study, scope, Store(tmp_path), "md").startswith("### ")
+
+
+def test_status_tells_apart_what_became_of_runs(whole_store, tmp_path):
+    assert study_status(STUDY, Scope(), whole_store) == (9, 0, 0, 0)
+    store, (first, second, *_) = Store(tmp_path), runs(Scope())
+    store.write_error(first, "no memory")
+    with store.claim([second]):
+        assert study_status(STUDY, Scope(), store) == (0, 1, 1, 7)
+
+
+def test_failures_with_the_same_reason_are_one_line(tmp_path):
+    store = Store(tmp_path)
+    specs = [RunSpec("yeast", "mlknn", split) for split in (0, 1, 2)]
+    for spec, reason in zip(specs, ("too large", "too large", "lost"), strict=True):
+        store.write_error(spec, reason)
+    assert describe_failures([*specs, specs[0]], store) == [
+        "mlknn on yeast (2 runs): too large",
+        "mlknn on yeast (1 run): lost",
+    ]
+
+
+def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypatch):
+    """A job that is busy is asked for again, until it is there."""
+    monkeypatch.setattr("cgmvae.studies.commands._PATIENCE", 0)
+    asked, told = [], []
+
+    def engine(jobs, store):
+        asked.append(len(jobs))
+        for place, job in enumerate(jobs):
+            if len(asked) == 1 and place == 0:
+                yield Event(job, "busy")
+            else:
+                for spec in job:
+                    (tmp_path / "runs").mkdir(exist_ok=True)
+                    store.place(spec).symlink_to(whole_store.place(spec))
+                yield Event(job, "done")
+
+    def tell(progress) -> None:
+        told.append((progress.done, len(progress.elsewhere)))
+
+    assert run_study(STUDY, Scope(), Store(tmp_path), engine, tell=tell) == []
+    assert asked == [5, 1]
+    assert told[0] == (0, 0)
+    assert told[5] == (8, 1)
+    assert told[-1] == (9, 0)
+
+
+def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, tmp_path):
+    """In other company a run would end with other last digits."""
+    pack = [spec for spec in runs(Scope()) if spec.method == "asl"]
+    (tmp_path / "runs").mkdir()
+    store = Store(tmp_path)
+    for spec in runs(Scope()):
+        if spec != pack[1]:
+            store.place(spec).symlink_to(whole_store.place(spec))
+    asked = []
+
+    def engine(jobs, _):
+        asked.extend(jobs)
+        return iter(())
+
+    run_study(STUDY, Scope(), store, engine)
+    assert asked == [tuple(pack)]
+
+
+def test_the_bare_command_line(capsys, tmp_path):
+    folder = ("--folder", str(tmp_path))
+    assert main(["main", *SMALL, *folder]) == 0
+    printed = capsys.readouterr()
+    assert "now: mlknn on yeast" in printed.err
+    assert "1 of 1 runs" in printed.err
+    assert main(["table", "main", *SMALL, *folder]) == 0
+    assert capsys.readouterr().out == printed.out
+    assert main(["status", "main", *SMALL, *folder]) == 0
+    assert capsys.readouterr().out == "main, 1 done, 0 running, 0 failed, 0 missing\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("main", "--data", "yeats"),
+        ("main", *SMALL, "--folder", "/proc/none"),
+        ("table", "mian"),
+        ("main", *SMALL, "--device", "tpu9"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, arguments):
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in printed.err
+
+
+def test_runs_of_an_installed_package_have_no_commit(whole_store, monkeypatch):
+    known = Store.environment
+    monkeypatch.setattr(
+        Store, "environment", lambda self, spec: {**known(self, spec), "commit": None}
+    )
+    (table,) = study_origin(STUDY, Scope(), whole_store)
+    assert {row[table.columns.index("commit")] for row in table.rows} == {"–"}
+
+
+def test_a_folder_that_is_not_there_has_no_tables(tmp_path):
+    nowhere = Store(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="There is no folder"):
+        study_tables(find_study("main"), Scope(quick=True), nowhere, "md")
+    assert study_tables(find_study("stats"), Scope(quick=True), nowhere, "md")  # it has no runs

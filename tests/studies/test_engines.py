@@ -1,0 +1,183 @@
+"""Engines: workers of this machine and of a Ray cluster, and what happens when they are killed."""
+
+import importlib.util
+import multiprocessing
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_study import STUDY, runs, written
+
+from cgmvae.errors import InputError
+from cgmvae.studies.commands import (
+    make_engine,
+    make_scope,
+    run_study,
+    study_status,
+)
+from cgmvae.studies.engines import RETRIES, Event, local_engine, ray_engine
+from cgmvae.studies.spec import make_jobs
+from cgmvae.studies.store import Store
+from cgmvae.studies.studies import find_study
+from cgmvae.studies.study import Scope
+
+JOBS = make_jobs(runs(Scope()))
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None,
+    reason='Ray is large and belongs to an extra of its own: pip install "cgmvae[ray]"',
+)
+
+
+def kill_workers() -> None:
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGKILL)
+
+
+def test_two_workers_give_the_same_tables_though_both_are_killed_once(whole_table, tmp_path):
+    store, killed = Store(tmp_path), []
+
+    def kill_once(progress) -> None:
+        if len(progress.running) == 2 and not killed:
+            killed.append([job[0] for job in progress.running])
+            kill_workers()
+
+    engine = local_engine(workers=2, device="cpu")
+    assert run_study(STUDY, Scope(), store, engine, tell=kill_once) == []
+    assert killed
+    assert written(store) == whole_table
+    assert multiprocessing.active_children() == []
+
+
+def test_a_job_whose_worker_is_killed_each_time_is_given_up(tmp_path):
+    store, seen = Store(tmp_path), []
+    for event in local_engine(workers=2, device="cpu")(JOBS[:1], store):
+        seen.append(event)
+        if event.what == "started":
+            kill_workers()
+    assert seen == [Event(JOBS[0], "started")] * (RETRIES + 1) + [Event(JOBS[0], "failed")]
+    assert "killed each time" in store.error(JOBS[0][0])
+
+
+def test_stopping_ends_the_workers(tmp_path):
+    events = local_engine(workers=2, device="cpu")(JOBS, Store(tmp_path))
+    assert [next(events).what, next(events).what] == ["started", "started"]
+    assert len(multiprocessing.active_children()) == 2
+    events.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_folder_that_cannot_be_written_ends_the_work():
+    with pytest.raises(InputError, match="Cannot lock /proc/none"):
+        list(local_engine(workers=2, device="cpu")(JOBS[:1], Store("/proc/none")))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "slurm"}, "no engine 'slurm'; choose one of local, ray"),
+        ({"workers": 0}, "0 workers"),
+        ({"device": "tpu9"}, "no device 'tpu9'"),
+        ({"address": "10.0.0.1:6379"}, "Only the engine ray"),
+        ({"gpus": 1}, "Only the engine ray"),
+    ],
+)
+def test_wrong_options(options, words):
+    with pytest.raises(InputError, match=words):
+        make_engine(**options)
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r'needs Ray: pip install "cgmvae\[ray\]"'):
+        make_engine("ray")
+
+
+def ray_workers() -> list[int]:
+    """Return the descendants of this process that make a job for Ray."""
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            parents[int(place.name)] = int(fields[1]), (place / "cmdline").read_bytes()
+        except OSError:
+            continue
+    return [
+        pid
+        for pid, (_, line) in parents.items()
+        if b"_run_in_folder" in line and _is_own(pid, parents)
+    ]
+
+
+def _is_own(pid: int, parents: dict[int, tuple[int, bytes]]) -> bool:
+    while pid in parents:
+        pid = parents[pid][0]
+        if pid == os.getpid():
+            return True
+    return False
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # Ray's own
+def test_a_ray_cluster_gives_the_same_tables_though_a_worker_is_killed(whole_table, tmp_path):
+    store, killed = Store(tmp_path), []
+
+    def kill_one(_) -> None:
+        for worker in ray_workers():
+            if not killed:
+                killed.append(worker)
+                os.kill(worker, signal.SIGKILL)
+
+    engine = ray_engine(workers=2, device="cpu")
+    assert run_study(STUDY, Scope(), store, engine, tell=kill_one) == []
+    assert killed
+    assert written(store) == whole_table
+
+
+@needs_ray
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_cluster_that_does_not_answer(tmp_path):
+    engine = ray_engine(address="127.0.0.1:1")
+    with pytest.raises(InputError, match=r"No Ray cluster answers at 127\.0\.0\.1:1"):
+        list(engine(JOBS, Store(tmp_path)))
+
+
+HEAD = """
+import pathlib, ray, sys
+ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1")
+pathlib.Path(sys.argv[1]).write_text(ray.get_runtime_context().gcs_address)
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_cluster_that_runs_already(tmp_path):
+    """A head in a process of its own, with a token that only it and the study know."""
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    small = ["main", "--data", "yeast", "--methods", "mlknn", "--splits", "0,1"]
+    head = subprocess.Popen(
+        [sys.executable, "-c", HEAD, str(tmp_path / "address")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    with head:
+        assert head.stdout.readline() == "ready\n"
+        address = (tmp_path / "address").read_text()
+        where = ["--folder", str(tmp_path / "runs"), "--engine", "ray", "--address", address]
+        command = [sys.executable, "-m", "cgmvae.studies", *small, *where]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        head.stdin.close()
+    assert done.returncode == 0, done.stderr
+    scope = make_scope(data="yeast", methods="mlknn", splits="0,1")
+    assert study_status(find_study("main"), scope, Store(tmp_path / "runs")) == (2, 0, 0, 0)

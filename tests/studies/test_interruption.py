@@ -1,0 +1,104 @@
+"""Processes killed with SIGKILL, and several at once: nothing is lost, spoilt or done twice."""
+
+import json
+import signal
+import time
+
+import numpy as np
+import pytest
+from tiny_study import STUDY, made_up, runs, written
+
+from cgmvae.studies.commands import study_status
+from cgmvae.studies.store import Store
+from cgmvae.studies.study import Scope
+
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def duration(order, tmp_path_factory) -> float:
+    """Return the seconds that the whole study takes here."""
+    start = time.perf_counter()
+    assert order(folder=str(tmp_path_factory.mktemp("timed"))) == [0]
+    return time.perf_counter() - start
+
+
+def check_runs(store: Store) -> None:
+    """Check that every run that counts as done is whole."""
+    for spec in runs(Scope()):
+        if store.is_done(spec):
+            assert json.loads((store.place(spec) / "spec.json").read_text()) == spec.to_dict()
+            assert set(store.predictions(spec)) == {"validation", "test"}
+            assert store.report(spec)["metrics"]
+            assert spec.key in store.environment(spec)["pack"]
+
+
+@pytest.mark.parametrize("trial", range(2))
+def test_killed_at_random_moments_it_gives_the_same_tables(
+    order, duration, whole_table, tmp_path, trial
+):
+    rng, longest = np.random.default_rng(trial), duration
+    codes, folders = [], [tmp_path / "0"]
+    while codes.count(KILLED) < 8:
+        moment = {"kill_after": rng.uniform(0, longest)}
+        if len(codes) % 2:  # moments of writing are short, and a clock would seldom meet them
+            moment = {"kill_at": int(rng.integers(1, 150))}
+        codes += order(folder=str(folders[-1]), **moment)
+        store = Store(folders[-1])
+        check_runs(store)
+        assert study_status(STUDY, Scope(), store).running == 0  # the locks are free again
+        if codes[-1] == 0:  # it was through before: the next one starts anew, and is killed sooner
+            folders.append(tmp_path / str(len(folders)))
+            longest /= 2
+    assert set(codes) <= {0, KILLED}
+    for folder in folders:
+        assert order(folder=str(folder)) == [0]
+        assert written(Store(folder)) == whole_table
+
+
+def test_killed_at_any_file_operation_a_run_is_there_whole_or_not_at_all(order, tmp_path):
+    spec, moment, outcomes = runs(Scope())[0], 0, []
+    while not outcomes or outcomes[-1] == KILLED:
+        moment += 1
+        folder = tmp_path / str(moment)
+        store = Store(folder)
+        store.write_error(spec, "it failed the first time")
+        outcomes += order(folder=str(folder), write=True, kill_at=moment)
+        was_done = store.is_done(spec)
+        if was_done:
+            assert store.report(spec) == made_up(spec).report
+            assert store.predictions(spec)["test"].shape == (1, 2)
+            assert store.similarity(spec).tolist() == [[1, 0], [0, 1]]
+        else:
+            assert store.report(spec) is None
+        assert not store.is_claimed(spec)
+        assert order(folder=str(folder), write=True) == [0]
+        assert [path.name for path in (folder / "runs").iterdir()] == [spec.key]
+        assert store.error(spec) is None
+    assert outcomes[-1] == 0
+    assert len(outcomes) > 10  # each part of a run was broken off
+
+
+def test_two_processes_at_once_train_every_run_once(order, whole_table, tmp_path):
+    log = tmp_path / "log"
+    assert order(folder=str(tmp_path / "runs"), children=2, log=str(log)) == [0, 0]
+    assert sorted(log.read_text().split()) == sorted(spec.key for spec in runs(Scope()))
+    assert written(Store(tmp_path / "runs")) == whole_table
+
+
+def test_one_of_two_is_killed_and_the_other_does_its_work_too(
+    order, duration, whole_table, tmp_path
+):
+    folder, codes, moment = tmp_path, [0, 0], duration
+    while codes == [0, 0]:  # both were through before
+        moment /= 2
+        folder = tmp_path / str(moment)
+        codes = order(folder=str(folder), children=2, kill_after=moment)
+    assert codes == [KILLED, 0]
+    assert written(Store(folder)) == whole_table
+
+
+def test_a_study_that_is_done_trains_nothing(order, tmp_path):
+    assert order(folder=str(tmp_path / "runs")) == [0]
+    assert order(folder=str(tmp_path / "runs"), log=str(tmp_path / "log")) == [0]
+    assert not (tmp_path / "log").exists()

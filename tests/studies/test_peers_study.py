@@ -1,0 +1,160 @@
+"""The study of peers: its runs, and tables from made-up runs with known numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joblib import parallel_config
+
+from cgmvae.studies import peers as classifiers
+from cgmvae.studies.commands import run_study
+from cgmvae.studies.engines import local_engine
+from cgmvae.studies.peers import PEERS
+from cgmvae.studies.results import Results
+from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.store import Store
+from cgmvae.studies.studies import main, peers
+from cgmvae.studies.studies.peers import STUDY, is_too_large
+from cgmvae.studies.study import Scope
+from cgmvae.studies.tables import Cell, Table, render
+
+YEAST = Scope(data=("yeast",))
+
+#: Scores of the methods in these tests.
+SCORES = {
+    "cgmvae": 0.60,
+    "random-forest": 0.62,
+    "extra-trees": 0.61,
+    "gradient-boosting": 0.55,
+    "logistic-regression": 0.50,
+    "classifier-chains": 0.51,
+    "mlp": 0.52,
+}
+
+
+def keep_all(made_up: Any, scope: Scope = YEAST) -> None:
+    for spec in STUDY.runs(scope):
+        score = SCORES[spec.method] + 0.01 * spec.split
+        made_up.keep(spec, score, oracle=score + 0.1)
+
+
+def tables(made_up: Any, scope: Scope = YEAST) -> dict[str, Table]:
+    return {table.title: table for table in STUDY.tables(scope, Results(made_up.store))}
+
+
+def test_runs_are_counted_and_distinct(here: Any) -> None:
+    here(*peers.DATA)
+    specs = STUDY.runs(Scope())
+    counts = {name: sum(spec.method == name for spec in specs) for name in peers.METHODS}
+    assert counts == {
+        "cgmvae": 7 * 9,
+        "random-forest": 6 * 9,
+        "extra-trees": 6 * 9,
+        "gradient-boosting": 4 * 3,
+        "logistic-regression": 7 * 3,
+        "classifier-chains": 5 * 9,
+        "mlp": 7 * 9,
+    }
+    assert len({spec.key for spec in specs}) == len(specs) == 312
+
+
+def test_runs_of_cgmvae_are_those_of_the_main_study() -> None:
+    ours = {spec for spec in STUDY.runs(YEAST) if spec.method == "cgmvae"}
+    assert len(ours) == 9
+    assert ours <= set(main.STUDY.runs(YEAST))
+
+
+def test_expensive_peers_are_left_out_of_large_data() -> None:
+    assert is_too_large("delicious", "random-forest")
+    assert not is_too_large("bbs_2003_2009", "random-forest")
+    assert is_too_large("bbs_2003_2009", "gradient-boosting")
+    assert not is_too_large("delicious", "cgmvae")
+    assert not is_too_large("delicious", "mlp")
+
+
+def test_what_is_left_out_is_said(made_up: Any, here: Any) -> None:
+    here("delicious")
+    scope = Scope(data=("delicious",))
+    keep_all(made_up, scope)
+    rows = {
+        str(row[0]): row for row in tables(made_up, scope)["delicious, thresholds: validation"].rows
+    }
+    assert rows["random forest"][1] == "left out: 15,831,215 rows × labels, more than 5,000,000"
+    assert rows["multi-layer perceptron"][-1] == "9"
+
+
+def test_best_and_second_are_marked(made_up: Any) -> None:
+    keep_all(made_up)
+    found = tables(made_up)
+    rows = {str(row[0]): row for row in found["yeast, thresholds: validation"].rows}
+    assert rows["random forest"][1] == Cell("0.630 ± 0.000 ± 0.010", "best")
+    assert rows["extra trees"][1].mark == "second"
+    assert rows["logistic regression"][1] == Cell("0.510 ± – ± 0.010")
+    oracle = {str(row[0]): row for row in found["yeast, thresholds: test-oracle"].rows}
+    assert oracle["random forest"][1].text.startswith("0.730")
+
+
+def test_cgmvae_is_compared_with_the_best_peer_on_the_same_splits(made_up: Any) -> None:
+    keep_all(made_up)
+    table = tables(made_up)["C-GMVAE less the best peer"]
+    assert table.rows[0][1] == "-0.020 [-0.020, -0.020] (random forest)"
+    assert "not found, but the opposite, on 1 (yeast)" in table.notes[1]
+
+
+def test_a_peer_without_seeds_is_compared_with_all_seeds(made_up: Any) -> None:
+    scope = Scope(data=("yeast",), methods=("logistic-regression",))
+    keep_all(made_up, scope)
+    table = tables(made_up, scope)["C-GMVAE less the best peer"]
+    assert table.rows[0][1] == "+0.100 [+0.100, +0.100] (logistic regression)"
+    assert "found on 1 of 1 data sets (yeast)" in table.notes[1]
+
+
+def test_ranks_are_over_data_on_which_all_were_run(made_up: Any, here: Any) -> None:
+    here("yeast", "scene", "delicious")
+    scope = Scope(data=("yeast", "scene", "delicious"))
+    keep_all(made_up, scope)
+    table = tables(made_up, scope)["Mean ranks, 1 the best"]
+    assert [row[1] for row in table.rows] == [
+        "3.00",
+        "1.00",
+        "2.00",
+        "4.00",
+        "7.00",
+        "6.00",
+        "5.00",
+    ]
+    assert "over 10 pairs" in table.notes[0]
+    (figure,) = STUDY.figures(scope, Results(made_up.store))
+    assert figure.kind == "critical-difference"
+    assert figure.contents["names"][:2] == ["C-GMVAE", "random forest"]
+
+
+def test_missing_runs_are_said_to_be_missing(made_up: Any) -> None:
+    made_up.store.write_error(RunSpec("yeast", "mlp"), "no memory")
+    found = tables(made_up)
+    texts = {str(row[0]): row[1] for row in found["yeast, thresholds: validation"].rows}
+    assert texts["multi-layer perceptron"] == "no memory"
+    assert texts["C-GMVAE"] == "not run"
+    assert found["C-GMVAE less the best peer"].rows == [["yeast", *["–"] * 5]]
+    assert STUDY.figures(YEAST, Results(made_up.store)) == []
+    assert render(found.values(), "tex")
+
+
+def test_a_method_of_another_study_is_not_run(made_up: Any) -> None:
+    scope = Scope(data=("yeast",), methods=("mlknn",))
+    assert {spec.method for spec in STUDY.runs(scope)} == {"cgmvae"}
+    assert tables(made_up, scope)
+
+
+def test_real_peers_run_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifiers, "N_TREES", 5)
+    monkeypatch.setattr(classifiers, "STRENGTHS", (0.1,))
+    monkeypatch.setattr(classifiers, "MOST_EPOCHS", 2)
+    monkeypatch.setattr(classifiers, "N_CHAINS", 1)
+    chosen = tuple(name for name in PEERS if name != "gradient-boosting")
+    scope = Scope(data=("yeast",), methods=chosen, splits=(0,), seeds=(0,))
+    study = STUDY.__class__("peers", "", lambda s: STUDY.runs(s)[1:], STUDY.tables)
+    with parallel_config("sequential"):
+        assert run_study(study, scope, Store(tmp_path), local_engine(device="cpu")) == []
+    table = STUDY.tables(scope, Results(Store(tmp_path)))[2]
+    assert [row[-1] for row in table.rows] == ["not run", *["1"] * 5]

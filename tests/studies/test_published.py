@@ -1,0 +1,102 @@
+"""The published numbers against the paper's text, where the paper is at hand."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from cgmvae.evaluation import PAPER_METRICS
+from cgmvae.methods import REGISTRY
+from cgmvae.studies.published import published, published_value
+
+NAMES = ("ebird", "mirflickr", "nus_vec", "yeast", "scene", "sider", "reuters", "bookmarks")
+NAMES += ("delicious",)
+
+
+@pytest.fixture(scope="module")
+def text():
+    folder = os.environ.get("CGMVAE_DATA")
+    path = Path(folder or ".").parent / "paper" / "cgmvae.tex"
+    if not folder or not path.exists():
+        pytest.skip("the paper's source is not beside the folder that CGMVAE_DATA names")
+    return re.sub(r"\\(?:textbf|underline)\{([^}]*)\}", r"\1", path.read_text())
+
+
+def rows_of(text, caption):
+    """Return the cells of a table's rows, the table being the last one before its caption."""
+    table = text[: text.index(caption)].rpartition("\\toprule")[2]
+    return [[cell.strip() for cell in row.split("&")] for row in table.split("\\\\")]
+
+
+def named(rows, name):
+    (row,) = (row for row in rows if re.sub(r"\\\w+\s*", "", row[0]).strip() == name)
+    return row[1:]
+
+
+@pytest.mark.parametrize(
+    ("caption", "metrics"),
+    [
+        ("The example-F1 (ex-F1) and micro-F1", ("example_f1", "micro_f1")),
+        ("The macro-F1 (ma-F1) and Hamming accuracy", ("macro_f1", "hamming_accuracy")),
+        ("The precision@1 scores", ("precision_at_1",)),
+    ],
+)
+def test_the_main_tables(text, caption, metrics):
+    rows = rows_of(text, caption)
+    for method in REGISTRY.values():
+        own = "MLARAM" if (method.row, metrics) == ("HARAM", ("precision_at_1",)) else method.row
+        cells = [None if cell == "-" else float(cell) for cell in named(rows, own)]
+        expected = [published_value(m, method.row, name) for m in metrics for name in NAMES]
+        assert cells == expected
+
+
+def test_standard_deviations(text):
+    for caption, metrics in (
+        ("The example-F1 (ex-F1) and micro-F1", ("example_f1", "micro_f1")),
+        ("The macro-F1 (ma-F1) and Hamming accuracy", ("macro_f1", "hamming_accuracy")),
+    ):
+        (row,) = (row for row in rows_of(text, caption) if row[0].startswith("std"))
+        cells = [published()["std"][metric][name] for metric in metrics for name in NAMES]
+        assert [float(cell) for cell in row[1:]] == cells
+
+
+def test_ablation_half_of_the_data_and_replacement(text):
+    numbers = [float(n) for n in re.findall(r"0\.\d{3}", _table(text, "Ablation study on"))]
+    assert numbers == [
+        value
+        for variants in published()["ablation"].values()
+        for values in variants.values()
+        for value in values
+    ]
+    numbers = [float(n) for n in re.findall(r"0\.\d{3}", _table(text, "Comparisons between MPVAE"))]
+    assert numbers == [
+        value
+        for variants in published()["half"].values()
+        for values in variants.values()
+        for value in values
+    ]
+    rows = rows_of(text, "mi-F1 performance after replacing")
+    for row, own in (("Covariance", "covariance"), ("GNN", "gnn"), ("contrastive", "contrastive")):
+        assert [float(cell) for cell in named(rows, row)] == list(
+            published()["replacement"][own].values()
+        )
+
+
+def _table(text, caption):
+    return text[: text.index(caption)].rpartition("\\toprule")[2]
+
+
+def test_times(text):
+    table = _table(text, "Comparison of different models' time costs").replace("C2AE", "C-AE")
+    table = re.sub(r"multicolumn\{\d\}|cline\{\d-\d\}|multirow\{\d\}", "", table)
+    numbers = [int(n) for n in re.findall(r"(?<![\w.])\d+(?![\w.])", table)]
+    expected = [t for own in published()["timing"].values() for pair in own.values() for t in pair]
+    assert numbers == expected
+
+
+def test_every_method_has_its_row():
+    for method in REGISTRY.values():
+        for metric in PAPER_METRICS:
+            assert published_value(metric, method.row, "yeast") is not None
+    assert published_value("micro_f1", "RBCC", "delicious") is None

@@ -1,0 +1,207 @@
+"""One job from data to stored runs: rows, packs, hidden labels, measures, failures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tiny_study import NETWORKS, SHARE, STUDY
+
+from cgmvae.data import MultiLabelDataset, load_dataset, make_split
+from cgmvae.errors import InputError
+from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, micro_f1
+from cgmvae.studies import runner
+from cgmvae.studies.runner import hide_labels, load_parts, make_records, run_job
+from cgmvae.studies.spec import RunSpec, make_jobs
+from cgmvae.studies.store import Store
+from cgmvae.studies.study import Scope
+
+SPECS = {
+    method: RunSpec("yeast", method, train_fraction=SHARE, settings=settings)
+    for method, settings in {"mlknn": {}, "binary-relevance": {}, **NETWORKS}.items()
+}
+
+
+@pytest.mark.parametrize("method", list(NETWORKS))
+def test_a_run_gets_in_a_pack_what_it_gets_alone(method):
+    pack = [replace(SPECS[method], split=s, seed=r) for s, r in ((0, 0), (0, 1), (1, 0), (1, 1))]
+    together = make_records(pack, device="cpu")
+    for spec in pack:
+        alone = make_records([spec], device="cpu")[spec]
+        assert together[spec].split.equals(alone.split)
+        for part in ("validation", "test"):
+            np.testing.assert_allclose(
+                together[spec].predictions[part], alone.predictions[part], rtol=1e-4, atol=1e-5
+            )
+    first, second, third, _ = (together[spec].predictions["test"] for spec in pack)
+    assert not np.allclose(first, second)
+    assert not np.allclose(first, third)
+
+
+def test_a_pack_may_mix_rates_weights_and_hidden_labels():
+    base = SPECS["cgmvae"]
+    pack = [
+        base,
+        replace(base, hidden_labels=0.5),
+        replace(base, settings={**base.settings, "learning_rate": 0.01, "dropout": 0.5}),
+        replace(base, settings={**base.settings, "contrastive_weight": 0.0, "kl_weight": 0.0}),
+    ]
+    assert make_jobs(pack) == [tuple(pack)]
+    together = make_records(pack, device="cpu")
+    for spec in pack:
+        alone = make_records([spec], device="cpu")[spec]
+        np.testing.assert_allclose(
+            together[spec].predictions["test"], alone.predictions["test"], rtol=1e-4, atol=1e-5
+        )
+        if spec != base:
+            assert not np.allclose(alone.predictions["test"], together[base].predictions["test"])
+
+
+@pytest.mark.parametrize("method", list(SPECS))
+def test_test_labels_change_no_prediction(method, monkeypatch):
+    spec = SPECS[method]
+    before = make_records([spec], device="cpu")[spec]
+    data = load_dataset("yeast")
+    labels = data.Y.toarray() if sp.issparse(data.Y) else data.Y.copy()
+    test_rows = make_split(data, seed=0).test
+    labels[test_rows] = 1 - labels[test_rows]
+    labels[test_rows, 0] = 1  # a row without any label would be left out
+    monkeypatch.setattr(runner, "_dataset", lambda _: replace(data, Y=labels))
+    after = make_records([spec], device="cpu")[spec]
+    assert after.split.equals(before.split)
+    for part in ("validation", "test"):
+        np.testing.assert_array_equal(after.predictions[part], before.predictions[part])
+    held = [each.report["metrics"]["validation"]["micro_f1"] for each in (before, after)]
+    assert held[0] != held[1]
+
+
+def test_validation_labels_do_change_the_threshold(monkeypatch):
+    """The test above can fail: what may be looked at is looked at."""
+    spec, data = SPECS["mlknn"], load_dataset("yeast")
+    before = make_records([spec], device="cpu")[spec]
+    labels = data.Y.toarray() if sp.issparse(data.Y) else data.Y.copy()
+    held = make_split(data, seed=0).validation
+    labels[held] = 0
+    labels[held, 0] = 1
+    monkeypatch.setattr(runner, "_dataset", lambda _: replace(data, Y=labels))
+    after = make_records([spec], device="cpu")[spec]
+    metrics = [each.report["metrics"]["validation"] for each in (before, after)]
+    assert metrics[0] != metrics[1]
+
+
+def test_a_report_says_what_was_measured():
+    spec = SPECS["cgmvae"]
+    record = make_records([spec], device="cpu")[spec]
+    parts, report = load_parts(spec), record.report
+    assert list(report["metrics"]) == list(PROTOCOLS)
+    for metrics in report["metrics"].values():
+        assert list(metrics) == list(PAPER_METRICS)
+    assert report["rows"]["train"] == parts.train.n_samples == len(record.split.train)
+    assert report["train_positives"] == np.asarray(parts.train.Y.sum(axis=0)).ravel().tolist()
+    assert len(report["label_f1"]) == parts.test.n_labels
+    assert (report["members"], report["epochs"]) == (1, 3)
+    assert record.similarity.shape == (14, 14)
+    oracle = max(
+        micro_f1(parts.test.Y, record.predictions["test"] >= cut) for cut in np.arange(0.1, 1, 0.1)
+    )
+    assert (
+        report["metrics"]["test-oracle"]["micro_f1"] >= report["metrics"]["validation"]["micro_f1"]
+    )
+    assert report["metrics"]["test-oracle"]["micro_f1"] == pytest.approx(oracle, abs=0.05)
+
+
+def test_fewer_rows_are_among_more():
+    few = load_parts(RunSpec("yeast", "mlknn", train_fraction=0.1)).split
+    all_ = load_parts(RunSpec("yeast", "mlknn")).split
+    assert set(few.train) < set(all_.train)
+    assert len(few.train) == pytest.approx(0.1 * len(all_.train), abs=1)
+    np.testing.assert_array_equal(few.test, all_.test)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_hidden_labels(survey, sparse):
+    known = np.zeros(survey.Y.shape, bool)
+    known[:, 0] = True
+    labels = np.where(known, 0, survey.Y).astype(np.uint8)
+    rows = replace(
+        survey,
+        Y=sp.csr_array(labels) if sparse else labels,
+        unknown=sp.csr_array(known) if sparse else known,
+    )
+    hidden = hide_labels(rows, 0.4, seed=1)
+    assert hidden.unknown[:, 0].all()
+    assert hidden.unknown[:, 1:].mean() == pytest.approx(0.4, abs=0.06)
+    np.testing.assert_array_equal(hidden.Y[~hidden.unknown], labels[~hidden.unknown])
+    assert not hidden.Y[hidden.unknown].any()
+    np.testing.assert_array_equal(hidden.X, rows.X)
+    again, other = hide_labels(rows, 0.4, seed=1), hide_labels(rows, 0.4, seed=2)
+    np.testing.assert_array_equal(again.unknown, hidden.unknown)
+    assert (other.unknown != hidden.unknown).any()
+    more = hide_labels(rows, 0.8, seed=1)
+    assert more.unknown[hidden.unknown].all()  # what is hidden of less is hidden of more
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 1.5])
+def test_a_share_that_cannot_be_hidden(survey, share):
+    with pytest.raises(InputError, match="at least 0 and below 1"):
+        hide_labels(survey, share, seed=0)
+
+
+def test_labels_are_hidden_in_the_training_rows_alone():
+    parts = load_parts(RunSpec("yeast", "mlknn", hidden_labels=0.5))
+    assert parts.train.unknown.mean() == pytest.approx(0.5, abs=0.02)
+    for rows in (parts.validation, parts.test):
+        assert isinstance(rows, MultiLabelDataset)
+        assert rows.unknown is None or not rows.unknown.sum()
+
+
+def test_a_run_that_cannot_be_made_says_why_and_is_made_next_time(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    job = [replace(SPECS["mlknn"], settings={"k": 0})]
+    assert run_job(job, store, device="cpu") == "failed"
+    assert "k" in store.error(job[0])
+    assert "\n" not in store.error(job[0])
+
+    def break_down(*_, **__):
+        raise ZeroDivisionError("two\nlines")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "make_records", break_down)
+        assert run_job([SPECS["mlknn"]], store, device="cpu") == "failed"
+    assert store.error(SPECS["mlknn"]) == "ZeroDivisionError: two lines"
+    assert run_job([SPECS["mlknn"]], store, device="cpu") == "done"
+    assert store.error(SPECS["mlknn"]) is None
+
+
+def test_a_job_that_is_partly_there_is_completed(whole_store, tmp_path):
+    """Runs that are there stay as they are; the others come out as in one go."""
+    job = [spec for spec in STUDY.runs(Scope()) if spec.method == "asl"]
+    store = Store(tmp_path)
+    records = make_records(job, device="cpu")
+    store.write(job[1], replace(records[job[1]], report={"kept": True}))
+    assert run_job(job, store, device="cpu") == "done"
+    assert store.report(job[1]) == {"kept": True}
+    for spec in (job[0], job[2]):
+        assert store.report(spec)["metrics"] == whole_store.report(spec)["metrics"]
+
+
+def test_runs_that_are_there_from_another_pack_are_not_trained_again(tmp_path, monkeypatch):
+    job = [spec for spec in STUDY.runs(Scope()) if spec.method == "asl"]
+    store = Store(tmp_path)
+    store.write(job[1], make_records(job[1:2], device="cpu")[job[1]])
+    trained = []
+
+    def noted(pack, **options):
+        trained.append(list(pack))
+        return make_records(pack, **options)
+
+    monkeypatch.setattr(runner, "make_records", noted)
+    assert run_job(job, store, device="cpu") == "done"
+    assert trained == [[job[0], job[2]]]
+
+
+def test_a_job_of_another_process_is_busy(tmp_path):
+    store, job = Store(tmp_path), [SPECS["mlknn"]]
+    with Store(tmp_path).claim(job):
+        assert run_job(job, store, device="cpu") == "busy"
+    assert not store.is_done(job[0])

@@ -1,0 +1,74 @@
+"""Which runs are the same, and which are made together."""
+
+import random
+
+import pytest
+
+from cgmvae.studies.spec import RunSpec, make_jobs, unique
+
+GRID = [
+    RunSpec(data, method, split, seed)
+    for data in ("yeast", "scene")
+    for method in ("cgmvae", "mlknn")
+    for split in range(3)
+    for seed in range(2)
+]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": "scene"},
+        {"method": "mpvae"},
+        {"split": 1},
+        {"seed": 1},
+        {"train_fraction": 0.5},
+        {"hidden_labels": 0.5},
+        {"settings": {"n_members": 1}},
+    ],
+)
+def test_every_field_makes_another_run(change):
+    spec = RunSpec(**({"data": "yeast", "method": "cgmvae"} | change))
+    assert spec != RunSpec("yeast", "cgmvae")
+    assert spec == RunSpec.from_dict(spec.to_dict())
+
+
+def test_the_same_run_written_otherwise():
+    first = RunSpec("yeast", "cgmvae", settings={"a": (1, 2), "b": 3}, train_fraction=1)
+    second = RunSpec("yeast", "cgmvae", settings={"b": 3, "a": [1, 2]}, train_fraction=1.0)
+    assert first == second
+    assert len({first, second}) == len(unique([first, second])) == 1
+
+
+def test_a_key_never_changes():
+    """Runs that were made stay where they are: their folders have these names."""
+    assert RunSpec("yeast", "cgmvae").key == "6c2f98482431a0b5"
+
+
+def test_networks_that_differ_in_split_and_seed_are_a_job_and_others_are_alone():
+    jobs = make_jobs(GRID)
+    assert [len(job) for job in jobs] == [6, *[1] * 6, 6, *[1] * 6]
+    assert [spec for job in jobs for spec in job] == GRID
+    for job in jobs:
+        assert len({(spec.data, spec.method) for spec in job}) == 1
+
+
+def test_runs_with_other_settings_are_not_mixed():
+    specs = [
+        RunSpec("yeast", "cgmvae", seed=seed, train_fraction=share, settings=settings)
+        for settings in ({}, {"n_members": 1})
+        for share in (0.5, 1)
+        for seed in (0, 1)
+    ]
+    assert [len(job) for job in make_jobs(specs)] == [2, 2, 2, 2]
+
+
+def test_jobs_are_the_same_each_time_and_twice_asked_is_once_made():
+    assert make_jobs(GRID + GRID[::-1]) == make_jobs(iter(GRID))
+    mixed = random.Random(0).sample(GRID, len(GRID))
+    assert {frozenset(job) for job in make_jobs(mixed)} == {frozenset(j) for j in make_jobs(GRID)}
+
+
+def test_no_job_is_larger_than_it_may_be():
+    specs = [RunSpec("yeast", "cgmvae", seed=seed) for seed in range(10)]
+    assert [len(job) for job in make_jobs(specs, largest=4)] == [4, 4, 2]

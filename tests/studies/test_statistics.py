@@ -1,0 +1,89 @@
+"""Ranks, tests and spreads against plain loops, scipy and the printed tables of others."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cgmvae.studies.results import spread
+from cgmvae.studies.statistics import critical_difference, rank_methods
+
+#: Critical values of the two-tailed Nemenyi test at .05 for 2 to 10 methods (Demšar 2006, table 5).
+DEMSAR = (1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164)
+
+
+@pytest.mark.parametrize(("n_methods", "value"), list(enumerate(DEMSAR, start=2)))
+def test_nemenyi_is_as_printed(n_methods, value):
+    expected = value * math.sqrt(n_methods * (n_methods + 1) / (6 * 13))
+    assert critical_difference(n_methods, 13) == pytest.approx(expected, rel=5e-4)
+
+
+def test_a_stricter_level_asks_for_more():
+    assert critical_difference(5, 10, level=0.01) > critical_difference(5, 10, level=0.1)
+
+
+def rank_by_hand(row: list[float], place: int) -> float:
+    above = sum(other > row[place] for other in row)
+    ties = sum(other == row[place] for other in row)
+    return 1 + above + (ties - 1) / 2
+
+
+def test_ranks_and_friedman_with_ties_and_missing_scores(rng):
+    scores = rng.integers(0, 4, (12, 5)).astype(float)
+    scores[3, 2] = np.nan
+    test = rank_methods(scores)
+    complete = np.delete(scores, 3, axis=0)
+    by_hand = [
+        np.mean([rank_by_hand(row, place) for row in complete.tolist()]) for place in range(5)
+    ]
+    np.testing.assert_allclose(test.mean_ranks, by_hand)
+    assert test.n_problems == 11
+    assert test.p_value == stats.friedmanchisquare(*complete.T).pvalue
+    assert test.critical_difference == critical_difference(5, 11)
+
+
+def test_too_little_to_test():
+    two = rank_methods(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    assert two.mean_ranks.tolist() == [1.5, 1.5]
+    assert math.isnan(two.p_value)
+    assert two.critical_difference == critical_difference(2, 2)
+    one_problem = rank_methods(np.array([[1.0, 0.0, 2.0]]))
+    assert one_problem.mean_ranks.tolist() == [2, 3, 1]
+    assert math.isnan(one_problem.p_value)
+    assert math.isnan(one_problem.critical_difference)
+    nothing = rank_methods(np.full((4, 3), np.nan))
+    assert nothing.n_problems == 0
+    assert np.isnan(nothing.mean_ranks).all()
+
+
+def test_all_alike():
+    test = rank_methods(np.ones((5, 4)))
+    assert test.mean_ranks.tolist() == [2.5] * 4
+    assert math.isnan(test.p_value)
+
+
+def test_spread_against_plain_loops(rng):
+    values = rng.normal(size=(4, 3))
+    found = spread(values)
+    means = [sum(row) / 3 for row in values.tolist()]
+    variances = [
+        sum((x - mean) ** 2 for x in row) / 2 for row, mean in zip(values, means, strict=True)
+    ]
+    assert found.mean == pytest.approx(sum(means) / 4)
+    assert found.over_seeds == pytest.approx(math.sqrt(sum(variances) / 4))
+    assert found.over_splits == pytest.approx(stats.tstd(means))
+    assert found.n_runs == 12
+
+
+def test_spread_of_few_runs():
+    nan = np.nan
+    assert spread(np.full((2, 2), nan)).n_runs == 0
+    one = spread(np.array([[nan, 2.0], [nan, nan]]))
+    assert (one.mean, one.n_runs) == (2, 1)
+    assert math.isnan(one.over_seeds)
+    assert math.isnan(one.over_splits)
+    uneven = spread(np.array([[1.0, 3.0], [6.0, nan]]))
+    assert uneven.mean == 4  # splits count alike, however many of their runs are there
+    assert uneven.over_seeds == pytest.approx(math.sqrt(2))
+    assert uneven.over_splits == pytest.approx(math.sqrt(8))

@@ -1,0 +1,166 @@
+"""The study of costs: its runs, and tables from made-up runs with known seconds."""
+
+from typing import Any
+
+import pytest
+
+from cgmvae.methods import REGISTRY
+from cgmvae.studies.commands import run_study
+from cgmvae.studies.engines import local_engine
+from cgmvae.studies.results import Results
+from cgmvae.studies.spec import RunSpec, is_network, make_jobs
+from cgmvae.studies.store import Store
+from cgmvae.studies.studies import main, timing
+from cgmvae.studies.studies.timing import STUDY, Cost, cost_of
+from cgmvae.studies.study import Scope
+from cgmvae.studies.tables import Table
+
+YEAST = Scope(data=("yeast",))
+MACHINE = {"device": "a card", "torch": "2", "commit": "abc", "pack": ["one"]}
+
+#: Seconds an epoch of each network in these tests.
+EPOCH = {"cgmvae": 0.2, "c2ae": 0.4, "lamp": 0.3, "mpvae": 0.5, "asl": 0.1, "rbcc": 2.0}
+
+
+def keep(made_up: Any, spec: RunSpec, **changes: Any) -> None:
+    """Keep a run whose fit takes 3 s and its epochs, and of the warm-up 9 s more."""
+    epochs = spec.settings.get("epochs", 0)
+    fit = 3.0 + EPOCH.get(spec.method, 0.0) * epochs + (9.0 if epochs == 1 else 0.0)
+    seconds = {"fit": fit, "predict": 0.01 * len(spec.method)}
+    more = {"seconds": seconds} | ({"epochs": epochs} if epochs else {})
+    made_up.keep(spec, 0.5, more=more, environment=MACHINE | changes)
+
+
+def table_of(made_up: Any, scope: Scope = YEAST) -> Table:
+    (table,) = STUDY.tables(scope, Results(made_up.store))
+    return table
+
+
+def row_of(table: Table, title: str) -> list[Any]:
+    return next(list(row) for row in table.rows if row[0] == title)
+
+
+def test_networks_are_fitted_three_times_and_alone(here: Any) -> None:
+    here(*timing.DATA)
+    specs = STUDY.runs(Scope())
+    too_many_labels = 2 * 3  # RBCC on the survey and on delicious
+    assert len({spec.key for spec in specs}) == len(specs) == 6 * (6 * 3 + 4) - too_many_labels
+    assert {spec.method for spec in specs} == set(REGISTRY)
+    assert all(len(job) == 1 for job in make_jobs(specs))
+    networks = [spec for spec in specs if is_network(spec.method)]
+    assert {spec.settings["n_members"] for spec in networks} == {1}
+
+
+def test_the_warm_up_comes_first() -> None:
+    epochs = [spec.settings["epochs"] for spec in STUDY.runs(YEAST) if spec.method == "lamp"]
+    assert epochs == [1, 5, 25]
+
+
+def test_more_splits_and_seeds_than_one_would_be_trained_at_once() -> None:
+    several = Scope(data=("yeast",), splits=(4, 5), seeds=(7, 8))
+    assert {(spec.split, spec.seed) for spec in STUDY.runs(several)} == {(4, 7)}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_no_run_is_taken_from_the_main_study(quick: bool) -> None:
+    scope = Scope(quick=quick, data=("yeast",))
+    assert not set(STUDY.runs(scope)) & set(main.STUDY.runs(scope))
+
+
+def test_an_epoch_costs_the_difference_of_two_fits() -> None:
+    def report(epochs: int, fit: float) -> dict[str, Any]:
+        return {"epochs": epochs, "seconds": {"fit": fit, "predict": 0.5}}
+
+    cost = cost_of([report(1, 60.0), report(5, 4.0), report(25, 14.0)])
+    assert cost == Cost(epoch=0.5, besides=1.5, predict=0.5)
+
+
+def test_table_has_seconds_and_ratios(made_up: Any) -> None:
+    for spec in STUDY.runs(YEAST):
+        keep(made_up, spec)
+    table = table_of(made_up)
+    assert len(table.columns) == 6
+    assert row_of(table, "C-GMVAE")[1:] == ["0.200", "1.00", "3.00", "0.060", "1.00"]
+    assert row_of(table, "MPVAE")[1:] == ["0.500", "2.50", "3.00", "0.050", "0.83"]
+    assert row_of(table, "ML-kNN")[1:] == ["–", "–", "3.00", "0.050", "0.83"]
+    assert not any("compared" in note or "together" in note for note in table.notes)
+
+
+def test_the_papers_seconds_stand_beside_those_of_a_stand_in(made_up: Any, here: Any) -> None:
+    here("bbs_2003_2009")
+    scope = Scope(data=("bbs_2003_2009",))
+    for spec in STUDY.runs(scope):
+        keep(made_up, spec)
+    table = table_of(made_up, scope)
+    assert "in place of ebird" in table.title
+    assert row_of(table, "MPVAE")[-4:] == ["43.000", "1.95", "97.000", "4.04"]
+    assert row_of(table, "SLEEC")[-4:] == ["–"] * 4
+
+
+def test_the_claim_is_judged_by_the_numbers(made_up: Any, monkeypatch: Any) -> None:
+    for spec in STUDY.runs(YEAST):
+        keep(made_up, spec)
+    trained, tested = table_of(made_up).notes[1:]
+    assert trained == (
+        "C-GMVAE is the cheapest network to train: not found; ASL cost less (6 networks timed)."
+    )
+    assert "at test: not found" in tested
+    monkeypatch.setitem(EPOCH, "cgmvae", 0.05)
+    for spec in STUDY.runs(YEAST):
+        keep(made_up, spec)
+    assert table_of(made_up).notes[1] == "C-GMVAE is the cheapest network to train: found, of 6."
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"device": "another"}, "cannot be compared"), ({"pack": ["one", "two"]}, "trained together")],
+)
+def test_doubtful_times_are_said_to_be(made_up: Any, changes: Any, said: str) -> None:
+    first, *others = STUDY.runs(YEAST)
+    keep(made_up, first, **changes)
+    for spec in others:
+        keep(made_up, spec)
+    assert sum(said in note for note in table_of(made_up).notes) == 1
+
+
+@pytest.mark.parametrize("seconds", [-0.1, 2.0])
+def test_disturbed_times_are_doubted_and_not_judged(
+    made_up: Any, monkeypatch: Any, seconds: float
+) -> None:
+    for spec in STUDY.runs(YEAST):
+        with monkeypatch.context() as changed:
+            if spec.method == "lamp" and (seconds < 0 or spec.settings["epochs"] == 25):
+                changed.setitem(EPOCH, "lamp", seconds)
+            keep(made_up, spec)
+    table = table_of(made_up)
+    assert "for LaMP:" in table.notes[-1]
+    assert "(5 networks timed)" in table.notes[1]
+
+
+def test_missing_and_failed_fits_are_named(made_up: Any) -> None:
+    for spec in STUDY.runs(YEAST):
+        if spec.method == "rbcc":
+            made_up.store.write_error(spec, "too many labels")
+        elif spec.method == "cgmvae" and spec.settings["epochs"] != 25:
+            keep(made_up, spec)
+    table = table_of(made_up)
+    assert row_of(table, "RBCC")[1] == "too many labels"
+    assert row_of(table, "C-GMVAE")[1] == "not run"
+    assert "not known" in table.notes[1]
+
+
+def test_a_method_that_does_not_take_the_data_is_not_timed(made_up: Any, here: Any) -> None:
+    here("delicious")
+    scope = Scope(data=("delicious",))
+    assert "rbcc" not in {spec.method for spec in STUDY.runs(scope)}
+    assert row_of(table_of(made_up, scope), "RBCC")[1] == "takes at most 100 labels"
+
+
+def test_real_fits_are_timed(tmp_path: Any) -> None:
+    scope = Scope(quick=True, data=("yeast",), methods=("asl", "mlknn"))
+    store = Store(tmp_path)
+    assert run_study(STUDY, scope, store, local_engine(device="cpu")) == []
+    (table,) = STUDY.tables(scope, Results(store))
+    for title in ("ASL", "ML-kNN"):
+        assert float(row_of(table, title)[3]) != 0
+        assert float(row_of(table, title)[4]) > 0
