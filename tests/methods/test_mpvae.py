@@ -16,7 +16,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods import fit_together
 from cgmvae.methods.mpvae import MPVAE
 from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
-from cgmvae.model.correlation import probit_negative_log_likelihood
+from cgmvae.model.objective import probit_likelihood
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import GeneratorNoise
 
@@ -154,7 +154,7 @@ class TestProbit:
         def loss(means, factors):
             shared = torch.bmm(epsilon, factors.transpose(1, 2)).view(2, 7, 6, 4)
             shifted = means[:, None] + shared
-            return probit_negative_log_likelihood(shifted, batch.positive, batch.known)
+            return probit_likelihood(shifted, batch.positive, batch.known)
 
         means = network.decode(batch.features, torch.zeros(2, 6, 3, dtype=torch.float64)).detach()
         factors = network.covariance.factors.detach()

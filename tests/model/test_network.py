@@ -11,12 +11,15 @@ from torch import distributions
 from torch.nn.functional import normalize
 
 from cgmvae.model import objective
-from cgmvae.model.network import TERMS, CGMVAENetwork, NetworkConfig
+from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.objective import chosen_components
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.noise import CounterNoise, GeneratorNoise
 from cgmvae.nn.packed import ACTIVATIONS
+
+#: The terms of the paper.
+TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
 
 SEEDS = (2, 7, 1)
 N_FEATURES, N_LABELS = 7, 5

@@ -219,7 +219,7 @@ class TestLearning:
         network = _small(name)
         parameters = list(network.parameters())
         before = torch.autograd.grad(_loss(name, network, batch), parameters)
-        for term in network.term_names:
+        for term in network.functions:
             doubled = {term: 2 * PRESETS[name].weights()[term]}
             after = torch.autograd.grad(_loss(name, network, batch, **doubled), parameters)
             assert not all(torch.allclose(a, b) for a, b in zip(before, after, strict=True)), term

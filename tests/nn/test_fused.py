@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from cgmvae.nn import fused
 from cgmvae.nn.noise import CounterNoise
 from cgmvae.nn.packed import PackedMLP
-from cgmvae.training.flat import FlatParameters
-from cgmvae.training.optimizer import gradient_norms
+from cgmvae.training.optimizer import FlatParameters, gradient_norms
 
 pytestmark = [
     pytest.mark.gpu,

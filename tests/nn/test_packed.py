@@ -206,22 +206,7 @@ def test_members_that_are_kept_stay_what_they_were():
     torch.testing.assert_close(network(x[places], None, network.rate), before[places])
 
 
-class TestInnerProducts:
-    def test_they_are_products_and_norms(self):
-        x, labels = torch.randn(2, 5, 7), torch.randn(2, 3, 7)
-        inner, norms = inner_products(x, labels)
-        torch.testing.assert_close(inner, torch.einsum("mbe,mle->mbl", x, labels))
-        torch.testing.assert_close(norms, x.square().sum(-1).sqrt())
-
-    def test_their_gradients(self):
-        x = torch.randn(2, 5, 7, dtype=torch.float64, requires_grad=True)
-        labels = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
-        assert torch.autograd.gradcheck(inner_products, (x, labels))
-        for i in (0, 1):  # one of the two alone
-            assert torch.autograd.gradcheck(lambda *a, i=i: inner_products(*a)[i], (x, labels))
-
-    def test_a_row_of_zeros_has_a_finite_gradient(self):
-        x = torch.zeros(1, 1, 4, requires_grad=True)
-        _, norms = inner_products(x, torch.ones(1, 2, 4))
-        (gradient,) = torch.autograd.grad(norms.sum(), x)
-        assert gradient.tolist() == [[[0.0] * 4]]
+def test_inner_products():
+    x, labels = torch.randn(2, 5, 7), torch.randn(2, 3, 7)
+    expected = torch.einsum("mbe,mle->mbl", x, labels)
+    torch.testing.assert_close(inner_products(x, labels), expected)

@@ -46,20 +46,6 @@ def test_map_and_gradients_are_those_of_dense_rows(lengths, n_more):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_weights_may_be_views_and_their_gradient_has_a_place():
-    x = made_rows([[2, 3], [1, 4]], 6)
-    buffer = torch.randn(2, 6 * 5 + 7, dtype=torch.float64, requires_grad=True)
-    weight, bias = buffer[:, 3:33].view(2, 6, 5), torch.zeros(2, 5, dtype=torch.float64)
-    found = sparse_affine(x, None, weight, bias)
-    torch.testing.assert_close(found, torch.bmm(x.dense(), weight))
-    leaf, place = weight.detach().requires_grad_(), torch.full((2, 6, 5), 7.0, dtype=torch.float64)
-    out = sparse_affine(x, None, leaf, bias, place=place)
-    (gradient,) = torch.autograd.grad(out.sum(), leaf)
-    assert gradient.data_ptr() == place.data_ptr()
-    expected = torch.bmm(x.dense().transpose(1, 2), torch.ones_like(out))
-    torch.testing.assert_close(place, expected)
-
-
 def test_gradient_is_that_of_finite_differences():
     x = made_rows([[2, 0, 3]], 5)
     shapes = (1, 3, 2), (1, 7, 3), (1, 3)

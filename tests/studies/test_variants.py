@@ -67,7 +67,7 @@ def test_variants_differ_from_one_another(survey):
     ids=lambda value: getattr(value, "title", ""),
 )
 def test_a_variant_has_the_terms_of_its_name(variant, terms, survey):
-    assert set(fitted(variant, survey).network_.term_names) == terms
+    assert set(fitted(variant, survey).network_.functions) == terms
 
 
 def terms_of(model, data):

@@ -35,7 +35,7 @@ def trained(group: Group, *, plan=ODD, changed=None, **more):
     """Train two members in float64 with all that may differ between rows and members."""
     members = [
         plain_member(1, train_rows=ROWS),
-        plain_member(2, train_rows=ROWS[:20], learning_rate=0.05, dropout=0.5),
+        plain_member(3, train_rows=ROWS[:20], learning_rate=0.05, dropout=0.5),
     ]
     network = build(members)
     rows = survey_rows(0.2, changed)._replace(weight=torch.linspace(0, 2, N_ROWS).double())

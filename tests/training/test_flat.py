@@ -1,4 +1,4 @@
-"""Gradients in one tensor, which layers write into, against those that autograd returns."""
+"""Gradients of flat parameters against those that autograd returns."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,7 @@ from torch import Tensor
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import make_noise
-from cgmvae.nn.packed import PackedLinear
-from cgmvae.training.flat import FlatParameters
+from cgmvae.training.optimizer import FlatParameters
 
 N_ROWS, N_FEATURES, N_LABELS = 9, 5, 4
 
@@ -48,10 +47,6 @@ def _loss(network: CGMVAENetwork, n_members: int, step: int) -> Tensor:
     return sum((term.sum() for term in network.terms(batch, noise).values()), torch.zeros(()))
 
 
-def _layers(network: CGMVAENetwork) -> list[PackedLinear]:
-    return [part for part in network.modules() if isinstance(part, PackedLinear)]
-
-
 @pytest.mark.parametrize("n_members", [1, 3])
 @pytest.mark.parametrize(
     "config",
@@ -74,30 +69,3 @@ def test_gradients_of_every_step_are_autograds(n_members, config):
         )
         expected = torch.cat([gradient.reshape(n_members, -1) for gradient in gradients], dim=1)
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
-
-
-def test_networks_write_their_gradients_where_they_are_read():
-    network = _network(2)
-    flat = FlatParameters(network)
-    places = [layer.gradient_places[0] for layer in _layers(network)]
-    (all_matrices, _) = flat.gradients(_loss(network, 2, 1))
-    memory = all_matrices.untyped_storage().data_ptr()
-    assert {place.untyped_storage().data_ptr() for place in places} == {memory}
-    before = [place.clone() for place in places]
-    leaves = [layer.weight for layer in _layers(network)]
-    again = torch.autograd.grad(_loss(network, 2, 2), leaves)
-    for gradient, place, old in zip(again, places, before, strict=True):
-        assert gradient.data_ptr() == place.data_ptr()
-        assert not torch.equal(place, old)
-
-
-def test_a_released_network_keeps_no_gradients():
-    network = _network(2)
-    flat = FlatParameters(network)
-    flat.release()
-    assert not any(layer.gradient_places for layer in _layers(network))
-    leaves = [layer.weight for layer in _layers(network)]
-    first = torch.autograd.grad(_loss(network, 2, 1), leaves)
-    kept = [gradient.clone() for gradient in first]
-    torch.autograd.grad(_loss(network, 2, 2), leaves)
-    assert all(map(torch.equal, first, kept))

@@ -457,7 +457,7 @@ class TestSampleWeights:
 def test_parameters_that_no_term_uses_are_no_obstacle():
     members = [plain_member(weights={"cross_entropy": 1.0}, weight_decay=0.0)]
     network = build(members)
-    network.term_names = ("cross_entropy",)
+    network.functions = {"cross_entropy": network.functions["cross_entropy"]}
     before = network.label_encoder.background.detach().clone()
     train(network, members, survey_rows(), PLAN, device=CPU)
     assert torch.equal(network.label_encoder.background, before)

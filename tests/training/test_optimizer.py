@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.noise import make_noise
-from cgmvae.training.flat import FlatParameters
-from cgmvae.training.optimizer import PackedAdam, gradient_norms
+from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 
 N_MEMBERS = 3
 RATES = torch.tensor([1e-2, 3e-3, 0.1], dtype=torch.float64)
@@ -131,7 +130,7 @@ def test_gradient_norms_are_over_all_parameters():
 
 class TestPackedAdam:
     def torch_members(self, kind: str, decays=DECAYS):
-        """One torch optimiser a member, with matrices and the rest in groups of their own."""
+        """One torch optimizer per member, with matrices and the rest in groups of their own."""
         flat = FlatParameters(Layers())
         members = []
         for i, decay in enumerate(decays):
@@ -237,17 +236,3 @@ class TestPackedAdam:
         factor = 1 - RATES[:, None] * torch.tensor(DECAYS, dtype=torch.float64)[:, None]
         torch.testing.assert_close(flat.values[:, :n], before[:, :n] * factor, rtol=1e-14, atol=0)
         assert torch.equal(flat.values[:, n:], before[:, n:])
-
-    @pytest.mark.parametrize("kind", ["adamw", "adam"])
-    def test_updating_all_members_at_once_is_updating_them_one_by_one(self, monkeypatch, kind):
-        """An accelerator updates all at once, a processor one by one."""
-        results = []
-        active = torch.tensor([[True] * N_MEMBERS, [True] + [False] * (N_MEMBERS - 1)] * 3)
-        for method in (PackedAdam._step_by_member, PackedAdam._step_at_once):
-            monkeypatch.setattr(PackedAdam, "_step_by_member", method)
-            flat = FlatParameters(Layers())
-            adam = PackedAdam(flat, DECAYS, kind=kind, clip=2.0)
-            run(adam, gradients(6, flat.values.shape[1]), active)
-            results.append((flat.values, adam.mean, adam.square, adam.n_steps))
-        for one_by_one, at_once in zip(*results, strict=True):
-            torch.testing.assert_close(one_by_one, at_once, rtol=1e-11, atol=1e-14)

@@ -17,7 +17,8 @@ from scipy.special import expit, ndtri
 from torch import Tensor, nn
 
 from cgmvae.model import objective
-from cgmvae.model.correlation import LabelCovariance, probit_negative_log_likelihood
+from cgmvae.model.correlation import LabelCovariance
+from cgmvae.model.objective import probit_likelihood
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.noise import Noise
@@ -134,7 +135,7 @@ class MPVAENetwork(nn.Module):
         for prefix, gaussian in (("", prior), ("label_", posterior)):
             means = self.decode(features, gaussian.sample(noise), noise)
             shifted = means[:, None] + shared
-            terms[f"{prefix}cross_entropy"] = probit_negative_log_likelihood(
+            terms[f"{prefix}cross_entropy"] = probit_likelihood(
                 shifted, batch.positive, batch.known
             )
             terms[f"{prefix}ranking"] = self._ranking(means, shifted, batch)

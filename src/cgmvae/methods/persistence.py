@@ -2,7 +2,7 @@
 
 An estimator gives its fitted state as arrays by name and a description that JSON can hold; what all
 estimators share (names, scaling, threshold rule, origin) is added here. A file may come from a
-stranger: what it says is held against what classes declare (:mod:`cgmvae.preparation.declarations`) and
+stranger: what it says is checked against what classes declare and
 against the arrays that it holds, before anything is made of it.
 """
 

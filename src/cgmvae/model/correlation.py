@@ -7,8 +7,6 @@ labels' co-occurrence before the inner products.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -51,27 +49,6 @@ class LabelCovariance(nn.Module):
         epsilon = noise.normal_of_rows(n_draws, n_rows, rank, axis=1, dtype=self.factors.dtype)
         drawn = torch.bmm(epsilon.flatten(1, 2), self.factors.transpose(1, 2))
         return drawn.view(n_members, n_draws, n_rows, n_labels)
-
-    def negative_log_likelihood(
-        self, logits: Tensor, positive: Tensor, known: Tensor, noise: Noise | None, n_draws: int
-    ) -> Tensor:
-        """Return −log P(known labels | x), estimated from draws of the shared noise, (M, B)."""
-        shifted = logits[:, None] + self.shared_noise(logits.shape[1], noise, n_draws)
-        return probit_negative_log_likelihood(shifted, positive, known)
-
-
-def probit_negative_log_likelihood(shifted: Tensor, positive: Tensor, known: Tensor) -> Tensor:
-    """Return −log of the mean over draws of ∏ Φ(± logit), over the known labels, (M, B).
-
-    Parameters
-    ----------
-    shifted : Tensor, (n_members, n_draws, n_rows, n_labels)
-        Logits with the draws of the shared noise added.
-    positive, known : Tensor of bool, (n_members, n_rows, n_labels)
-    """
-    signed = torch.where(positive[:, None], shifted, -shifted)
-    log_p = torch.special.log_ndtr(signed).masked_fill(~known[:, None], 0.0).sum(-1)
-    return math.log(shifted.shape[1]) - torch.logsumexp(log_p, dim=1)
 
 
 class LabelGraph(nn.Module):

@@ -1,38 +1,39 @@
 """The network of Figure 1: label encoder, feature encoder, decoder, inner products.
 
-It reads from top to bottom as the paper does: a row's features give a posterior, a draw z is
-decoded to an embedding, inner products with the label embeddings give logits; the row's labels pick
-the prior that the posterior is held to. ``objective`` scores it, ``presets`` sets its sizes.
+It reads from top to bottom as the paper does: label embeddings give the labels' Gaussians, a row's
+features give a posterior, a draw z is decoded to an embedding, and inner products with the label
+embeddings give logits. :meth:`CGMVAENetwork.outputs` returns all of that for a batch,
+:data:`~cgmvae.model.objective.TERMS` scores it, and :mod:`~cgmvae.model.presets` sets the sizes.
+
+Shapes are (M, B, …): members, rows of a batch; L labels, D features, E and d the widths of
+embeddings and of the latent space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from cgmvae.model import by_hand, many_labels, objective
+from cgmvae.errors import InputError
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
-from cgmvae.model.decoder import Decoder
-from cgmvae.model.feature_encoder import FeatureEncoder
-from cgmvae.model.label_encoder import LabelEncoder
-from cgmvae.model.label_losses import label_losses
-from cgmvae.model.objective import chosen_components
-from cgmvae.model.sections import Section
+from cgmvae.model.objective import TERMS, Outputs, ScoredLabels, View, chosen_components
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.noise import GeneratorNoise, Noise, go_to_section
-from cgmvae.nn.packed import PackedMLP, hold_numbers, inner_products
+from cgmvae.nn.noise import Noise, go_to_section
+from cgmvae.nn.packed import ACTIVATIONS, PackedMLP, hold_numbers, inner_products
 from cgmvae.nn.sparse_rows import SparseRows
 
-TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
-
-#: From so many labels on, a processor computes the Gaussians of a batch's own labels alone.
+#: From this many labels on, a CPU encodes only the labels that occur in a batch.
 MANY_LABELS = 1024
 
 
@@ -51,25 +52,25 @@ class NetworkConfig:
     decoder_hidden: tuple[int, ...] = (512, 512)
     """Hidden layers of the decoder."""
     activation: Literal["relu", "leaky_relu"] = "relu"
-    """Of all hidden layers."""
+    """Activation of all hidden layers."""
     layer_norm: bool = True
-    """Whether hidden layers are normalised."""
+    """Whether hidden layers are normalized."""
     label_bias: bool = True
-    """Whether logits have a bias for each label, started at the log-odds of its frequency."""
+    """Whether logits have a bias per label, initialized to the log-odds of its frequency."""
     embedding_activation: Literal["none", "relu", "leaky_relu"] = "none"
-    """Of the feature embedding."""
+    """Activation of the feature embedding."""
     unit_norm: bool = False
     """Whether the feature embedding of the logits has norm 1."""
     decoder_input: Literal["z", "xz"] = "xz"
-    """Whether the decoder sees the features beside z."""
+    """Whether the decoder sees the features in addition to z."""
     skip_dropout: float = 0.0
-    """Probability that the decoder is shown no features for a row, so that z must do."""
+    """Probability that the decoder does not see the features of a row, so that z has to do."""
     label_relu: bool = False
     """Whether label embeddings pass a ReLU and dropout before the label encoder."""
     label_scale: float = 1.0
-    """Norm, in expectation, that label embeddings start with."""
+    """Expected norm of the initial label embeddings."""
     decoder_dropout: bool = True
-    """Whether the decoder's hidden layers drop out too."""
+    """Whether the decoder's hidden layers have dropout too."""
     prior: Literal["mixture", "standard", "label-sum"] = "mixture"
     """Mixture of the labels' Gaussians; N(0, I); one Gaussian from the summed embeddings."""
     alignment: Literal["contrastive", "triplet", "ranking"] = "contrastive"
@@ -79,17 +80,155 @@ class NetworkConfig:
     covariance_rank: int = 16
     """Rank of the probit's covariance beyond the identity."""
     covariance_draws: int = 8
-    """Draws of the probit's shared noise for each row and step."""
+    """Draws of the probit's shared noise per row and step."""
     normalise_labels: bool = True
-    """Whether the contrastive term normalises label embeddings, as Eq. 6 and the appendix do."""
+    """Whether the contrastive term normalizes label embeddings, as Eq. 6 and the appendix do."""
     reconstruction: Literal["none", "gaussian", "bernoulli"] = "none"
-    """The distribution p(x|z) of the reconstruction head."""
+    """The distribution p(x|z) of the reconstruction network."""
     n_draws: int = 1
-    """Draws of z for each row whose predictions are trained."""
+    """Draws of z per row whose predictions are trained."""
     label_branch: bool = False
     """Whether the decoder is also trained on the mean of the positive labels' means."""
     sampled_labels: int = 0
-    """Labels of no row of a batch that are scored in place of all such labels; 0 scores all."""
+    """Number of labels that no row of a batch has and that are scored on a CPU in place of all such
+    labels; 0 scores all."""
+
+
+class Section(IntEnum):
+    """Parts of a training step with random streams of their own: skipping one moves no other."""
+
+    ENCODER = 0
+    LABELS = 1
+    RECONSTRUCTION = 2
+    DECODER = 3
+    INPUT = 4
+    SAMPLE = 5
+
+
+class LabelEncoder(nn.Module):
+    """Learnable label embeddings w_i^l, and one network that maps each to (μ_i, σ_i²).
+
+    A background component stands for rows without labels (section 2.2.1).
+
+    Parameters
+    ----------
+    n_labels, embedding_dim, latent_dim : int
+        L, E and d.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    noise : Noise
+        Source of the initial weights; embeddings start normal with variance scale²/E.
+    relu_first : bool
+        Whether embeddings pass a ReLU and dropout before the network, as hidden units do.
+    """
+
+    def __init__(
+        self,
+        n_labels: int,
+        embedding_dim: int,
+        latent_dim: int,
+        hidden: Sequence[int],
+        noise: Noise,
+        *,
+        scale: float,
+        relu_first: bool,
+        **style: Any,
+    ) -> None:
+        super().__init__()
+        dtype = style["dtype"]
+        first = noise.normal(n_labels, embedding_dim, dtype=dtype) * (scale * embedding_dim**-0.5)
+        self.embeddings = nn.Parameter(first)
+        self.network = PackedMLP((embedding_dim, *hidden, 2 * latent_dim), noise, **style)
+        shape = (noise.n_members, 2 * latent_dim)
+        self.background = nn.Parameter(torch.zeros(shape, dtype=dtype, device=noise.device))
+        self.relu_first = relu_first
+
+    def forward(
+        self, noise: Noise | None, rate: Tensor, embeddings: Tensor | None = None
+    ) -> Gaussian:
+        """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d).
+
+        ``embeddings`` are those of some labels; None for all.
+        """
+        embeddings = self.embeddings if embeddings is None else embeddings
+        # Every process of a distributed training encodes the same labels.
+        with nullcontext() if noise is None else noise.undivided():
+            output = self._encode(embeddings, noise, rate)
+        return Gaussian.from_output(torch.cat([output, self.background[:, None]], dim=1))
+
+    def of_set(self, positive: Tensor, noise: Noise | None, rate: Tensor) -> Gaussian:
+        """Return one Gaussian per label set, from the sum of its embeddings.
+
+        The unimodal prior of earlier models: ``positive`` (M, B, L) gives (M, B, d).
+        """
+        summed = torch.bmm(positive.to(self.embeddings.dtype), self.embeddings)
+        return Gaussian.from_output(self._encode(summed, noise, rate))
+
+    def _encode(self, embeddings: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
+        if self.relu_first:
+            embeddings = torch.relu(embeddings)
+            embeddings = embeddings if noise is None else noise.dropout(embeddings, rate)
+        return self.network(embeddings, noise, rate)
+
+
+class FeatureEncoder(nn.Module):
+    """Maps each row's features to its posterior q(z|x) = N(μ(x), σ²(x))."""
+
+    def __init__(
+        self, n_features: int, latent_dim: int, hidden: Sequence[int], noise: Noise, **style: Any
+    ) -> None:
+        super().__init__()
+        self.network = PackedMLP((n_features, *hidden, 2 * latent_dim), noise, **style)
+
+    def forward(self, features: Tensor | SparseRows, noise: Noise | None, rate: Tensor) -> Gaussian:
+        """Map (M, B, D) to the posterior of each row, (M, B, d)."""
+        return Gaussian.from_output(self.network(features, noise, rate))
+
+
+class Decoder(nn.Module):
+    """Maps z, or (x, z), to the feature embedding w_x^f (section 2.2.2).
+
+    Parameters
+    ----------
+    n_in, embedding_dim : int
+        Width of the input (d, or D + d) and E.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    output_activation : {"none", "relu", "leaky_relu"}
+        Activation of the embedding.
+    unit_norm : bool
+        Whether embeddings are then scaled to norm 1.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        embedding_dim: int,
+        hidden: Sequence[int],
+        noise: Noise,
+        *,
+        output_activation: str,
+        unit_norm: bool,
+        **style: Any,
+    ) -> None:
+        super().__init__()
+        self.unit_norm = unit_norm
+        self.output_activation = ACTIVATIONS.get(output_activation)
+        self.network = PackedMLP((n_in, *hidden, embedding_dim), noise, **style)
+
+    def forward(
+        self,
+        inputs: Tensor | SparseRows,
+        noise: Noise | None,
+        rate: Tensor,
+        *,
+        more: Tensor | None = None,
+    ) -> Tensor:
+        """Map (M, B, n_in) to embeddings, (M, B, E); ``more`` are further columns of the input."""
+        embedding = self.network(inputs, noise, rate, more=more)
+        if self.output_activation is not None:
+            embedding = self.output_activation(embedding)
+        return F.normalize(embedding, dim=-1) if self.unit_norm else embedding
 
 
 class CGMVAENetwork(nn.Module):
@@ -102,14 +241,19 @@ class CGMVAENetwork(nn.Module):
     n_features : int
         D.
     label_log_odds : array, (n_members, n_labels)
-        Where the label biases start: the log-odds of each label among the member's rows.
+        Initial label biases: the log-odds of each label among the member's rows.
     noise : Noise
-        Where first weights come from.
+        Source of the initial weights.
     dropout, input_dropout, temperature : sequence of float, (n_members,)
-        Each member's own.
+        One value per member.
     terms : sequence of str
-        The terms of the objective that are computed; one that no member weighs can be left out.
+        Names of the terms to compute, see :data:`~cgmvae.model.objective.TERMS`; one without a
+        weight can be left out.
     """
+
+    dropout: Tensor
+    input_dropout: Tensor
+    temperature: Tensor
 
     def __init__(
         self,
@@ -121,11 +265,13 @@ class CGMVAENetwork(nn.Module):
         dropout: Sequence[float],
         input_dropout: Sequence[float],
         temperature: Sequence[float],
-        terms: Sequence[str] = TERMS,
+        terms: Sequence[str] = ("kl", "reconstruction", "contrastive", "cross_entropy"),
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        self.config, self.term_names = config, tuple(terms)
+        if unknown := [name for name in terms if name not in TERMS]:
+            raise InputError(f"There is no term {unknown[0]!r}; choose from {', '.join(TERMS)}.")
+        self.config = config
         style: dict[str, Any] = {
             "layer_norm": config.layer_norm,
             "activation": config.activation,
@@ -166,271 +312,225 @@ class CGMVAENetwork(nn.Module):
         elif config.correlation == "graph":
             self.graph = LabelGraph(n_labels, n_out, noise, dtype=dtype)
         self.reconstruction: PackedMLP | None = None
-        if config.reconstruction != "none" and "reconstruction" in self.term_names:
+        if config.reconstruction != "none" and "reconstruction" in terms:
             widths = (latent_dim, *config.decoder_hidden[:1], n_features)
             self.reconstruction = PackedMLP(widths, noise, **style)
+        # The weights α and β also apply to what studies put in place of the contrastive term and
+        # of cross-entropy.
+        likelihood = "cross_entropy" if self.covariance is None else "probit"
+        replaced = {"contrastive": config.alignment, "cross_entropy": likelihood}
+        self.functions = {
+            name: TERMS[replaced.get(name, name)]
+            for name in terms
+            if name != "reconstruction" or self.reconstruction is not None
+        }
         hold_numbers(
             self, log_odds, dropout=dropout, input_dropout=input_dropout, temperature=temperature
         )
 
-    dropout: Tensor
-    input_dropout: Tensor
-    temperature: Tensor
-
     @property
     def takes_sparse_rows(self) -> bool:
-        """Whether features may come without their zeros."""
+        """Whether features may be given as :class:`~cgmvae.nn.sparse_rows.SparseRows`."""
         return self.reconstruction is None
-
-    def encode(self, features: Tensor | SparseRows, noise: Noise | None = None) -> Gaussian:
-        """Return the posterior q(z|x) of each row, (M, B, d)."""
-        return self.feature_encoder(features, noise, self.dropout)
 
     def label_gaussians(self, noise: Noise | None = None) -> Gaussian:
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
         return self.label_encoder(noise, self.dropout)
 
+    def encode(self, features: Tensor | SparseRows, noise: Noise | None = None) -> Gaussian:
+        """Return the posterior q(z|x) of each row, (M, B, d)."""
+        return self.feature_encoder(features, noise, self.dropout)
+
     def decode(
         self, features: Tensor | SparseRows, z: Tensor, noise: Noise | None = None
     ) -> Tensor:
         """Return the feature embedding w_x^f of each row, (M, B, E)."""
+        inputs, more = (z, None) if self.config.decoder_input == "z" else (features, z)
+        if noise is not None and more is not None and self.config.skip_dropout > 0:
+            shown = noise.uniform_of_rows(z.shape[1], 1) >= self.config.skip_dropout
+            inputs = inputs.times(shown) if isinstance(inputs, SparseRows) else inputs * shown
         rate, drawn = self.dropout, noise
         if not self.config.decoder_dropout:
             rate, drawn = torch.zeros_like(rate), None
-        shown, beside = self.shown_to_decoder(features, z, noise)
-        return self.decoder(shown, drawn, rate, beside=beside)
-
-    def shown_to_decoder(
-        self, features: Tensor | SparseRows, z: Tensor, noise: Noise | None
-    ) -> tuple[Tensor | SparseRows, Tensor | None]:
-        """Return what the decoder sees, and what it sees beside that: z, or features and z.
-
-        In training it is shown no features for some rows.
-        """
-        if self.config.decoder_input == "z":
-            return z, None
-        if noise is None or self.config.skip_dropout == 0:
-            return features, z
-        shown = noise.uniform_of_rows(features.shape[1], 1) >= self.config.skip_dropout
-        if isinstance(features, SparseRows):
-            return features.times(shown), z
-        return features * shown, z
-
-    def with_input_dropout(
-        self, features: Tensor | SparseRows, noise: Noise | None
-    ) -> Tensor | SparseRows:
-        """Return features with some of them dropped, in training."""
-        if noise is None:
-            return features
-        # A part of its own: how many numbers sparse rows draw depends on the company.
-        noise.section(Section.INPUT)
-        if isinstance(features, SparseRows):
-            dropped: Tensor | SparseRows = features.dropout(noise, self.input_dropout)
-        else:
-            dropped = noise.dropout(features, self.input_dropout)
-        noise.section(Section.ENCODER)
-        return dropped
+        return self.decoder(inputs, drawn, rate, more=more)
 
     def label_embeddings(self) -> Tensor:
         """Return the embeddings that inner products are taken with, (M, L, E)."""
-        return self._correlated(self.label_encoder.embeddings)
-
-    def _correlated(self, embeddings: Tensor) -> Tensor:
+        embeddings = self.label_encoder.embeddings
         return embeddings if self.graph is None else self.graph(embeddings)
 
     def logits(self, embedding: Tensor) -> Tensor:
-        """Return the inner products with the label embeddings, biases added, (M, B, L)."""
-        return self._with_bias(inner_products(embedding, self.label_embeddings())[0])
-
-    def _with_bias(self, inner: Tensor) -> Tensor:
+        """Return inner products with all label embeddings plus biases, (M, B, L)."""
+        inner = inner_products(embedding, self.label_embeddings())
         return inner if self.label_bias is None else inner + self.label_bias[:, None, :]
 
-    def forward(self, features: Tensor | SparseRows) -> Tensor:
-        """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
-        embedding = self.decode(features, self.encode(features).mean)
-        return self.probabilities(self.logits(embedding))
-
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Return what the logits mean: a sigmoid, or the probit's marginals."""
+        """Return the probabilities of the logits: a sigmoid, or the probit's marginals."""
         if self.covariance is not None:
             return self.covariance.marginal(logits)
         return torch.sigmoid(logits)
 
+    def forward(self, features: Tensor | SparseRows) -> Tensor:
+        """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
+        return self.probabilities(self.logits(self.decode(features, self.encode(features).mean)))
+
     def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B)."""
-        features = self.with_input_dropout(batch.features, noise)
+        out = self.outputs(batch, noise)
+        return {name: function(out) for name, function in self.functions.items()}
+
+    def outputs(self, batch: Batch, noise: Noise | None) -> Outputs:
+        """Return everything that the terms need to know about a batch.
+
+        Without ``noise`` there is no dropout, and z is the posterior's mean.
+        """
+        config = self.config
+        features = self._with_input_dropout(batch.features, noise)
+        go_to_section(noise, Section.ENCODER)
         posterior = self.encode(features, noise)
-        draws = [posterior.sample(noise) for _ in range(self.config.n_draws)]
-        terms: dict[str, Tensor] = {}
+        draws = [posterior.sample(noise) for _ in range(config.n_draws)]
         go_to_section(noise, Section.LABELS)
-        components = None if self._has_many_labels(batch, noise) else self._components(noise)
-        labels: Tensor = self.label_encoder.embeddings
-        if "kl" in self.term_names:
-            terms["kl"], labels = self._kl(draws[0], posterior, components, batch, noise)
+        prior, chosen = self._prior(batch, noise)
         go_to_section(noise, Section.RECONSTRUCTION)
-        if isinstance(batch.features, Tensor) and self.reconstruction is not None:
-            terms["reconstruction"] = self._reconstruction(batch.features, draws[0], noise)
-        if self.config.label_branch and components is not None:
+        reconstructed = None
+        if self.reconstruction is not None:
+            reconstructed = self.reconstruction(draws[0], noise, self.dropout)
+        if config.label_branch:
+            components = self.label_gaussians(noise) if chosen is None else prior
             draws.append(_mean_of_positives(components, batch.positive))
         go_to_section(noise, Section.DECODER)
         embeddings = [self.decode(features, z, noise) for z in draws]
-        return terms | self._label_terms(embeddings, self._correlated(labels), batch, noise)
-
-    def by_hand(self, places: Mapping[nn.Parameter, Tensor]) -> by_hand.GradientsByHand | None:
-        """Return what computes terms and gradients on a processor, or None where autograd must.
-
-        ``places`` are those of the gradients.
-        """
-        few_labels = self.label_encoder.embeddings.shape[1] < MANY_LABELS
-        if not (few_labels and by_hand.applies(self.config, self.term_names)):
-            return None
-        return by_hand.GradientsByHand(self, places) if self.reconstruction is None else None
-
-    def _label_terms(
-        self, embeddings: list[Tensor], labels: Tensor, batch: Batch, noise: Noise | None
-    ) -> dict[str, Tensor]:
-        """Return the terms that score embeddings against those of the labels, each (M, B)."""
-        plain = len(embeddings) == 1 and self._has_plain_labels() and _on_processor(batch, noise)
-        if plain and (self.config.sampled_labels or labels.shape[1] >= MANY_LABELS):
-            return self._terms_of_many(embeddings[0], labels, batch, noise)
-        terms: dict[str, Tensor] = {}
-        products = [inner_products(embedding, labels) for embedding in embeddings]
-        logits = [self._with_bias(inner) for inner, _ in products]
-        if "contrastive" in self.term_names:
-            branches = (0, -1) if self.config.label_branch else (0,)
-            aligned = [
-                self._alignment(products[i], embeddings[i], labels, batch, noise) for i in branches
-            ]
-            terms["contrastive"] = torch.stack(aligned).sum(0)
-        terms["cross_entropy"] = torch.stack(
-            [self._cross_entropy(each, batch, noise) for each in logits]
-        ).sum(0)
-        return terms
-
-    def _terms_of_many(
-        self, embedding: Tensor, labels: Tensor, batch: Batch, noise: Noise | None
-    ) -> dict[str, Tensor]:
-        """Return the same terms without a tensor of all rows and labels, or from a sample."""
-        bias = self.label_bias
-        given = (
-            embedding,
-            labels,
-            labels.new_zeros(labels.shape[:2]) if bias is None else bias,
-            batch.positive,
-            batch.known,
-        )
-        if self.config.sampled_labels and noise is not None:
-            noise.section(Section.SAMPLE)
-            draws = noise.uniform(labels.shape[1], dtype=labels.dtype)
-            n_others = self.config.sampled_labels
-            found = many_labels.sampled_label_losses(
-                *given,
-                present=batch.present(),
-                temperature=self.temperature,
-                draws=draws,
-                n_others=n_others,
-            )
-        else:
-            place = self.label_encoder.take_place() if self.graph is None else None
-            found = label_losses(*given, temperature=self.temperature, place=place)
-        return found._asdict()
-
-    def _has_many_labels(self, batch: Batch, noise: Noise | None) -> bool:
-        """Return whether only the labels of the batch are encoded."""
-        # A graph over the labels needs them all, and its gradients are not to be written into.
-        alone = not self.config.label_branch and self.graph is None
-        many = batch.positive.shape[-1] >= MANY_LABELS and alone
-        return many and self.config.prior == "mixture" and _on_processor(batch, noise)
-
-    def _has_plain_labels(self) -> bool:
-        """Return whether the terms of labels are those that ``label_losses`` has."""
-        config = self.config
-        contrastive = config.alignment == "contrastive" and config.normalise_labels
-        return contrastive and "contrastive" in self.term_names and self.covariance is None
-
-    def _cross_entropy(self, logits: Tensor, batch: Batch, noise: Noise | None) -> Tensor:
-        if self.covariance is None:
-            return objective.cross_entropy(logits, batch.positive, batch.known)
-        return self.covariance.negative_log_likelihood(
-            logits, batch.positive, batch.known, noise, self.config.covariance_draws
+        labels, label_embeddings, bias = self._scored_labels(batch, noise)
+        views = tuple(_view(embedding, label_embeddings, bias) for embedding in embeddings)
+        return Outputs(
+            features=None if isinstance(batch.features, SparseRows) else batch.features,
+            reconstructed=reconstructed,
+            posterior=posterior,
+            z=draws[0],
+            prior=prior,
+            chosen=chosen,
+            views=views,
+            aligned=(views[0], views[-1]) if config.label_branch else views[:1],
+            label_embeddings=label_embeddings,
+            labels=labels,
+            temperature=self.temperature,
+            cosine=config.normalise_labels,
+            bernoulli=config.reconstruction == "bernoulli",
+            **self._extra_draws(batch, noise),
         )
 
-    def _components(self, noise: Noise | None) -> Gaussian | None:
-        wanted = "kl" in self.term_names and self.config.prior == "mixture"
-        return self.label_gaussians(noise) if wanted or self.config.label_branch else None
+    def _with_input_dropout(
+        self, features: Tensor | SparseRows, noise: Noise | None
+    ) -> Tensor | SparseRows:
+        if noise is None:
+            return features
+        noise.section(Section.INPUT)
+        if isinstance(features, SparseRows):
+            return features.dropout(noise, self.input_dropout)
+        return noise.dropout(features, self.input_dropout)
 
-    def _kl(
-        self,
-        z: Tensor,
-        posterior: Gaussian,
-        components: Gaussian | None,
-        batch: Batch,
-        noise: Noise | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the term, (M, B), and the label embeddings for whatever else needs them."""
-        labels = self.label_encoder.embeddings
-        if self.config.prior == "standard":
-            zeros = torch.zeros_like(posterior.mean)
-            return objective.kl_to_gaussian(posterior, Gaussian(zeros, zeros)), labels
-        if isinstance(noise, GeneratorNoise) and self._has_many_labels(batch, noise):
-            return many_labels.kl_to_mixtures(
-                z,
-                posterior,
-                self.label_encoder,
-                positive=batch.positive,
-                known=batch.known,
-                present=batch.present(),
-                noise=noise,
-                rate=self.dropout,
-            )
-        chosen = chosen_components(batch.positive, batch.known)
-        if self.config.prior == "mixture":
-            assert components is not None
-            return objective.kl_to_mixture(z, posterior, components, chosen), labels
-        prior = self.label_encoder.of_set(batch.positive, noise, self.dropout)
-        divergence = objective.kl_to_gaussian(posterior, prior)
-        return torch.where(chosen.any(-1), divergence, 0.0), labels
+    def _prior(self, batch: Batch, noise: Noise | None) -> tuple[Gaussian | None, Tensor | None]:
+        """Return the Gaussians of the prior, and which of them each row chooses in a mixture."""
+        prior = self.config.prior
+        if "kl" not in self.functions or prior == "standard":
+            return None, None
+        if prior == "label-sum":
+            return self.label_encoder.of_set(batch.positive, noise, self.dropout), None
+        few = batch.positive.shape[-1] < MANY_LABELS or batch.positive.is_cuda
+        if few or self.config.label_branch:
+            return self.label_gaussians(noise), chosen_components(batch.positive, batch.known)
+        # Of very many labels a batch has a few hundred; the others are in no row's mixture.
+        labels, real = _padded([own.nonzero().squeeze(1) for own in batch.present()])
+        embeddings = _rows_of(self.label_encoder.embeddings, labels)
+        background = chosen_components(batch.positive, batch.known)[..., -1:]
+        chosen = torch.cat([_columns_of(batch.positive, labels) & real, background], dim=-1)
+        return self.label_encoder(noise, self.dropout, embeddings), chosen
 
-    def _reconstruction(self, features: Tensor, z: Tensor, noise: Noise | None) -> Tensor:
-        assert self.reconstruction is not None
-        predicted = self.reconstruction(z, noise, self.dropout)
-        if self.config.reconstruction == "gaussian":
-            return objective.gaussian_reconstruction(features, predicted)
-        return objective.bernoulli_reconstruction(features, predicted)
+    def _scored_labels(
+        self, batch: Batch, noise: Noise | None
+    ) -> tuple[ScoredLabels, Tensor, Tensor | None]:
+        """Return the labels that are scored, their embeddings and biases: all, or a sample."""
+        embeddings, bias = self.label_embeddings(), self.label_bias
+        if not self.config.sampled_labels or noise is None or batch.positive.is_cuda:
+            return ScoredLabels(batch.positive, batch.known), embeddings, bias
+        noise.section(Section.SAMPLE)
+        uniform = noise.uniform(embeddings.shape[1], dtype=embeddings.dtype)
+        samples = [
+            sample_labels(present, draws, self.config.sampled_labels)
+            for present, draws in zip(batch.present(), uniform, strict=True)
+        ]
+        labels, real = _padded([labels for labels, _ in samples])
+        counts = pad_sequence([counts for _, counts in samples], batch_first=True)
+        scored = ScoredLabels(
+            _columns_of(batch.positive, labels) & real,
+            _columns_of(batch.known, labels) & real,
+            counts,
+        )
+        return (
+            scored,
+            _rows_of(embeddings, labels),
+            None if bias is None else bias.gather(1, labels),
+        )
 
-    def _alignment(
-        self,
-        products: tuple[Tensor, Tensor],
-        embedding: Tensor,
-        labels: Tensor,
-        batch: Batch,
-        noise: Noise | None,
-    ) -> Tensor:
-        positive, known, inner = batch.positive, batch.known, products[0]
-        if self.config.alignment == "ranking":
-            probabilities = self.probabilities(self._with_bias(inner))
-            return objective.ranking(probabilities, positive, known)
-        similarity = inner
-        if self.config.normalise_labels or self.config.alignment == "triplet":
-            similarity = objective.cosine_similarity(embedding, labels, products)
-        if self.config.alignment == "triplet":
-            # Without noise, which is evaluation, the first label of each kind.
-            draws = (
-                torch.zeros_like(similarity)
-                if noise is None
-                else noise.uniform_of_rows(*similarity.shape[1:], dtype=similarity.dtype)
-            )
-            return objective.triplet(similarity, positive, known, draws)
-        return objective.contrastive(similarity / self.temperature[:, None, None], positive, known)
+    def _extra_draws(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor | None]:
+        """Return the random numbers of the covariance and of the triplet loss, if there are any."""
+        n_rows, n_labels = batch.positive.shape[1:]
+        shared = uniform = None
+        if self.covariance is not None:
+            shared = self.covariance.shared_noise(n_rows, noise, self.config.covariance_draws)
+        if self.config.alignment == "triplet" and noise is not None:
+            uniform = noise.uniform_of_rows(n_rows, n_labels, dtype=self.temperature.dtype)
+        return {"shared_noise": shared, "triplet_draws": uniform}
 
 
-def _on_processor(batch: Batch, noise: Noise | None) -> bool:
-    """Return whether a processor is training."""
-    return isinstance(noise, GeneratorNoise) and batch.positive.device.type == "cpu"
+def sample_labels(present: Tensor, draws: Tensor, n_others: int) -> tuple[Tensor, Tensor]:
+    """Return the labels that occur in a batch with a sample of the others, and their counts.
+
+    The sum over all labels of anything is in expectation the sum over the sample, each label
+    multiplied by the number of labels that it stands for.
+
+    Parameters
+    ----------
+    present : Tensor of bool, (n_labels,)
+    draws : Tensor, (n_labels,)
+        Uniform; they pick the others.
+    n_others : int
+        How many others, at most.
+    """
+    own = present.nonzero().squeeze(1)
+    n_rest = len(present) - len(own)
+    n_drawn = min(n_others, n_rest)
+    others = draws.masked_fill(present, 2.0).topk(n_drawn, largest=False).indices
+    counts = draws.new_ones(len(own) + n_drawn)
+    counts[len(own) :] = n_rest / max(n_drawn, 1)
+    return torch.cat([own, others]), counts
 
 
-def _mean_of_positives(components: Gaussian, positive: Tensor) -> Tensor:
-    """Mean of the positive labels' means, (M, B, d); the background's where there is none."""
+def _view(embedding: Tensor, label_embeddings: Tensor, bias: Tensor | None) -> View:
+    inner = inner_products(embedding, label_embeddings)
+    return View(embedding, inner, inner if bias is None else inner + bias[:, None, :])
+
+
+def _padded(labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return each member's labels, (M, n), and which of them do not just fill the shape."""
+    lengths = torch.tensor([len(own) for own in labels])
+    padded = pad_sequence(list(labels), batch_first=True)
+    return padded, (torch.arange(padded.shape[1]) < lengths[:, None])[:, None, :]
+
+
+def _rows_of(matrices: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows of each member's matrix: (M, L, E) and (M, n) give (M, n, E)."""
+    return matrices.gather(1, rows[..., None].expand(-1, -1, matrices.shape[2]))
+
+
+def _columns_of(masks: Tensor, columns: Tensor) -> Tensor:
+    """Return some columns of each member's mask: (M, B, L) and (M, n) give (M, B, n)."""
+    return masks.gather(2, columns[:, None].expand(-1, masks.shape[1], -1))
+
+
+def _mean_of_positives(components: Gaussian | None, positive: Tensor) -> Tensor:
+    """Mean of the positive labels' means, (M, B, d); the background's without any."""
+    assert components is not None
     chosen = torch.cat([positive, ~positive.any(-1, keepdim=True)], dim=-1)
     weights = chosen.to(components.mean.dtype)
     return torch.bmm(weights, components.mean) / weights.sum(-1, keepdim=True)

@@ -38,14 +38,6 @@ class Gaussian(NamedTuple):
         return torch.addcmul(self.mean, torch.exp(0.5 * self.log_variance), epsilon)
 
 
-def output_gradient(output: Tensor, gradient: Gaussian) -> Tensor:
-    """Return the gradient of what :meth:`Gaussian.from_output` reads, given the Gaussian's."""
-    _, log_variance = output.chunk(2, dim=-1)
-    inside = log_variance.clamp(*LOG_VARIANCE_RANGE) == log_variance
-    of_log_variance = torch.where(inside, gradient.log_variance, 0.0)
-    return torch.cat([gradient.mean, of_log_variance], dim=-1)
-
-
 def log_density(z: Tensor, gaussian: Gaussian) -> Tensor:
     """Return log N(z | mean, variance) of each row's own Gaussian, (n_members, n_rows), float64."""
     z, mean, log_variance = z.double(), gaussian.mean.double(), gaussian.log_variance.double()
@@ -97,34 +89,6 @@ def mixture_log_density(z: Tensor, components: Gaussian, chosen: Tensor) -> Tens
     chosen = chosen | ~any_chosen[..., None]
     total = torch.logsumexp(log_densities.masked_fill(~chosen, -torch.inf), dim=-1)
     return torch.where(any_chosen, total - torch.log(n_chosen.clamp(min=1).double()), 0.0)
-
-
-def mixture_log_density_of_pairs(
-    z: Tensor, components: Gaussian, rows: Tensor, places: Tensor
-) -> Tensor:
-    """Return what :func:`mixture_log_density` returns, from the chosen pairs alone.
-
-    Parameters
-    ----------
-    z : Tensor, (n_rows, latent_dim)
-        Of one member.
-    components : Gaussian, (n_components, latent_dim)
-    rows, places : Tensor of int64, (n_pairs,)
-        Each row and a component that it chooses, sorted by row.
-
-    Returns
-    -------
-    Tensor, (n_rows,), float64
-        0 for a row that chooses nothing.
-    """
-    log_densities = log_density(z[rows], Gaussian(*(part[places] for part in components)))
-    nothing = log_densities.new_zeros(len(z))
-    highest = torch.full_like(nothing, -torch.inf)
-    highest = highest.scatter_reduce(0, rows, log_densities.detach(), "amax")
-    total = nothing.index_add(0, rows, torch.exp(log_densities - highest[rows]))
-    n_chosen = torch.bincount(rows, minlength=len(z))
-    found = torch.log(total.clamp(min=torch.finfo(total.dtype).tiny)) + highest
-    return torch.where(n_chosen > 0, found - torch.log(n_chosen.clamp(min=1).double()), 0.0)
 
 
 def mean_given_labels(posterior: Gaussian, components: Gaussian, positive: Tensor) -> Tensor:

@@ -11,8 +11,6 @@ what is drawn for rows is drawn for the whole batch, and each process takes its 
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -111,33 +109,33 @@ class Noise(ABC):
 
         ``rate`` is (n_members,); what is kept is divided by the probability of keeping it.
         """
-        return x * self.masks(*x.shape[1:], rate=rate, dtype=x.dtype)[0]
+        if self.fuses(x):
+            return fused.drop(x, self.dropping(rate))
+        return x * self.mask(*x.shape[1:], rate=rate, dtype=x.dtype)
 
-    def masks(
-        self, n_rows: int, *widths: int, rate: Tensor, dtype: torch.dtype
-    ) -> tuple[Tensor, ...]:
-        """Return what dropout multiplies layers by, each (n_members, n_rows, its width).
+    def mask(self, n_rows: int, width: int, *, rate: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the factors of dropout, (n_members, n_rows, width).
 
-        0 for what is dropped with each member's own rate, (n_members,), and the inverse of the
-        probability of keeping it for the rest.
+        0 for a dropped entry, and the inverse of the probability of keeping it for the others.
         """
-        (n_rows,) = self._whole((n_rows,), 0)
-        sizes = [n_rows * width for width in widths]
-        # Whole words, so that layers drop the same whether they are drawn together or in turn.
-        places = list(itertools.accumulate((-(-size // 4) * 4 for size in sizes), initial=0))
+        (n_drawn,) = self._whole((n_rows,), 0)
         limits, scales = _dropping(tuple(rate.tolist()), rate.dtype, dtype, rate.device)
-        # In place: torch compares to integers in vectors, to booleans one by one.
-        kept = self.half_words(places[-1]).ge_(limits).to(dtype).mul_(scales)
-        layers = (
-            kept[:, place : place + size].view(self.n_members, n_rows, width)
-            for place, size, width in zip(places, sizes, widths, strict=False)
-        )
-        share = self.share
-        return tuple(layers if share is None else (share.take(layer, 1) for layer in layers))
+        # In place: torch vectorizes comparisons to integers, but not to booleans.
+        kept = self.half_words(n_drawn * width).ge_(limits).to(dtype).mul_(scales)
+        kept = kept.view(self.n_members, n_drawn, width)
+        return kept if self.share is None else self.share.take(kept, 1)
+
+    def fuses(self, x: Tensor) -> bool:
+        """Return whether a kernel can drop entries of ``x``; it counts them from the first row."""
+        return self.share is None and fused.usable(x)
+
+    def dropping(self, rate: Tensor) -> fused.Dropping:
+        """Return what a kernel needs to drop with the random bits of the next draw."""
+        raise NotImplementedError("Kernels need random numbers that are computed on the GPU.")
 
 
 class GeneratorNoise(Noise):
-    """One torch generator a member."""
+    """One torch generator per member, seeded anew for each draw; the fast choice on a CPU."""
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         super().__init__(seeds, device)
@@ -155,40 +153,33 @@ class GeneratorNoise(Noise):
 
     def section(self, number: int) -> None:
         """Go to a numbered part of the step."""
+        self._draw = number * _DRAWS_A_SECTION
+
+    def _next_draw(self) -> Iterator[torch.Generator]:
+        """Return each member's generator, seeded by its step and the number of the draw."""
+        self._draw += 1
         for key, generator in zip(self._step_keys, self._generators, strict=True):
-            generator.manual_seed((key ^ number * _SECTION) % 2**63)
-
-    def of_member(self, place: int) -> GeneratorNoise:
-        """Return the noise of one member alone, whose draws go on where they are here.
-
-        They are for labels or the like, of which nothing is divided.
-        """
-        own = copy.copy(self)
-        own.share = None
-        own.seeds = self.seeds[place : place + 1]
-        for name in ("_keys", "_step_keys", "_generators"):
-            setattr(own, name, getattr(self, name)[place : place + 1])
-        return own
+            yield generator.manual_seed((key ^ self._draw * _SECTION) % 2**63)
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""
         n = math.prod(shape)
         words = torch.empty(self.n_members, -(-n // 4), dtype=torch.int64, device=self.device)
-        for row, generator in zip(words, self._generators, strict=True):
+        for row, generator in zip(words, self._next_draw(), strict=True):
             row.random_(-(2**63), None, generator=generator)
         return words.view(torch.int16)[:, :n].reshape(self.n_members, *shape)
 
     def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return uniform numbers in [0, 1), (n_members, *shape)."""
         out = torch.empty(self.n_members, *shape, dtype=dtype, device=self.device)
-        for row, generator in zip(out, self._generators, strict=True):
+        for row, generator in zip(out, self._next_draw(), strict=True):
             row.uniform_(generator=generator)
         return out
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return standard normal numbers, (n_members, *shape)."""
         out = torch.empty(self.n_members, *shape, dtype=dtype, device=self.device)
-        for row, generator in zip(out, self._generators, strict=True):
+        for row, generator in zip(out, self._next_draw(), strict=True):
             row.normal_(generator=generator)
         return out
 
@@ -235,14 +226,6 @@ class CounterNoise(Noise):
     def dropping(self, rate: Tensor) -> fused.Dropping:
         """Return what a kernel needs to drop with the bits of the next draw."""
         return fused.Dropping(*self._next_draw(), rate.to(torch.float32))
-
-    def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
-        """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate."""
-        return fused.drop(x, self.dropping(rate)) if self.fuses(x) else super().dropout(x, rate)
-
-    def fuses(self, x: Tensor) -> bool:
-        """Return whether a kernel can drop entries of ``x``; it counts them from the first row."""
-        return self.share is None and fused.usable(x)
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""

@@ -8,7 +8,7 @@ noise means evaluation.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -16,30 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cgmvae.nn import fused
-from cgmvae.nn.noise import CounterNoise, GeneratorNoise, Noise
-from cgmvae.nn.perceptron import TrainedPerceptron, Weights, perceptron
+from cgmvae.nn.noise import Noise
 from cgmvae.nn.sparse_rows import SparseRows, sparse_affine
 
 
-class Placed(nn.Module):
-    """A module whose largest parameter has a place for its gradient in a processor's training."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: The place: one a step, or none.
-        self.gradient_places: list[Tensor] = []
-
-    @property
-    def placed(self) -> nn.Parameter:
-        """The parameter."""
-        raise NotImplementedError
-
-    def take_place(self) -> Tensor | None:
-        """Return where the gradient of this use goes; a second use in a step finds no place."""
-        return self.gradient_places.pop() if self.gradient_places else None
-
-
-class PackedLinear(Placed):
+class PackedLinear(nn.Module):
     """An affine map for each member.
 
     Weights start uniform in ±1/√n_in, as torch's own linear layer does.
@@ -60,11 +41,6 @@ class PackedLinear(Placed):
         weight = self.weight_in_use()
         return fused.affine(_fitting(x, weight), weight, self.bias)
 
-    @property
-    def placed(self) -> nn.Parameter:
-        """The weight."""
-        return self.weight
-
     def weight_in_use(self) -> Tensor:
         """Return the matrix of products: in training, the one that gradients are taken for."""
         in_training = self.training_weight is not None and torch.is_grad_enabled()
@@ -83,6 +59,8 @@ class PackedLayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis of (n_members, n_rows, width)."""
+        if len(x) == 1:  # torch's kernel takes the gain and shift of a single member along
+            return F.layer_norm(x, x.shape[-1:], self.gain.view(-1), self.shift.view(-1))
         normal = F.layer_norm(x, x.shape[-1:])
         return torch.addcmul(self.shift[:, None, :], normal, self.gain[:, None, :])
 
@@ -137,106 +115,51 @@ class PackedMLP(nn.Module):
         noise: Noise | None,
         rate: Tensor,
         *,
-        beside: Tensor | None = None,
+        more: Tensor | None = None,
     ) -> Tensor:
         """Map (n_members, n_rows, widths[0]) to (n_members, n_rows, widths[-1]).
 
-        ``rate`` (n_members,) is the dropout of the hidden layers; without ``noise`` there is none.
-        Columns ``beside`` those of ``x`` come after them.
+        Parameters
+        ----------
+        x : Tensor or SparseRows, (n_members, n_rows, n_columns)
+        noise : Noise or None
+            Source of dropout; None for evaluation.
+        rate : Tensor, (n_members,)
+            Dropout of the hidden layers.
+        more : Tensor, (n_members, n_rows, n_more), optional
+            Further columns, after those of ``x``.
         """
-        if isinstance(x, SparseRows):
-            return self._of_sparse(x, beside, noise, rate)
-        if beside is not None:
-            x = torch.cat([x, beside], dim=-1)
-        if isinstance(noise, GeneratorNoise) and x.device.type == "cpu":
-            return self._trained(x, self._masks(x, noise, rate))
-        return self._evaluated(x, noise, rate, first=0)
-
-    def of_member(self, x: Tensor, place: int, noise: GeneratorNoise, rate: Tensor) -> Tensor:
-        """Do the same with the network of one member on a processor in training.
-
-        ``x`` is (1, n_rows, widths[0]), and ``noise`` and ``rate`` are the member's own.
-        """
-        masks = self._masks(x, noise, rate)
-        return self._trained(x, masks, members=slice(place, place + 1))
-
-    def _masks(self, x: Tensor | SparseRows, noise: Noise, rate: Tensor) -> tuple[Tensor, ...]:
-        """Draw what dropout multiplies the hidden layers by."""
-        layers: list[Any] = [*self.layers]
-        widths = [layer.bias.shape[1] for layer in layers[:-1]]
-        return noise.masks(x.shape[1], *widths, rate=rate, dtype=layers[0].bias.dtype)
-
-    def _evaluated(self, x: Tensor, noise: Noise | None, rate: Tensor, *, first: int) -> Tensor:
-        """Apply the layers from the first of these on."""
-        *before, last = self.layers
-        for i, layer in enumerate(before[first:], start=first):
-            x = self._hidden(layer, self.norms[i] if self.norms else None, x, noise, rate)
-        return last(x)
-
-    def _trained(
-        self,
-        x: Tensor,
-        masks: Sequence[Tensor],
-        *,
-        started: bool = False,
-        members: slice | None = None,
-    ) -> Tensor:
-        """Apply all layers, or where ``x`` has passed the first, all others, in training."""
-        layers, norms = self._weights()
-        layers = layers[int(started) :]
-        parts: list[Any] = [*self.layers[int(started) :]]
-        places = [layer.take_place() for layer in parts]
-        if members is not None and len(layers[0][0]) > 1:
-            layers = [(weight[members], bias[members]) for weight, bias in layers]
-            norms = [(gain[members], shift[members]) for gain, shift in norms]
-            places = [None] * len(layers)
-        weights = Weights(layers, norms)
-        return perceptron(x, weights, masks=masks, slope=self.slope, places=places, started=started)
-
-    def _weights(self) -> Weights:
-        layers: list[Any] = [*self.layers]
-        norms: list[Any] = [*self.norms]
-        return Weights(
-            [(layer.weight, layer.bias) for layer in layers],
-            [(norm.gain, norm.shift) for norm in norms],
-        )
-
-    def by_hand(self, places: Mapping[nn.Parameter, Tensor]) -> TrainedPerceptron:
-        """Return the network for training on a processor without autograd.
-
-        ``places`` are those of the gradients. It is of use as long as parameters stay where they
-        are, whatever their numbers.
-        """
-        weights = self._weights()
-
-        def those(of: Callable[[Any], Tensor]) -> Weights:
-            return Weights(*([(of(a), of(b)) for a, b in pairs] for pairs in weights))
-
-        return TrainedPerceptron(those(lambda p: p.detach()), those(places.__getitem__), self.slope)
-
-    def _of_sparse(
-        self, x: SparseRows, beside: Tensor | None, noise: Noise | None, rate: Tensor
-    ) -> Tensor:
-        """Apply the first layer to sparse rows, and the others to what it gives."""
-        layer: Any = self.layers[0]
-        hidden = sparse_affine(x, beside, layer.weight, layer.bias, place=layer.take_place())
-        if len(self.layers) == 1:
-            return hidden
-        if noise is not None:
-            return self._trained(hidden, self._masks(x, noise, rate), started=True)
-        hidden = self.activation(self.norms[0](hidden) if self.norms else hidden)
-        return self._evaluated(hidden, noise, rate, first=1)
+        if isinstance(x, Tensor) and more is not None:
+            x, more = torch.cat([x, more], dim=-1), None
+        *hidden, last = self.layers
+        for i, layer in enumerate(hidden):
+            x = self._hidden(layer, self.norms[i] if self.norms else None, x, more, noise, rate)
+            more = None
+        return _affine(last, x, more)
 
     def _hidden(
-        self, layer: Any, norm: Any, x: Tensor, noise: Noise | None, rate: Tensor
+        self,
+        layer: Any,
+        norm: Any,
+        x: Tensor | SparseRows,
+        more: Tensor | None,
+        noise: Noise | None,
+        rate: Tensor,
     ) -> Tensor:
-        if norm is not None and isinstance(noise, CounterNoise) and noise.fuses(x):
+        """Apply an affine map, normalization, activation and dropout."""
+        if isinstance(x, Tensor) and norm is not None and noise is not None and noise.fuses(x):
             weight = layer.weight_in_use()
             product, dropping = torch.bmm(_fitting(x, weight), weight), noise.dropping(rate)
             return fused.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)
-        x = layer(x)
+        x = _affine(layer, x, more)
         x = self.activation(x if norm is None else norm(x))
         return x if noise is None else noise.dropout(x, rate)
+
+
+def _affine(layer: Any, x: Tensor | SparseRows, more: Tensor | None) -> Tensor:
+    if isinstance(x, SparseRows):
+        return sparse_affine(x, more, layer.weight, layer.bias)
+    return layer(x)
 
 
 def _fitting(x: Tensor, weight: Tensor) -> Tensor:
@@ -252,46 +175,18 @@ def layers_for_training(module: nn.Module) -> Iterator[PackedLinear]:
             yield from part.layers  # type: ignore[misc]
 
 
-def inner_products(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the inner products of all rows with all labels, and the norms of the rows.
-
-    Together they need one pass less over ``x``, which is wide, than apart.
+def inner_products(x: Tensor, labels: Tensor) -> Tensor:
+    """Return the inner products of all rows with all labels, (n_members, n_rows, n_labels).
 
     Parameters
     ----------
     x : Tensor, (n_members, n_rows, width)
     labels : Tensor, (n_members, n_labels, width)
-
-    Returns
-    -------
-    inner : Tensor, (n_members, n_rows, n_labels)
-    norms : Tensor, (n_members, n_rows)
     """
     n_labels = labels.shape[1]
     if x.is_cuda:
         labels = F.pad(labels, (0, 0, 0, -n_labels % TILE))
-    inner, norms = _InnerProducts.apply(x, labels)
-    return inner[..., :n_labels], norms
-
-
-class _InnerProducts(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        norms = torch.linalg.vector_norm(x, dim=-1)
-        ctx.save_for_backward(x, labels, norms)
-        ctx.set_materialize_grads(False)
-        return torch.bmm(x, labels.transpose(1, 2)), norms
-
-    @staticmethod
-    def backward(ctx: Any, dinner: Tensor | None, dnorms: Tensor | None) -> Any:
-        x, labels, norms = ctx.saved_tensors
-        dx = dlabels = None
-        if dnorms is not None:
-            dx = x * torch.where(norms > 0, dnorms / norms, 0.0)[..., None]
-        if dinner is not None:
-            dlabels = torch.bmm(dinner.transpose(1, 2), x)
-            dx = torch.bmm(dinner, labels) if dx is None else dx.baddbmm_(dinner, labels)
-        return dx, dlabels
+    return torch.bmm(x, labels.mT)[..., :n_labels]
 
 
 def hold_numbers(module: nn.Module, like: Tensor, **numbers: Sequence[float]) -> None:

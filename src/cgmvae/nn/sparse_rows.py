@@ -60,7 +60,7 @@ class SparseRows(NamedTuple):
             own = [self.drawn[start:end] for start, end in bounds]
             longest = int(self.drawn.max()) + 1 if len(self.drawn) else 0
         with noise.undivided():
-            (kept,) = noise.masks(1, longest, rate=rate, dtype=self.values.dtype)
+            kept = noise.mask(1, longest, rate=rate, dtype=self.values.dtype)
         factors = [numbers[places] for numbers, places in zip(kept[:, 0], own, strict=True)]
         return self._replace(values=self.values * torch.cat(factors))
 
@@ -100,84 +100,55 @@ class SparseRows(NamedTuple):
         return out
 
 
-def sparse_affine(
-    x: SparseRows,
-    beside: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    *,
-    place: Tensor | None = None,
-) -> Tensor:
-    """Apply each member's affine map to sparse rows and what stands beside them.
+def sparse_affine(x: SparseRows, more: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
+    """Apply each member's affine map to sparse rows and further dense columns.
 
     Parameters
     ----------
     x : SparseRows, (n_members, n_rows, n_columns)
-        They have no gradient.
-    beside : Tensor, (n_members, n_rows, n_more), optional
+        No gradient is computed for them.
+    more : Tensor, (n_members, n_rows, n_more), optional
         Further columns, after those of ``x``.
     weight : Tensor, (n_members, n_columns + n_more, width)
     bias : Tensor, (n_members, width)
-    place : Tensor of the shape of ``weight``, optional
-        Where its gradient goes; None for a new tensor.
 
     Returns
     -------
     Tensor, (n_members, n_rows, width)
     """
-    if beside is None:
-        beside = weight.new_zeros(*x.shape[:2], 0)
-    return _SparseAffine.apply(x, beside, weight, bias, place)
+    if more is None:
+        more = weight.new_zeros(*x.shape[:2], 0)
+    return _SparseAffine.apply(x, more, weight, bias)
 
 
 class _SparseAffine(torch.autograd.Function):
+    """Autograd has no gradient of a batched product with sparse rows that leaves zeros out."""
+
     @staticmethod
-    def forward(
-        ctx: Any, x: SparseRows, beside: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None
-    ) -> Tensor:
-        ctx.x, ctx.place = x, place
-        ctx.save_for_backward(beside, weight)
-        return sparse_product(x, beside, weight, bias)
+    def forward(ctx: Any, x: SparseRows, more: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.x = x
+        ctx.save_for_backward(more, weight)
+        out = torch.baddbmm(bias[:, None], more, weight[:, x.n_columns :])
+        for own, matrix, target in zip(x.starts, weight, out, strict=True):
+            stored = slice(int(own[0]), int(own[-1]))
+            target += _sums(matrix, x.columns[stored], x.values[stored], own - own[0])
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
-        beside, weight = ctx.saved_tensors
-        d_weight = torch.empty_like(weight) if ctx.place is None else ctx.place
-        d_bias = d_out.new_empty(len(d_out), d_out.shape[2])
-        sparse_gradients(ctx.x, beside, d_out, d_weight, d_bias)
-        d_beside = torch.bmm(d_out, weight[:, ctx.x.n_columns :].mT)
-        return None, d_beside, d_weight, d_bias, None
-
-
-def sparse_product(x: SparseRows, beside: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return what :func:`sparse_affine` returns, which autograd does not see."""
-    if beside is None:
-        out = bias[:, None].repeat(1, x.shape[1], 1)
-    else:
-        out = torch.baddbmm(bias[:, None], beside, weight[:, x.n_columns :])
-    for own, matrix, target in zip(x.starts, weight, out, strict=True):
-        stored = slice(int(own[0]), int(own[-1]))
-        target += _sums(matrix, x.columns[stored], x.values[stored], own - own[0])
-    return out
-
-
-def sparse_gradients(
-    x: SparseRows, beside: Tensor | None, d_out: Tensor, d_weight: Tensor, d_bias: Tensor
-) -> None:
-    """Write the gradients of weight and bias, given that of the product, to their places."""
-    d_weight.zero_()
-    if beside is not None:
-        d_weight[:, x.n_columns :] = torch.bmm(beside.mT, d_out)
-    for own, gradient, target in zip(x.starts, d_out, d_weight, strict=True):
-        stored = slice(int(own[0]), int(own[-1]))
-        # The product with the transpose: values by column, which name the rows they are of.
-        by_column, order = x.columns[stored].sort(stable=True)
-        found, counts = by_column.unique_consecutive(return_counts=True)
-        bounds = F.pad(counts.cumsum(0), (1, 0))
-        rows = torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff())
-        target[found] = _sums(gradient, rows[order], x.values[stored][order], bounds)
-    torch.sum(d_out, 1, out=d_bias)
+        x, (more, weight) = ctx.x, ctx.saved_tensors
+        d_weight = torch.zeros_like(weight)
+        d_weight[:, x.n_columns :] = torch.bmm(more.mT, d_out)
+        for own, gradient, target in zip(x.starts, d_out, d_weight, strict=True):
+            stored = slice(int(own[0]), int(own[-1]))
+            # The product with the transpose: values by column, each with the row it comes from.
+            by_column, order = x.columns[stored].sort(stable=True)
+            found, counts = by_column.unique_consecutive(return_counts=True)
+            bounds = F.pad(counts.cumsum(0), (1, 0))
+            rows = torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff())
+            target[found] = _sums(gradient, rows[order], x.values[stored][order], bounds)
+        return None, torch.bmm(d_out, weight[:, x.n_columns :].mT), d_weight, d_out.sum(1)
 
 
 def _sums(matrix: Tensor, places: Tensor, factors: Tensor, bounds: Tensor) -> Tensor:

@@ -1,19 +1,133 @@
-"""Adam over a whole pack: each member with its own rate, decay and clipping.
+"""Adam over a whole pack: every member with its own learning rate, weight decay and clipping.
 
-Weights, moments and a processor's gradients are rows of flat buffers (:mod:`cgmvae.training.flat`);
-an accelerator's gradients are read where autograd left them.
+:class:`FlatParameters` lays the parameters of a packed module out as one tensor, so that a step is
+a few passes over memory whatever the number of layers. On a CPU torch's fused Adam updates one
+member after the other; on a GPU one kernel updates all (:mod:`cgmvae.nn.fused`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cgmvae.nn import fused
-from cgmvae.training.flat import FlatParameters
+from cgmvae.nn.packed import TILE, layers_for_training
+
+#: On a GPU each matrix starts at a multiple of this many numbers: products of aligned matrices are
+#: up to twice as fast.
+_ALIGNMENT = 64
+
+
+class FlatParameters:
+    """All parameters of a packed module as one (n_members, n_columns) tensor that they share.
+
+    Matrices (three dimensions, the member axis included) come first; weight decay, which spares
+    biases and normalization, applies to the first ``n_decayed`` columns. Columns without a
+    parameter, between aligned matrices, are 0.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Its parameters become views.
+    half : bool
+        Whether a GPU multiplies by weights rounded to bfloat16 in normalized networks, with
+        gradients in bfloat16 too. The weights that are updated stay float32.
+    """
+
+    def __init__(self, module: nn.Module, *, half: bool = False) -> None:
+        named = sorted(module.named_parameters(), key=lambda item: item[1].dim() < 3)
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
+        self.shapes = [parameter.shape for parameter in self.parameters]
+        self.n_matrices = n = sum(parameter.dim() >= 3 for parameter in self.parameters)
+        first = self.parameters[0]
+        self._layers = list(layers_for_training(module)) if fused.usable(first) else []
+        sizes = [parameter[0].numel() for parameter in self.parameters]
+        self._columns, self.n_decayed, width = self._lay_out(sizes)
+        self.values = first.detach().new_zeros(len(first), width)
+        ends = itertools.accumulate(sizes[n:], initial=self.n_decayed)
+        self._starts = [*(columns.start for columns in self._columns[:n]), *ends][: len(sizes)]
+        for parameter, view in zip(self.parameters, self._views(self.values), strict=True):
+            view.copy_(parameter.detach())
+            parameter.data = view
+        self.rounded = self.values.bfloat16() if half and self._layers else None
+        self._leaves: list[Tensor] = list(self.parameters)
+        self._set_training_weights()
+
+    def _lay_out(self, sizes: list[int]) -> tuple[list[slice], int, int]:
+        """Return the columns of each part, the end of the matrices, and the number of columns.
+
+        On a GPU matrices start at whole tiles, and those of layers have rows in tiles.
+        """
+        step = _ALIGNMENT if self.parameters[0].is_cuda else 1
+        padded = {id(layer.weight): _tiles(layer.weight.shape[1]) for layer in self._layers}
+        columns, end = [], 0
+        for parameter, size in zip(self.parameters[: self.n_matrices], sizes, strict=False):
+            rows = padded.get(id(parameter))
+            width = size if rows is None else rows * parameter.shape[2]
+            columns.append(slice(end, end + width))
+            end += -(-width // step) * step
+        rest = sum(sizes[self.n_matrices :])
+        if rest:
+            columns.append(slice(end, end + rest))
+        return columns, end, -(-(end + rest) // step) * step
+
+    def _set_training_weights(self) -> None:
+        """Give layers the weights that a GPU multiplies by, and that gradients are taken for."""
+        parts = self.parts(self.values if self.rounded is None else self.rounded)
+        index = {id(parameter): i for i, parameter in enumerate(self.parameters)}
+        for layer in self._layers:
+            i = index[id(layer.weight)]
+            leaf = parts[i].view(len(parts[i]), -1, layer.weight.shape[2]).requires_grad_()
+            self._leaves[i] = layer.training_weight = leaf
+
+    def _views(self, flat: Tensor) -> list[Tensor]:
+        """Return views of a tensor like ``values``, one per parameter."""
+        return [
+            flat[:, start : start + shape[1:].numel()].view(shape)
+            for start, shape in zip(self._starts, self.shapes, strict=True)
+        ]
+
+    def parts(self, flat: Tensor) -> list[Tensor]:
+        """Return the matrices in a tensor like ``values``, and last all the rest together.
+
+        Each is (n_members, n). Most parameters are short, and a part costs a call.
+        """
+        return [flat[:, columns] for columns in self._columns]
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """Return d loss / d parts, each (n_members, n); 0 for unused parameters."""
+        found = torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
+        flat = [gradient.reshape(gradient.shape[0], -1) for gradient in found]
+        matrices, rest = flat[: self.n_matrices], flat[self.n_matrices :]
+        return [*matrices, torch.cat(rest, dim=1)] if rest else matrices
+
+    def joined(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return gradients of the parts as one tensor like ``values``."""
+        joined = torch.zeros_like(self.values)
+        for part, gradient in zip(self.parts(joined), gradients, strict=True):
+            part.copy_(gradient)
+        return joined
+
+    def set(self, values: Tensor) -> None:
+        """Replace all weights."""
+        self.values.copy_(values)
+        if self.rounded is not None:
+            with torch.no_grad():
+                self.rounded.copy_(values)
+
+    def release(self) -> None:
+        """Let the module multiply by its own weights again."""
+        for layer in self._layers:
+            layer.training_weight = None
+
+
+def _tiles(n: int) -> int:
+    return -(-n // TILE) * TILE
 
 
 def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
@@ -27,7 +141,7 @@ def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
 
 
 class PackedAdam:
-    """Adam or AdamW with one learning rate and weight decay a member.
+    """Adam or AdamW with one learning rate and weight decay per member.
 
     Parameters
     ----------
@@ -60,8 +174,6 @@ class PackedAdam:
         self.weight_decay = flat.values.new_tensor(list(weight_decay))[:, None]
         self._decays = self.weight_decay[:, 0].tolist()
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
-        one_by_one = range(len(flat.values) if flat.values.device.type == "cpu" else 0)
-        self._own = [[[part[i] for part in parts] for parts in self._parts] for i in one_by_one]
 
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return moments and numbers of steps, which change in place."""
@@ -70,12 +182,12 @@ class PackedAdam:
     def step(
         self, gradients: list[Tensor], norms: Tensor, learning_rate: Tensor, active: Tensor
     ) -> None:
-        """Update the members that are active; the others keep weights and moments.
+        """Update the active members; the others keep weights and moments.
 
         Parameters
         ----------
         gradients : list of Tensor
-            As ``FlatParameters.gradients`` gives them; they are used up.
+            As ``FlatParameters.gradients`` returns them; they may be overwritten.
         norms : Tensor, (n_members,)
             Their norms.
         learning_rate : Tensor, (n_members,)
@@ -83,43 +195,32 @@ class PackedAdam:
             A member with a gradient that is not finite must not be active.
         """
         shrink = None if self.clip is None else self.clip / norms.clamp(min=self.clip)
-        if self.flat.values.device.type == "cpu":
-            self._step_by_member(gradients, shrink, learning_rate, active)
-        elif fused.usable(self.flat.values):
-            self._step_fused(gradients, shrink, learning_rate, active)
-        else:
-            self._step_at_once(gradients, shrink, learning_rate, active)
+        step = self._step_fused if fused.usable(self.flat.values) else self._step_by_member
+        step(gradients, shrink, learning_rate, active)
 
     def _step_by_member(
         self, gradients: list[Tensor], shrink: Tensor | None, rate: Tensor, active: Tensor
     ) -> None:
-        """Update with torch's own fused kernel, which passes once over a processor's memory."""
+        """Update with torch's fused kernel, which passes over memory once."""
         update = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
-        n = self.flat.n_decayed_parts
         self.n_steps += active[:, None]
         steps = self.n_steps.to(torch.float32)
         rates, shrinks = rate.tolist(), [1.0] * len(rate) if shrink is None else shrink.tolist()
-        for i, is_active in enumerate(active.tolist()):
-            if not is_active:
-                continue
-            own = [[gradient[i] for gradient in gradients], *self._own[i]]
-            if shrinks[i] < 1:
-                torch._foreach_mul_(own[0], shrinks[i])
-            for group, decay in ((slice(0, n), self._decays[i]), (slice(n, None), 0.0)):
-                gradient, values, mean, square = (parts[group] for parts in own)
-                if not values:
-                    continue
+        for i in active.nonzero().squeeze(1).tolist():
+            for number, (gradient, *others) in enumerate(zip(gradients, *self._parts, strict=True)):
+                own = gradient[i] if shrinks[i] >= 1 else gradient[i].mul_(shrinks[i])
+                values, mean, square = ([other[i]] for other in others)
                 update(
                     values,
-                    gradient,
+                    [own],
                     mean,
                     square,
                     [],
-                    [steps[i, 0]] * len(values),
+                    [steps[i, 0]],
                     lr=rates[i],
                     beta1=self.betas[0],
                     beta2=self.betas[1],
-                    weight_decay=decay,
+                    weight_decay=self._decays[i] if number < self.flat.n_matrices else 0.0,
                     eps=self.epsilon,
                     amsgrad=False,
                     maximize=False,
@@ -128,7 +229,7 @@ class PackedAdam:
     def _step_fused(
         self, gradients: list[Tensor], shrink: Tensor | None, rate: Tensor, active: Tensor
     ) -> None:
-        """Update all members in one pass over an accelerator's memory."""
+        """Update all members in one pass over a GPU's memory."""
         on = active[:, None]
         self.n_steps += on
         corrections = [1 - beta ** self.n_steps.clamp(min=1) for beta in self.betas]
@@ -155,35 +256,8 @@ class PackedAdam:
                 square,
                 gradient,
                 scalars,
-                rounded=copy if i < self.flat.n_decayed_parts else None,
+                rounded=copy if i < self.flat.n_matrices else None,
                 betas=self.betas,
                 epsilon=self.epsilon,
-                decayed=i < self.flat.n_decayed_parts,
+                decayed=i < self.flat.n_matrices,
             )
-
-    def _step_at_once(
-        self, gradients: list[Tensor], shrink: Tensor | None, rate: Tensor, active: Tensor
-    ) -> None:
-        """Update all members in a few operations, whatever their number."""
-        dtype, on = self.flat.values.dtype, active[:, None]
-        gradient = self.flat.joined(gradients)
-        if shrink is not None:
-            gradient.mul_(shrink[:, None])
-        gradient.masked_fill_(~on, 0.0)
-        self.n_steps += on
-        steps = self.n_steps.clamp(min=1)
-        correction = [1 - beta**steps for beta in self.betas]
-        rate = torch.where(on, rate[:, None], 0.0)
-        size = (rate.double() / correction[0]).to(dtype)
-        root = correction[1].sqrt().to(dtype)
-        fresh = [on.to(dtype) * (1 - beta) for beta in self.betas]
-        values = self.flat.values
-        matrices = slice(0, self.flat.n_decayed)
-        if self.kind == "adam":
-            gradient[:, matrices].addcmul_(values[:, matrices], on * self.weight_decay)
-        else:
-            values[:, matrices].mul_(1 - (rate * self.weight_decay).to(dtype))
-        self.mean.lerp_(gradient, fresh[0].expand_as(gradient))
-        self.square.lerp_(gradient.square_(), fresh[1].expand_as(gradient))
-        torch.sqrt(self.square, out=gradient).div_(root).add_(self.epsilon)
-        values.sub_(torch.div(self.mean, gradient, out=gradient).mul_(size))

@@ -5,8 +5,8 @@ there the step is recorded once as a CUDA graph over fixed tensors, and then rep
 
 Where several processes share the rows of each batch, every one takes the gradient of its rows'
 shares of the whole batch's means, and these gradients are added up. That is what torch's
-DistributedDataParallel does in buckets of parameters; here all parameters are one tensor already
-(:mod:`cgmvae.training.flat`), so there is one call a step. Norms, clipping and failures are those
+DistributedDataParallel does in buckets of parameters; here all parameters are one tensor already,
+so there is one call per step. Norms, clipping and failures are those
 of the sum, so that all processes decide the same. The sum is not recorded, nor is such a step.
 """
 
@@ -23,12 +23,11 @@ from torch import Tensor
 from cgmvae.errors import InputError
 from cgmvae.nn import fused
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import GeneratorNoise, make_noise
+from cgmvae.nn.noise import make_noise
 from cgmvae.nn.row_share import RowShare
 from cgmvae.training.distributed import ALONE, Group
-from cgmvae.training.flat import FlatParameters
 from cgmvae.training.members import Member, column, weight_tensors
-from cgmvae.training.optimizer import PackedAdam, gradient_norms
+from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 from cgmvae.training.plan import TrainingConfig
 
 #: Steps that are taken before one is recorded: libraries and memory pools settle.
@@ -94,7 +93,6 @@ class PackedStep:
         self.sums = dict(zip(self.weights, self._sums, strict=True))
         self.failed_at = torch.full((len(members),), -1, dtype=torch.int64, device=device)
         self._alive = torch.ones(len(members), dtype=torch.bool, device=device)
-        self._by_hand = self._gradients_by_hand(device)
         self._recorded = _Recorded() if device.type == "cuda" and group.size == 1 else None
 
     def start_epoch(self, running: Tensor, factor: Callable[[str], float]) -> None:
@@ -116,26 +114,26 @@ class PackedStep:
         else:
             self._recorded(given, self._update)
 
-    def _gradients_by_hand(self, device: torch.device) -> Any:
-        """Return what the network has in place of autograd, on a processor, if anything."""
-        draws_layers_at_once = isinstance(self.noise, GeneratorNoise)
-        if device.type != "cpu" or not (draws_layers_at_once and hasattr(self.network, "by_hand")):
-            return None
-        found = self.network.by_hand(self.flat.gradient_places())
-        return found if found is not None and set(self.weights) == set(found.terms) else None
-
     def _update(self, given: StepInput) -> None:
         batch = given.batch
         self.noise.seek(given.numbers)
         total_weight = batch.total_weight()
         share = batch.weight / total_weight.masked_fill(total_weight == 0, 1.0)[:, None]
-        means, gradients = self._means_and_gradients(batch, share)
-        total = self._weighted(means)
+        terms = self.network.terms(batch, self.noise)
+        if missing := [name for name in self.weights if name not in terms]:
+            raise InputError(
+                f"The term {missing[0]!r} has a weight, but the network has no such term."
+            )
+        means = (torch.stack([terms[name] for name in self.weights]) * share).sum(2)
+        # Eq. 8: the loss of each member.
+        loss = (self._weights_now * means).sum(0)
+        gradients = self.flat.gradients(loss.sum())
+        means, loss = means.detach(), loss.detach()
         if self.group.size > 1:
-            gradients = self._over_processes(gradients, total)
+            gradients = self._over_processes(gradients, loss)
         norms = gradient_norms(gradients)
         stepping = self._alive & (total_weight > 0)
-        active = stepping & torch.isfinite(norms + total)
+        active = stepping & torch.isfinite(norms + loss)
         failed = stepping ^ active
         # To fill by mask would read the place on the host, and no step could be recorded.
         self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
@@ -143,35 +141,11 @@ class PackedStep:
         self.adam.step(gradients, norms, given.rates, active)
         self._sums += torch.where(stepping, means, 0.0)
 
-    def _means_and_gradients(self, batch: Batch, share: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the mean over rows of each term that somebody weighs, and all gradients.
-
-        ``share`` is what each row has of such a mean, (n_members, n_rows); means are
-        (n_terms, n_members), and gradients those of each member's loss.
-        """
-        if self._by_hand is not None:
-            rows = self._weights_now[..., None] * share
-            terms = self._by_hand(batch, self.noise, dict(zip(self.weights, rows, strict=True)))
-            return self._means(terms, share), self.flat.written()
-        means = self._means(self.network.terms(batch, self.noise), share)
-        return means.detach(), self.flat.gradients(self._weighted(means).sum())
-
-    def _weighted(self, means: Tensor) -> Tensor:
-        """Return the loss of each member, Eq. 8, (n_members,)."""
-        return (self._weights_now * means).sum(0)
-
-    def _means(self, terms: dict[str, Tensor], share: Tensor) -> Tensor:
-        if missing := [name for name in self.weights if name not in terms]:
-            raise InputError(
-                f"The term {missing[0]!r} has a weight, but the network has no such term."
-            )
-        return (torch.stack([terms[name] for name in self.weights]) * share).sum(2)
-
-    def _over_processes(self, gradients: list[Tensor], total: Tensor) -> list[Tensor]:
+    def _over_processes(self, gradients: list[Tensor], loss: Tensor) -> list[Tensor]:
         """Return the gradients of each member's loss over the rows of all processes."""
-        joined = self.flat.in_one(gradients)
+        joined = self.flat.joined(gradients)
         # A loss that is not finite in one process must not look so there alone.
-        joined[:, 0] += torch.where(torch.isfinite(total), 0.0, torch.nan)
+        joined[:, 0] += torch.where(torch.isfinite(loss), 0.0, torch.nan)
         self.group.sum_(joined)
         return self.flat.parts(joined)
 
