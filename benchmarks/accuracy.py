@@ -26,7 +26,7 @@ from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, Scored, evaluate
 from cgmvae.methods.binary_relevance import BinaryRelevance
 from cgmvae.methods.cgmvae import CGMVAEClassifier
-from cgmvae.methods.together import fit_together
+from cgmvae.methods.packed import fit_together
 
 DATA = ("yeast", "scene", "sider", "reuters_tfidf", "delicious", "bbs_2003_2009")
 PEERS = ("random_forest", "extra_trees", "logistic_regression")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import cgmvae
 from cgmvae.errors import InputError
 from cgmvae.methods.asl import ASL, ASLConfig, AsymmetricNetwork, asymmetric_loss
-from cgmvae.methods.together import fit_together
+from cgmvae.methods.packed import fit_together
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import make_noise
 

@@ -16,7 +16,6 @@ import torch
 from cgmvae.errors import InputError
 from cgmvae.nn.row_share import RowShare
 from cgmvae.training.distributed import ALONE, Group, _is_called_for, current_group
-from cgmvae.training.division import train_divided
 from cgmvae.training.step import _share
 
 EXACT, DOUBLE = {"rtol": 0, "atol": 0}, {"rtol": 1e-9, "atol": 1e-9}
@@ -179,35 +178,3 @@ def test_shares_make_up_the_batch():
 def test_a_batch_that_is_too_small_to_be_shared():
     with pytest.raises(InputError, match="A batch of 2 rows cannot be shared by 3 processes"):
         _share(Group(0, 3), 2)
-
-
-class Heard(Group):
-    """Two processes, of which the other one hears all and does nothing."""
-
-    def broadcast(self, made):
-        return made()
-
-    def gather(self, value):
-        return [value, {}]
-
-
-@pytest.mark.parametrize(
-    ("n_members", "can_share", "packs"),
-    [
-        (1, True, [([0], 2)]),
-        (1, False, [([0], 1)]),
-        (2, True, [([0], 1)]),
-        (5, True, [([0, 1, 2], 1)]),
-    ],
-)
-def test_the_rule_that_divides(n_members, can_share, packs):
-    trained = []
-
-    def train(places, group=ALONE):
-        trained.append((places.tolist(), group.size))
-
-    try:
-        train_divided(train, n_members, Heard(0, 2), rows_can_be_shared=can_share)
-    except KeyError:  # what the other one should have trained
-        assert n_members > 1
-    assert trained == packs

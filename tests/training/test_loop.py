@@ -14,13 +14,12 @@ from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.noise import make_noise
 from cgmvae.nn.packed import PackedLinear
-from cgmvae.training import schedules
+from cgmvae.training import plan as plans
 from cgmvae.training.checkpoint import Checkpoint
-from cgmvae.training.loop import TrainingResult, TrainingRows, train
-from cgmvae.training.members import Member, column
+from cgmvae.training.loop import TrainingResult, train
 from cgmvae.training.optimizer import PackedAdam
-from cgmvae.training.plan import Planner, TrainingConfig
-from cgmvae.training.rows import RowStore
+from cgmvae.training.plan import Member, Planner, TrainingConfig, column
+from cgmvae.training.rows import RowStore, TrainingRows
 
 CPU = torch.device("cpu")
 N_ROWS, N_FEATURES, N_LABELS = 90, 6, 5
@@ -387,8 +386,8 @@ class TestSchedulesInEffect:
                     place = epoch + (step + 0.5) / n_steps
                     factor = {
                         "constant": 1.0,
-                        "cosine": schedules.cosine(place / 6, 0.2),
-                        "warm-restarts": schedules.warm_restarts(place, 2, 2),
+                        "cosine": plans.cosine(place / 6, 0.2),
+                        "warm-restarts": plans.warm_restarts(place, 2, 2),
                     }[schedule]
                     expected = floor + (highest - floor) * factor
                     assert rates[epoch, step, k] == pytest.approx(expected, rel=1e-12)

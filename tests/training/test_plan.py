@@ -1,11 +1,25 @@
-"""The order of rows on disk: every row once, neighbours soon after each other, the same for all."""
+"""Members, the order of their rows, and schedules."""
+
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from cgmvae.errors import InputError
 from cgmvae.training import plan
-from cgmvae.training.members import Member
-from cgmvae.training.plan import Planner, TrainingConfig, block_order
+from cgmvae.training.plan import (
+    Member,
+    Planner,
+    TrainingConfig,
+    block_order,
+    column,
+    cosine,
+    ramp,
+    warm_restarts,
+    weight_tensors,
+)
 
 CONFIG = TrainingConfig(epochs=3, batch_size=10)
 
@@ -68,3 +82,113 @@ def test_members_of_a_fit_share_the_order_alone_and_in_company():
     assert alone.epoch(2).order.ravel()[:45].tolist() != orders[0].tolist()
     other = Planner([member(1, rows, order_seed=8)], CONFIG).epoch(1)
     assert other.order.ravel()[:45].tolist() != orders[0].tolist()
+
+
+def plain_member(**changes) -> Member:
+    plain = Member(
+        seed=1,
+        train_rows=np.arange(4),
+        validation_rows=np.arange(4, 6),
+        weights={"kl": 0.5},
+        learning_rate=1e-3,
+        weight_decay=0.0,
+        dropout=0.1,
+        input_dropout=0.0,
+    )
+    return replace(plain, **changes)
+
+
+def test_column_keeps_the_order_of_the_members():
+    assert column([plain_member(seed=3), plain_member(seed=1)], "seed") == [3, 1]
+
+
+def test_weights_of_terms_that_some_members_leave_out():
+    members = [
+        plain_member(weights={"kl": 0.5, "b": 0.0}),
+        plain_member(weights={"a": 2.0, "b": 0.0}),
+    ]
+    weights = weight_tensors(members, dtype=torch.float64, device=torch.device("cpu"))
+    assert list(weights) == ["kl", "a"]
+    assert weights["kl"].tolist() == [0.5, 0.0]
+    assert weights["a"].tolist() == [0.0, 2.0]
+    assert weights["a"].dtype == torch.float64
+
+
+def test_the_fingerprint_repeats():
+    assert plain_member().fingerprint() == plain_member(train_rows=np.arange(4)).fingerprint()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 2},
+        {"train_rows": np.array([0, 1, 3, 2])},
+        {"validation_rows": np.arange(5, 7)},
+        {"weights": {"kl": 0.6}},
+        {"learning_rate": 2e-3},
+        {"weight_decay": 0.1},
+        {"dropout": 0.2},
+        {"input_dropout": 0.2},
+        {"settings": {"temperature": 0.1}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_every_field_is_part_of_the_fingerprint(changes):
+    assert plain_member(**changes).fingerprint() != plain_member().fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("progress", "warmup", "expected"),
+    [
+        (0.0, 0.1, 0.0),
+        (0.025, 0.1, 0.25),
+        (0.1, 0.1, 1.0),
+        (0.4, 0.1, 0.75),
+        (0.55, 0.1, 0.5),
+        (1.0, 0.1, 0.0),
+        (0.0, 0.0, 1.0),
+        (1 / 3, 0.0, 0.75),
+        (0.5, 1.0, 0.5),
+    ],
+)
+def test_cosine_at_known_points(progress, warmup, expected):
+    assert cosine(progress, warmup) == pytest.approx(expected, abs=1e-12)
+
+
+def test_cosine_without_warmup_is_torchs():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=9)
+    for epoch in range(9):
+        assert cosine(epoch / 9, 0.0) == pytest.approx(schedule.get_last_lr()[0], abs=1e-12)
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize(("first", "factor"), [(5, 2), (3, 1), (4, 3)])
+def test_warm_restarts_are_torchs(first, factor):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, first, factor)
+    optimizer.step()
+    for epoch in np.arange(0.05, 40, 0.35):
+        schedule.step(float(epoch))
+        expected = schedule.get_last_lr()[0]
+        assert warm_restarts(float(epoch), first, factor) == pytest.approx(expected, abs=1e-9)
+
+
+def test_warm_restarts_begin_anew_after_each_longer_period():
+    assert [warm_restarts(epoch, 2, 2) for epoch in (0, 2, 6, 14)] == [1.0] * 4
+    for start, length in ((0, 2), (2, 4), (6, 8)):
+        assert warm_restarts(start + length / 2, 2, 2) == pytest.approx(0.5)
+        assert warm_restarts(start + length * (1 - 1e-6), 2, 2) < 1e-6
+
+
+@pytest.mark.parametrize(("first", "factor"), [(0, 2), (-1, 2), (2, 0.5)])
+def test_warm_restarts_that_would_never_end_are_refused(first, factor):
+    with pytest.raises(InputError, match="first period"):
+        warm_restarts(10.0, first, factor)
+
+
+def test_ramp():
+    assert [ramp(p, 0.5) for p in (0.0, 0.25, 0.5, 0.9)] == [0.0, 0.5, 1.0, 1.0]
+    assert ramp(0.0, 0.0) == 1.0
+    assert math.isclose(ramp(0.1, 0.3), 1 / 3)

@@ -9,8 +9,7 @@ from test_loop import CPU, N_FEATURES, N_LABELS, plain_member, survey_rows, weig
 from cgmvae.model.network import CGMVAENetwork
 from cgmvae.model.presets import PRESETS
 from cgmvae.nn.noise import make_noise
-from cgmvae.training.members import column
-from cgmvae.training.plan import TrainingConfig
+from cgmvae.training.plan import TrainingConfig, column
 from cgmvae.training.step import PackedStep, StepInput
 
 PRESET = PRESETS["tuned"]

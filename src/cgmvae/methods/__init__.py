@@ -13,11 +13,11 @@ from cgmvae.methods.haram import HARAM
 from cgmvae.methods.lamp import LaMP
 from cgmvae.methods.mlknn import MLkNN
 from cgmvae.methods.mpvae import MPVAE
+from cgmvae.methods.packed import fit_together
 from cgmvae.methods.persistence import load_model
 from cgmvae.methods.rbcc import RBCC
 from cgmvae.methods.registry import METHODS, REGISTRY, find_method, method_name
 from cgmvae.methods.sleec import SLEEC
-from cgmvae.methods.together import fit_together
 
 __all__ = [
     "ASL",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.errors import InputError
-from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.methods.parameters import check_whole
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise

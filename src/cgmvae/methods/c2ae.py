@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cgmvae.methods.c2ae_network import C2AEConfig, C2AENetwork
-from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.methods.parameters import check_whole
 
 #: Dimensions of a code for each label where none are given, as in the released code.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -27,8 +27,8 @@ from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.noise import Noise
-from cgmvae.training.members import Member, column
-from cgmvae.training.plan import TrainingConfig
+from cgmvae.training.pack import LabelRows
+from cgmvae.training.plan import Member, TrainingConfig, column
 
 _NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
 _TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
@@ -149,21 +149,13 @@ class CGMVAEClassifier(
             "settings": {"temperature": preset.temperature},
         }
 
-    def _build_network(
-        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
-    ) -> CGMVAENetwork:
-        return self._network(self._network_config(), members, label_log_odds, noise)
-
-    def _shape(self) -> Any:
-        return *super()._shape(), self._network_config()
-
-    def _network_config(self) -> NetworkConfig:
+    def _config(self) -> NetworkConfig:
         return self.resolved_preset(0, n_labels=self.n_labels_).network
 
     def _network(
         self,
         config: NetworkConfig,
-        members: list[Member],
+        members: Sequence[Member],
         label_log_odds: NDArray[np.float64],
         noise: Noise,
     ) -> CGMVAENetwork:
@@ -181,12 +173,12 @@ class CGMVAEClassifier(
             terms=list(used),
         )
 
-    def _prepare_network(self, network: Any, fits: list[tuple[Rows, int]]) -> None:
+    def _prepare_network(self, network: Any, labels: list[tuple[LabelRows, int]]) -> None:
         if network.graph is not None:
             counts = [
-                cooccurrence(rows.labels) for rows, n_members in fits for _ in range(n_members)
+                np.tile(cooccurrence(rows.labels), (n_members, 1, 1)) for rows, n_members in labels
             ]
-            network.graph.connect(torch.as_tensor(np.stack(counts)))
+            network.graph.connect(torch.as_tensor(np.concatenate(counts)))
 
     def predict_proba(self, X: Any, known: Any = None) -> NDArray[np.floating]:
         """Return the probability of every label, (n_samples, n_labels).

@@ -31,7 +31,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods.diagnostics import cooccurrence
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.lamp_network import LaMPConfig, LaMPNetwork
-from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.methods.parameters import check_whole
 
 GRAPHS = ("full", "prior", "edgeless")

@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cgmvae.errors import InputError
 from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
-from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.methods.parameters import check_choices, check_whole
 from cgmvae.methods.similarity import LabelSimilarity
 

@@ -1,18 +1,20 @@
 """What the neural methods share: members, one training loop, averaged predictions.
 
-A method says how its network is built from members and which loss terms it weighs; it gets
-ensembles, early stopping, checkpoints and the accelerator for it.
+A method says how its network is built and which loss terms it weighs; it gets ensembles, early
+stopping, checkpoints and the GPU in return. :class:`PackedClassifier` is the base of all networks,
+:class:`NeuralClassifier` of those whose settings are plain parameters.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -25,21 +27,29 @@ from cgmvae.data.stacked import StackedRows
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.parameters import check_dropout
+from cgmvae.methods.parameters import check_choices, check_dropout, check_whole
 from cgmvae.methods.stored_arrays import with_prefix
 from cgmvae.methods.stored_network import fill_network, read_config
-from cgmvae.methods.together import Fit, train_together
 from cgmvae.nn.noise import Noise
 from cgmvae.nn.sparse_rows import SparseRows
 from cgmvae.preparation.declarations import as_declared
+from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
-from cgmvae.training.loop import Progress
-from cgmvae.training.members import Member
-from cgmvae.training.plan import TrainingConfig
+from cgmvae.training.loop import Keep, Progress
+from cgmvae.training.pack import LabelRows, Pack, Task, TrainedMembers, label_log_odds
+from cgmvae.training.plan import Member, TrainingConfig, column
 from cgmvae.training.rows import is_wide, sparse_rows
 
 #: Rows of all members that are scored at a time, and their features.
 _SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
+
+
+class Fit(NamedTuple):
+    """What one estimator learns from: scaled rows and the seed of its members."""
+
+    train: Rows
+    validation: Rows
+    seed: int
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -103,52 +113,80 @@ class PackedClassifier(MultiLabelClassifier):
         """Return the fields of :class:`Member` that the method chooses."""
 
     @abstractmethod
-    def _build_network(
-        self, members: list[Member], label_log_odds: NDArray[np.float64], noise: Noise
-    ) -> nn.Module:
-        """Return a fresh network of these members."""
+    def _config(self) -> Any:
+        """Return the sizes and switches of the network; members of one pack share them."""
 
     @abstractmethod
     def _network(
         self,
         config: Any,
-        members: list[Member],
+        members: Sequence[Member],
         label_log_odds: NDArray[np.float64],
         noise: Noise,
     ) -> nn.Module:
         """Return a fresh network of these sizes and members."""
 
-    def _prepare_network(self, network: nn.Module, fits: list[tuple[Rows, int]]) -> None:
-        """Tell a fresh network about its training rows; given with each model's members."""
+    def _prepare_network(self, network: nn.Module, labels: list[tuple[LabelRows, int]]) -> None:
+        """Show a fresh network the labels that its members train on.
+
+        ``labels`` come with the number of consecutive members that share them.
+        """
+
+    def _build_network(
+        self, members: Sequence[Member], labels: Sequence[LabelRows], noise: Noise
+    ) -> nn.Module:
+        """Return a fresh network of members that train on these labels."""
+        shared = [list(same) for _, same in itertools.groupby(labels, key=id)]
+        odds = np.concatenate([np.tile(label_log_odds(each[0]), (len(each), 1)) for each in shared])
+        network = self._network(self._config(), members, odds, noise)
+        self._prepare_network(network, [(each[0], len(each)) for each in shared])
+        return network
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        train_together([self], [Fit(train, validation, seed)])
+        pack = make_pack([self], [Fit(train, validation, seed)])
+        pack.train()
+        self._adopt(pack.of_task(0))
 
     def _fit_folds(self, folds: Sequence[tuple[Rows, Rows]], seed: int) -> list[Self]:
-        alike = [copy.copy(self).set_params(checkpoint=None, progress=None) for _ in folds]
-        train_together(alike, [Fit(*fold, seed) for fold in folds])
-        return alike
+        models = [copy.copy(self).set_params(checkpoint=None, progress=None) for _ in folds]
+        pack = make_pack(models, [Fit(*fold, seed) for fold in folds])
+        pack.train()
+        for i, model in enumerate(models):
+            model._adopt(pack.of_task(i))
+        return models
+
+    def _adopt(self, trained: TrainedMembers | None) -> None:
+        """Take over the members of a pack; nothing if all of them were left out."""
+        if trained is None:
+            return
+        self.member_settings_ = [self.member_settings_[i] for i in trained.numbers]
+        self.network_ = trained.network
+        self.history_ = trained.history
+        self.best_epoch_, self.best_value_ = trained.best_epoch, trained.best_value
 
     @property
     def pack_size(self) -> int:
         """Number of members that a fit trains."""
         return self.n_members if self.members is None else len(self.members)
 
-    def _make_members(
-        self, train: Rows, validation: Rows, seed: int, first_row: int
-    ) -> list[Member]:
-        features, held = MappedRows.of(train.features), MappedRows.of(validation.features)
-        self.member_settings_ = self._settings_of_members(train)
-        seeds = np.random.SeedSequence(seed).generate_state(self.pack_size)
+    def _task(self, fit: Fit) -> Task:
+        """Return what is to be trained."""
+        train, validation = (
+            MappedRows.of(fit.train.features),
+            MappedRows.of(fit.validation.features),
+        )
+        self.member_settings_ = self._settings_of_members(fit.train)
+        seeds = np.random.SeedSequence(fit.seed).generate_state(self.pack_size)
         own: dict[str, Any] = {
-            "train_rows": first_row + features.reading_order(),
-            "validation_rows": first_row + len(features) + held.reading_order(),
-            "order_seed": seed if features.on_disk else None,
+            "train_rows": train.reading_order(),
+            "validation_rows": len(train) + validation.reading_order(),
+            "order_seed": fit.seed if train.on_disk else None,
         }
-        return [
-            Member(seed=int(member_seed), **own, **settings)
-            for member_seed, settings in zip(seeds, self.member_settings_, strict=True)
+        members = [
+            Member(seed=int(seed), **own, **settings)
+            for seed, settings in zip(seeds, self.member_settings_, strict=True)
         ]
+        return Task((fit.train, fit.validation), members)
 
     def _settings_of_members(self, train: Rows) -> list[Mapping[str, Any]]:
         """Return what each member is trained with."""
@@ -186,7 +224,7 @@ class PackedClassifier(MultiLabelClassifier):
 
     def _shape(self) -> Any:
         """Return what estimators that are fitted together must agree in."""
-        return self.n_inputs_, self.n_labels_
+        return self.n_inputs_, self.n_labels_, self._config()
 
     @torch.no_grad()
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
@@ -255,3 +293,151 @@ class PackedClassifier(MultiLabelClassifier):
         """Return the number of members, and where and in which type their weights are."""
         parameter = next(self.network_.parameters())
         return parameter.shape[0], parameter.device, parameter.dtype
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuralClassifier(PackedClassifier):
+    """Base of the comparison methods that are networks.
+
+    Parameters
+    ----------
+    epochs : int
+        Passes over the training rows; the best one on validation rows is kept.
+    batch_size : int
+        Rows per step.
+    learning_rate, weight_decay : float
+        Of AdamW; the rate rises and falls as ``training`` says (cosine by default).
+    dropout, input_dropout : float
+        Probability of dropping a hidden unit, and a feature.
+    training : mapping, optional
+        Any further field of ``TrainingConfig`` by name, such as ``{"patience": 10}``.
+    """
+
+    network_class: ClassVar[type[nn.Module]]
+    """Made from a config, the number of features, the label log-odds, noise, and each member's
+    ``dropout``, ``input_dropout`` and own settings."""
+
+    epochs: int = 40
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    dropout: float = 0.2
+    input_dropout: float = 0.0
+    training: Mapping[str, Any] | None = None
+
+    @abstractmethod
+    def _weights(self) -> Mapping[str, float]:
+        """Return the weight of each term of the objective."""
+
+    def _network_settings(self) -> Mapping[str, Any]:
+        """Return further numbers that the network takes for each member."""
+        return {}
+
+    def _training_config(self, train: Rows) -> TrainingConfig:
+        check_choices(TrainingConfig, self.training or {})
+        try:
+            return TrainingConfig(
+                epochs=self.epochs, batch_size=self.batch_size, **(self.training or {})
+            )
+        except TypeError as error:
+            raise InputError(f"training does not fit TrainingConfig: {error}.") from error
+
+    def _member_settings(self, train: Rows) -> Mapping[str, Any]:
+        return {
+            "weights": dict(self._weights()),
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "dropout": self.dropout,
+            "input_dropout": self.input_dropout,
+            "settings": dict(self._network_settings()),
+        }
+
+    def _network(
+        self,
+        config: Any,
+        members: Sequence[Member],
+        label_log_odds: NDArray[np.float64],
+        noise: Noise,
+    ) -> nn.Module:
+        own = [dict(member.settings or {}) for member in members]
+        return self.network_class(
+            config,
+            self.n_inputs_,
+            label_log_odds,
+            noise,
+            dropout=column(members, "dropout"),
+            input_dropout=column(members, "input_dropout"),
+            **{name: [each[name] for each in own] for name in own[0]},
+        )
+
+
+def make_pack(
+    models: Sequence[PackedClassifier],
+    fits: Sequence[Fit],
+    *,
+    keep: Keep | None = None,
+    selection: str | None = None,
+) -> Pack:
+    """Return the pack of several estimators of one class and shape.
+
+    Device, checkpoint, progress and training plan are those of the first estimator.
+
+    Parameters
+    ----------
+    models : sequence of PackedClassifier
+        Their networks must have the same sizes.
+    fits : sequence of Fit
+        What each of them learns from.
+    keep : callable, optional
+        See :func:`~cgmvae.training.loop.train`.
+    selection : str, optional
+        The metric whose best epoch is kept, in place of the estimators' own.
+    """
+    first = models[0]
+    for model in models:
+        if type(model) is not type(first) or model._shape() != first._shape():
+            raise InputError(
+                "Only estimators of one class, with the same network, features and labels, can be "
+                "fitted together; fit the others by themselves."
+            )
+    config = first._training_config(fits[0].train)
+    if selection is not None:
+        config = dataclasses.replace(config, selection=selection)
+    n_members = min(model.pack_size for model in models)
+    check_whole(1, n_members=n_members, epochs=config.epochs, batch_size=config.batch_size)
+    return Pack(
+        [model._task(fit) for model, fit in zip(models, fits, strict=True)],
+        first._build_network,
+        config,
+        device=find_device(first.device),
+        checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
+        progress=first.progress,
+        keep=keep,
+        shares_rows=not first.whole_batches,
+    )
+
+
+def fit_together(
+    models: Sequence[PackedClassifier], data: Sequence[tuple[Any, Any, tuple[Any, Any]]]
+) -> None:
+    """Fit several estimators of one class and shape as one pack.
+
+    Splits, seeds and settings of a study become members of one training. Threshold rules are
+    learned on the validation rows.
+
+    Parameters
+    ----------
+    models : sequence of PackedClassifier
+        Unfitted; see :func:`make_pack`.
+    data : sequence of (X, Y, validation_data)
+        What the ``fit`` of each would be given.
+    """
+    fits = [
+        Fit(*model._prepare(X, Y, validation_data, None, None))
+        for model, (X, Y, validation_data) in zip(models, data, strict=True)
+    ]
+    pack = make_pack(models, fits)
+    pack.train()
+    for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
+        model._adopt(pack.of_task(i))
+        model.threshold_rule_ = model._learn_threshold_rule(fit.validation)

@@ -33,7 +33,7 @@ from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.label_structure import LabelStructure, given_structure
-from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.methods.parameters import check_whole
 from cgmvae.methods.rbcc_inference import likely_label_sets, log_joint
 from cgmvae.methods.rbcc_network import RBCCConfig, RBCCNetwork

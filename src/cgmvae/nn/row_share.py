@@ -1,6 +1,6 @@
 """Which rows of a batch a process has, where several processes train on one batch.
 
-:mod:`cgmvae.training.batches` gathers them; :mod:`cgmvae.nn.noise` draws for all rows of the batch
+:mod:`cgmvae.training.rows` gathers them; :mod:`cgmvae.nn.noise` draws for all rows of the batch
 and takes what is theirs.
 """
 

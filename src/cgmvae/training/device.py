@@ -1,7 +1,8 @@
-"""Finding a device, in one place."""
+"""The device that a training runs on, and its memory."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from cgmvae.errors import InputError
 
 
 def find_device(name: str = "auto") -> torch.device:
-    """Return the device of that name; ``auto`` is the accelerator where there is one."""
+    """Return the device of that name; ``auto`` is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -31,7 +32,7 @@ def _no_device(name: str) -> InputError:
 
 @contextmanager
 def fast_products(device: torch.device) -> Iterator[None]:
-    """Let an accelerator round float32 matrix products to TF32 inside the block."""
+    """Let a GPU round float32 matrix products to TF32 inside the block."""
     before = torch.get_float32_matmul_precision()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
@@ -39,3 +40,12 @@ def fast_products(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def free_memory() -> None:
+    """Give back the GPU memory of trainings that are over."""
+    gc.collect()
+    if torch.cuda.is_available():
+        # Each stream that a training used keeps a workspace for matrix products.
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()

@@ -1,17 +1,16 @@
-"""The processes that train together, as ``torchrun`` starts them, and what they tell each other.
+"""The processes that train together, as ``torchrun`` starts them, and how they communicate.
 
-:mod:`cgmvae.methods.together` divides a training among them in one of two ways. With as many
-members as processes or more, each process trains members of its own, and the weights of all are
-gathered in the end: nothing is told in between, and nothing changes. With fewer, all processes
-train all members, and each takes its share of the rows of every batch
-(:mod:`cgmvae.training.step`). One process is a group, too, which tells nobody anything.
+:class:`~cgmvae.training.pack.Pack` divides a training among them in one of two ways. With as many
+members as processes or more, each process trains members of its own, and all weights are gathered
+at the end. With fewer, all processes train all members, and each takes its shard of the rows of
+every batch (:mod:`cgmvae.training.step`). A single process is a group of one.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +22,6 @@ from torch import Tensor
 
 from cgmvae.errors import InputError
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 #: How long a process waits for the others in a step, which take as long as it does itself.
@@ -103,12 +101,6 @@ class Group:
             return True
         with _others_answer():
             return dist.distributed_c10d._get_default_store().add(f"cgmvae {event}", 1) == 1
-
-    def spread(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Do work on each item in one of the processes; return what came of all, in order."""
-        own = {i: work(items[i]) for i in range(self.rank, len(items), self.size)}
-        found = {i: result for part in self.gather(own) for i, result in part.items()}
-        return [found[i] for i in range(len(items))]
 
 
 #: A process by itself.

@@ -26,14 +26,11 @@ from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import keep_members
 from cgmvae.nn.sparse_rows import SparseRows
-from cgmvae.training.batches import TrainingRows
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import fast_products
 from cgmvae.training.distributed import ALONE, Group
-from cgmvae.training.history import History
-from cgmvae.training.members import Member
-from cgmvae.training.plan import Epoch, Planner, TrainingConfig
-from cgmvae.training.rows import for_members
+from cgmvae.training.plan import Epoch, Member, Planner, TrainingConfig
+from cgmvae.training.rows import TrainingRows, for_members
 from cgmvae.training.selection import selection_value
 from cgmvae.training.step import PackedStep, StepInput
 
@@ -49,6 +46,36 @@ class PackedNetwork(Protocol):
 
         Sparse rows are given to a network with a true ``takes_sparse_rows`` alone.
         """
+
+
+class History:
+    """Numbers of each epoch.
+
+    Attributes
+    ----------
+    values : dict of str to list of array (n_members,)
+        Training terms by name, and ``validation`` with the metric that chooses the best epoch. NaN
+        for a member that had stopped.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[NDArray[np.float64]]] = {}
+
+    def add(self, **numbers: NDArray[np.float64]) -> None:
+        """Append the numbers of one epoch."""
+        for name, value in numbers.items():
+            self.values.setdefault(name, []).append(np.asarray(value, np.float64))
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Return each series as an array, (n_epochs, n_members)."""
+        return {name: np.stack(series) for name, series in self.values.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[np.float64]]) -> History:
+        """Rebuild a history from :meth:`arrays`."""
+        history = cls()
+        history.values = {name: list(series) for name, series in arrays.items()}
+        return history
 
 
 class TrainingResult(NamedTuple):

@@ -1,27 +1,90 @@
-"""The plan of a training: what all members share, and what each epoch brings to each member.
+"""The plan of a training: its members, what they share, and what each epoch brings to each.
 
-All of it is arithmetic on the host that depends on the members and the epoch alone. Rows in memory
-come in an order that is drawn anew for each member and epoch. Rows on disk come in
-:func:`block_order`, in which neighbours are read soon after each other.
+All of it is arithmetic on the host that depends only on the members and the epoch. Rows in memory
+are shuffled for each member and epoch. Rows on disk come in :func:`block_order`, in which
+neighbors are read soon after each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cgmvae.errors import InputError
 from cgmvae.nn.noise import stream_seed
-from cgmvae.training import schedules
-from cgmvae.training.members import Member, column
+from cgmvae.training.rows import digest
 from cgmvae.training.selection import MEAN_OF_FIVE
 
-#: Rows on disk that stay neighbours, and how many such blocks are mixed with each other.
+#: Rows on disk that stay neighbors, and how many such blocks are mixed with each other.
 BLOCK_ROWS, WINDOW_BLOCKS = 64, 1024
+
+ScheduleName = Literal["constant", "cosine", "warm-restarts"]
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One model of a pack, with all that it does not share with the others."""
+
+    seed: int
+    """Key of all its random streams."""
+    train_rows: NDArray[np.int64]
+    """Numbers of the rows it learns from."""
+    validation_rows: NDArray[np.int64]
+    """Numbers of the rows that its best epoch is chosen on."""
+    weights: Mapping[str, float]
+    """Weight of each term of the objective."""
+    learning_rate: float
+    weight_decay: float
+    dropout: float
+    input_dropout: float
+    settings: Mapping[str, Any] | None = None
+    """Further values that a method's network takes per member, such as a temperature."""
+    order_seed: int | None = None
+    """Key of the order of training rows on disk, which ``train_rows`` must name in the order of the
+    file. The members of a fit share it, so that a row is read once for all; None for rows in
+    memory."""
+
+    def shifted(self, n_rows: int) -> Member:
+        """Return the member with its rows renumbered, ``n_rows`` other rows coming first."""
+        return replace(
+            self,
+            train_rows=self.train_rows + n_rows,
+            validation_rows=self.validation_rows + n_rows,
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells its training from another, rows as hashes."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return own | {
+            "train_rows": digest(np.asarray(self.train_rows)),
+            "validation_rows": digest(np.asarray(self.validation_rows)),
+            "weights": dict(self.weights),
+            "settings": dict(self.settings or {}),
+        }
+
+
+def column(members: Sequence[Member], name: str) -> list[Any]:
+    """Return one field of all members."""
+    return [getattr(member, name) for member in members]
+
+
+def weight_tensors(
+    members: Sequence[Member], *, dtype: torch.dtype, device: torch.device
+) -> dict[str, Tensor]:
+    """Return the weight of each term, (n_members,); terms without any weight are left out."""
+    names = dict.fromkeys(name for member in members for name in member.weights)
+    tensors = {
+        name: torch.tensor([m.weights.get(name, 0.0) for m in members], dtype=dtype, device=device)
+        for name in names
+    }
+    return {name: values for name, values in tensors.items() if bool((values != 0).any())}
 
 
 @dataclass(frozen=True)
@@ -31,9 +94,9 @@ class TrainingConfig:
     epochs: int = 40
     """Passes over each member's training rows."""
     batch_size: int = 128
-    """Rows a step."""
+    """Rows per step."""
     optimizer: Literal["adamw", "adam"] = "adamw"
-    schedule: schedules.ScheduleName = "cosine"
+    schedule: ScheduleName = "cosine"
     """How the learning rate changes."""
     warmup: float = 0.05
     """Share of training in which the cosine schedule rises."""
@@ -54,7 +117,7 @@ class TrainingConfig:
     selection: str = MEAN_OF_FIVE
     """The validation metric whose best epoch is kept."""
     precision: Literal["tf32", "bf16"] = "tf32"
-    """Of an accelerator's matrix products in training; all else is float32 or finer."""
+    """Precision of matrix products in training on a GPU; all else is float32 or finer."""
 
 
 class Epoch(NamedTuple):
@@ -94,7 +157,7 @@ class Planner:
     def factor(self, term: str, number: int) -> float:
         """Return what the weight of a term is multiplied by in an epoch."""
         progress = number / self.config.epochs
-        factor = schedules.ramp(progress, self.config.kl_warmup) if term == "kl" else 1.0
+        factor = ramp(progress, self.config.kl_warmup) if term == "kl" else 1.0
         if self.config.first_stage > 0:
             first = progress < self.config.first_stage
             factor *= first != (term == "cross_entropy")
@@ -133,12 +196,12 @@ class Planner:
         if config.schedule == "constant":
             return 1.0
         if config.schedule == "cosine":
-            return schedules.cosine(epoch / config.epochs, config.warmup)
-        return schedules.warm_restarts(epoch, config.restart_epochs, config.restart_factor)
+            return cosine(epoch / config.epochs, config.warmup)
+        return warm_restarts(epoch, config.restart_epochs, config.restart_factor)
 
 
 def block_order(n_rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw an order of rows on disk that asks for neighbours soon after each other.
+    """Draw an order of rows on disk that asks for neighbors soon after each other.
 
     Blocks of :data:`BLOCK_ROWS` consecutive rows are put in random order, and the rows of each
     :data:`WINDOW_BLOCKS` blocks, 65,536 rows, are shuffled together. Every row comes once. Up to as
@@ -169,3 +232,38 @@ def _order(member: Member, number: int) -> NDArray[np.int64]:
 
 def _generator(seed: int, number: int) -> np.random.Generator:
     return np.random.default_rng(stream_seed(seed, f"order {number}"))
+
+
+def cosine(progress: float, warmup: float) -> float:
+    """Rise linearly to 1 during the share ``warmup`` of training, then fall to 0 as a half cosine.
+
+    Examples
+    --------
+    >>> cosine(0.05, 0.1), cosine(0.1, 0.1), round(cosine(0.55, 0.1), 6), cosine(1.0, 0.1)
+    (0.5, 1.0, 0.5, 0.0)
+    """
+    if progress < warmup:
+        return progress / warmup
+    return 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
+
+
+def warm_restarts(epoch: float, first: float, factor: float) -> float:
+    """Fall from 1 to 0 as a half cosine, again and again, each period ``factor`` times as long.
+
+    Examples
+    --------
+    >>> warm_restarts(0, 50, 2), round(warm_restarts(25, 50, 2), 6), warm_restarts(50, 50, 2)
+    (1.0, 0.5, 1.0)
+    """
+    if first <= 0 or factor < 1:
+        raise InputError("Warm restarts need a first period above 0 and a factor of at least 1.")
+    period = first
+    while epoch >= period:
+        epoch -= period
+        period *= factor
+    return 0.5 * (1 + math.cos(math.pi * epoch / period))
+
+
+def ramp(progress: float, length: float) -> float:
+    """Rise linearly from 0 to 1 during the share ``length`` of training (KL warm-up)."""
+    return min(1.0, progress / length) if length > 0 else 1.0

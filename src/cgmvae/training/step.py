@@ -26,9 +26,8 @@ from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import make_noise
 from cgmvae.nn.row_share import RowShare
 from cgmvae.training.distributed import ALONE, Group
-from cgmvae.training.members import Member, column, weight_tensors
 from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
-from cgmvae.training.plan import TrainingConfig
+from cgmvae.training.plan import Member, TrainingConfig, column, weight_tensors
 
 #: Steps that are taken before one is recorded: libraries and memory pools settle.
 _WARM_UP = 3

@@ -6,14 +6,16 @@ import torch
 from sklearn.base import clone
 
 from cgmvae.errors import InputError
-from cgmvae.methods import fit_together, together
+from cgmvae.methods import fit_together
+from cgmvae.methods.packed import Fit, make_pack
+from cgmvae.training import pack
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
 
 
 def limit(monkeypatch, room):
     """Let no more than so many members be trained at once; return the sizes that were tried."""
-    train, sizes = together.train, []
+    train, sizes = pack.train, []
 
     def limited(network, members, *arguments, **options):
         sizes.append(len(members))
@@ -21,7 +23,7 @@ def limit(monkeypatch, room):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
         return train(network, members, *arguments, **options)
 
-    monkeypatch.setattr(together, "train", limited)
+    monkeypatch.setattr(pack, "train", limited)
     return sizes
 
 
@@ -97,10 +99,10 @@ def test_a_part_that_was_trained_is_not_trained_again(tiny, survey, monkeypatch,
 
 def test_members_that_are_compared_are_not_divided(tiny, survey, monkeypatch):
     model = tiny(n_members=4)
-    fit = together.Fit(*model._prepare(survey.X, survey.Y, None, None, None))
+    fit = Fit(*model._prepare(survey.X, survey.Y, None, None, None))
     sizes = limit(monkeypatch, 2)
     with pytest.raises(torch.cuda.OutOfMemoryError):
-        together.train_together([model], [fit], keep=lambda epoch, places, values: places)
+        make_pack([model], [fit], keep=lambda epoch, places, values: places).train()
     assert sizes == [4]
 
 
@@ -111,7 +113,7 @@ def test_no_room_for_one_member_is_one_sentence(tiny, survey, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_card_with_little_memory_gives_the_same(tiny, survey):
     torch.cuda.empty_cache()
     # At a small rate, since products of fewer members are rounded in another way.
