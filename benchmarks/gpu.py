@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cgmvae.data import load_dataset, make_split
 from cgmvae.methods import CGMVAEClassifier
 from cgmvae.methods.together import Fit, label_log_odds, training_rows
-from cgmvae.nn.noise import make_noise
+from cgmvae.nn.rng import make_streams
 from cgmvae.training.device import fast_products
 from cgmvae.training.loop import train
 from cgmvae.training.plan import Planner
@@ -79,8 +79,8 @@ class Pack:
     def network(self, members: list[Any]) -> Any:
         """Return a fresh network of these members."""
         log_odds = label_log_odds(self.fit.train)[None].repeat(len(members), axis=0)
-        noise = make_noise([member.seed for member in members], DEVICE)
-        return self.model._build_network(members, log_odds, noise)
+        streams = make_streams([member.seed for member in members], DEVICE)
+        return self.model._build_network(members, log_odds, streams)
 
     def train(self, members: list[Any]) -> Any:
         """Train these members and return their network."""

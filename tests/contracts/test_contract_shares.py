@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from cgmvae.methods.together import Fit, Share, assemble
 from quick_estimators import NAMES, OWN, quick
 
 from cgmvae.data import make_survey
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.together import Fit, Share, assemble
 from cgmvae.model import network as cgmvae_network
-from cgmvae.nn.row_share import RowShare
+from cgmvae.nn.batch import BatchShard
 from cgmvae.training import rows as training_rows
 from cgmvae.training.plan import TrainingConfig
 from cgmvae.training.step import PackedStep
@@ -44,9 +44,9 @@ def terms(model, data):
     whole = network.terms(rows.batch(order, weight), noise)
     together = {name: torch.full_like(term, torch.nan) for name, term in whole.items()}
     for first in range(N_SHARES):
-        noise.share = RowShare(first, N_SHARES, N_ROWS)
+        noise.share = BatchShard(first, N_SHARES, N_ROWS)
         noise.seek([3, 5])
-        batch = rows.share(order, weight, noise.share)
+        batch = rows.shard(order, weight, noise.share)
         for name, term in network.terms(batch, noise).items():
             together[name][:, noise.share.rows] = term
     return whole, together

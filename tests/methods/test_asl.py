@@ -12,7 +12,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods.asl import ASL, ASLConfig, AsymmetricNetwork, asymmetric_loss
 from cgmvae.methods.packed import fit_together
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import make_noise
+from cgmvae.nn.rng import make_streams
 
 SMALL = {"hidden_dim": 12, "epochs": 4, "batch_size": 32, "learning_rate": 1e-2, "n_members": 2}
 
@@ -156,7 +156,7 @@ def network(settings, seeds=(3, 4), **sizes):
     n_members = len(seeds)
     log_odds = np.linspace(-2, 1, n_members * 5).reshape(n_members, 5)
     config = ASLConfig(**({"n_hidden": 2, "hidden_dim": 8, "layer_norm": True} | sizes))
-    return AsymmetricNetwork(config, 6, log_odds, make_noise(seeds, "cpu"), **settings)
+    return AsymmetricNetwork(config, 6, log_odds, make_streams(seeds, "cpu"), **settings)
 
 
 def settings_of(n_members, **changes):
@@ -171,7 +171,7 @@ def test_every_parameter_receives_a_gradient(labelled, rng, layer_norm):
     packed = network(settings_of(2), layer_norm=layer_norm)
     features = torch.from_numpy(rng.normal(size=(2, 7, 6))).float()
     batch = Batch(features, positive & known, known, torch.ones(2, 7))
-    terms = packed.terms(batch, make_noise([3, 4], "cpu"))
+    terms = packed.terms(batch, make_streams([3, 4], "cpu"))
     assert {name: term.shape for name, term in terms.items()} == {"asymmetric": (2, 7)}
     terms["asymmetric"].sum().backward()
     for name, parameter in packed.named_parameters():

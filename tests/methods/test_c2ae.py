@@ -14,7 +14,7 @@ from cgmvae.methods import fit_together
 from cgmvae.methods.c2ae import C2AE
 from cgmvae.methods.c2ae_network import C2AEConfig, C2AENetwork, excess_covariance
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import GeneratorNoise
+from cgmvae.nn.rng import GeneratorStreams
 
 N_LABELS, N_FEATURES, LATENT_DIM = 5, 4, 3
 TERMS = ("distance", "constraint", "ranking", "calibration")
@@ -26,7 +26,7 @@ def make_network(n_members=2, n_labels=N_LABELS, layers=1, latent_dim=LATENT_DIM
         config,
         N_FEATURES,
         np.zeros((n_members, n_labels)),
-        GeneratorNoise(range(seed, seed + n_members)),
+        GeneratorStreams(range(seed, seed + n_members)),
         dropout=[0.0] * n_members,
         input_dropout=[0.0] * n_members,
         dtype=torch.float64,
@@ -133,7 +133,7 @@ class TestTerms:
         batch = Batch(*(part[:, -n_rows:] for part in batch))
         batch = batch._replace(features=batch.features.float() * scale, weight=batch.weight.float())
         batch.weight[0] = 0
-        terms = network.terms(batch, GeneratorNoise([0, 1]))
+        terms = network.terms(batch, GeneratorStreams([0, 1]))
         torch.stack([term.sum() for term in terms.values()]).sum().backward()
         for term in terms.values():
             assert torch.isfinite(term).all()
@@ -217,9 +217,9 @@ def correlated_views(rng, n_rows=400):
     """Return features, and 6 labels of which 4 follow them, some closely and some hardly."""
     features = rng.normal(size=(n_rows, N_FEATURES)) @ rng.normal(size=(N_FEATURES, N_FEATURES))
     signal = np.linalg.qr(rng.normal(size=(N_FEATURES, N_FEATURES)))[0]
-    noise = rng.normal(size=(n_rows, N_FEATURES)) * [0.1, 0.5, 1.0, 3.0]
+    streams = rng.normal(size=(n_rows, N_FEATURES)) * [0.1, 0.5, 1.0, 3.0]
     whitened = features @ np.linalg.inv(np.linalg.cholesky(np.cov(features.T)).T)
-    follow = whitened @ signal + noise > 0.2
+    follow = whitened @ signal + streams > 0.2
     return features, np.hstack([follow, rng.random((n_rows, 2)) < 0.3])
 
 

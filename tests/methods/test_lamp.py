@@ -16,14 +16,14 @@ from cgmvae.methods.inputs import Rows
 from cgmvae.methods.lamp import LaMP, label_graph
 from cgmvae.methods.lamp_network import LaMPConfig, LaMPNetwork, MessagePassing, attend
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import CounterNoise, GeneratorNoise
+from cgmvae.nn.rng import CounterStreams, GeneratorStreams
 
 SIZES = {"embedding_dim": 8, "hidden_dim": 6, "n_heads": 2, "n_steps": 2, "n_components": 3}
 N_LABELS, N_FEATURES, N_ROWS = 4, 5, 3
 NO_DROPOUT = torch.zeros(2, dtype=torch.float64)
 
 
-def make_network(edges=None, seeds=(1, 2), n_labels=N_LABELS, kind=GeneratorNoise, **changes):
+def make_network(edges=None, seeds=(1, 2), n_labels=N_LABELS, kind=GeneratorStreams, **changes):
     """Return a network in float64, with a bias that is not zero and all labels connected."""
     log_odds = np.stack([np.linspace(-1, seed, n_labels) for seed in seeds])
     network = LaMPNetwork(
@@ -104,7 +104,7 @@ class TestAgainstLoops:
     def test_a_round_of_messages(self, fused, n_heads, all_to_all, monkeypatch):
         monkeypatch.setattr(lamp_network, "_FEW_NEIGHBOURS", 0 if fused else 64)
         config = LaMPConfig(**(SIZES | {"n_heads": n_heads}))
-        layer = MessagePassing(config, GeneratorNoise([1, 2]), dtype=torch.float64)
+        layer = MessagePassing(config, GeneratorStreams([1, 2]), dtype=torch.float64)
         nodes, neighbours = random_states(2, 3, 4, 8), random_states(2, 3, 5, 8)
         edges = None if all_to_all else some_edges(4, 5)
         found = plain(layer(nodes, neighbours, edges, None, NO_DROPOUT))
@@ -216,7 +216,7 @@ class TestGraph:
 
     @pytest.mark.parametrize("present", [False, True])
     def test_a_removed_edge_stops_the_message(self, present):
-        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorNoise([1, 2]), dtype=torch.float64)
+        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorStreams([1, 2]), dtype=torch.float64)
         edges = torch.ones(2, 4, 4, dtype=torch.bool)
         edges[:, 1, 3] = present
         nodes = random_states(2, 3, 4, 8)
@@ -236,7 +236,7 @@ class TestGraph:
         assert (before[1] != after[1]).all()
 
     def test_who_listens_to_nobody_gets_no_message_and_finite_gradients(self):
-        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorNoise([1, 2]), dtype=torch.float64)
+        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorStreams([1, 2]), dtype=torch.float64)
         edges = some_edges(4, 4)
         nodes = random_states(2, 3, 4, 8).requires_grad_()
         states = layer(nodes, nodes, edges, None, NO_DROPOUT)
@@ -282,7 +282,7 @@ class TestGraph:
 class TestNetwork:
     def test_every_parameter_gets_a_gradient(self):
         network, batch = make_network(), make_batch()
-        terms = network.terms(batch, GeneratorNoise([1, 2]))
+        terms = network.terms(batch, GeneratorStreams([1, 2]))
         torch.stack(list(terms.values())).sum().backward()
         for name, parameter in network.named_parameters():
             assert parameter.grad.isfinite().all(), name
@@ -298,7 +298,7 @@ class TestNetwork:
                 last = key.startswith("from_labels.1.")
                 assert bool((gradient != 0).any()) == (reaches or not last), key
 
-    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
     def test_company_changes_neither_first_weights_nor_terms(self, kind):
         pack, batch = make_network(seeds=(1, 2, 3), kind=kind), make_batch(3)
         pack.edges[1, 0, 1:] = False
@@ -324,21 +324,21 @@ class TestNetwork:
         network, batch = make_network(), make_batch()
         network.dropout.zero_()
         still = network.terms(batch, None)["cross_entropy"]
-        assert (network.terms(batch, GeneratorNoise([1, 2]))["cross_entropy"] != still).all()
+        assert (network.terms(batch, GeneratorStreams([1, 2]))["cross_entropy"] != still).all()
         network.input_dropout.zero_()
-        noisy = network.terms(batch, GeneratorNoise([1, 2]))["cross_entropy"]
+        noisy = network.terms(batch, GeneratorStreams([1, 2]))["cross_entropy"]
         torch.testing.assert_close(noisy, still)
 
     @pytest.mark.parametrize("silent", ["message", "update"])
     def test_messages_and_hidden_units_drop_out_in_training_only(self, silent):
-        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorNoise([1, 2]), dtype=torch.float64)
+        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorStreams([1, 2]), dtype=torch.float64)
         last = layer.output if silent == "message" else layer.update.layers[-1]
         with torch.no_grad():
             last.weight.zero_()
             last.bias.zero_()
         nodes, rate = random_states(2, 3, 4, 8), torch.tensor([0.0, 0.9])
         still = layer(nodes, nodes, None, None, rate)
-        noisy = layer(nodes, nodes, None, GeneratorNoise([1, 2]), rate)
+        noisy = layer(nodes, nodes, None, GeneratorStreams([1, 2]), rate)
         torch.testing.assert_close(noisy[0], still[0])
         assert (noisy[1] != still[1]).any(-1).all()
 
@@ -367,7 +367,7 @@ class TestNetwork:
         elif case != "mixed":
             value = {"constant": 0.0, "huge": 1e6}[case]
             batch = batch._replace(features=torch.full_like(batch.features, value))
-        terms = torch.stack(list(network.terms(batch, GeneratorNoise([1, 2])).values()))
+        terms = torch.stack(list(network.terms(batch, GeneratorStreams([1, 2])).values()))
         assert terms.isfinite().all()
         gradients = torch.autograd.grad(terms.sum(), network.parameters(), materialize_grads=True)
         assert all(gradient.isfinite().all() for gradient in gradients)

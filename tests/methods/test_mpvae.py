@@ -18,7 +18,7 @@ from cgmvae.methods.mpvae import MPVAE
 from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
 from cgmvae.model.objective import probit_likelihood
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import GeneratorNoise
+from cgmvae.nn.rng import GeneratorStreams
 
 CONFIG = MPVAEConfig(
     latent_dim=3,
@@ -56,7 +56,7 @@ def make_network(n_labels=4, **changes):
         dataclasses.replace(CONFIG, **changes),
         5,
         np.linspace(-1, 1, 2 * n_labels).reshape(2, n_labels),
-        GeneratorNoise([0, 1]),
+        GeneratorStreams([0, 1]),
         dropout=[0.0, 0.0],
         input_dropout=[0.0, 0.0],
         dtype=torch.float64,
@@ -87,10 +87,10 @@ def planted(n_rows, strength, seed=1, n_labels=8):
     X = rng.normal(size=(n_rows, 4))
     slopes = rng.normal(size=(4, n_labels))
     factors = strength * rng.normal(size=(n_labels, 2))
-    noise = rng.normal(size=(n_rows, 2)) @ factors.T + rng.normal(size=(n_rows, n_labels))
+    streams = rng.normal(size=(n_rows, 2)) @ factors.T + rng.normal(size=(n_rows, n_labels))
     covariance = np.eye(n_labels) + factors @ factors.T
     deviation = np.sqrt(np.diag(covariance))
-    return X, (X @ slopes + noise > 0.3).astype(int), covariance / np.outer(deviation, deviation)
+    return X, (X @ slopes + streams > 0.3).astype(int), covariance / np.outer(deviation, deviation)
 
 
 def off_diagonal(matrix):
@@ -127,7 +127,7 @@ class TestProbit:
             known = torch.zeros_like(positive)
             known[..., [i, j]] = True
             few = Batch(*(part[:, :2] for part in batch._replace(positive=positive, known=known)))
-            terms = network.terms(few._replace(positive=few.positive & few.known), noise())
+            terms = network.terms(few._replace(positive=few.positive & few.known), streams())
             pair = np.ix_([i, j], [i, j])
             exact = multivariate_normal(np.zeros(2), sigma[pair]).cdf(mean[[i, j]])
             for name in ("cross_entropy", "label_cross_entropy"):
@@ -162,8 +162,8 @@ class TestProbit:
         assert torch.autograd.gradcheck(loss, inputs)
 
 
-def noise():
-    return GeneratorNoise([5, 6])
+def streams():
+    return GeneratorStreams([5, 6])
 
 
 class TestTerms:
@@ -172,7 +172,7 @@ class TestTerms:
         y, x = network.encode_labels(batch.positive, batch.known), network.encode(batch.features)
         q, p = (Independent(Normal(g.mean, torch.exp(g.log_variance / 2)), 1) for g in (y, x))
         expected, reverse = kl_divergence(q, p), kl_divergence(p, q)
-        found = network.terms(batch, noise())["kl"]
+        found = network.terms(batch, streams())["kl"]
         torch.testing.assert_close(found[:, :5], expected[:, :5])
         assert (expected - reverse).abs().min() > 1e-3
 
@@ -199,8 +199,8 @@ class TestTerms:
         network = make_network(ranking_of="draws", n_draws=3)
         for parameter in network.decoder.layers[-1].parameters():
             parameter.data.zero_()
-        found = network.terms(batch, noise())["ranking"]
-        source = noise()
+        found = network.terms(batch, streams())["ranking"]
+        source = streams()
         source.dropout(batch.features, network.input_dropout)
         for hidden in (6, 12, 6, 12, 6):
             source.dropout(torch.zeros(2, 6, hidden), network.dropout)
@@ -228,17 +228,17 @@ class TestTerms:
         network = make_network()
         hidden = batch._replace(known=batch.known.clone(), positive=batch.positive.clone())
         hidden.known[..., 2] = hidden.positive[..., 2] = False
-        before = network.terms(hidden, noise())
+        before = network.terms(hidden, streams())
         network.label_bias.data[:, 2] += 3
         network.covariance.factors.data[:, 2] *= -2
-        after = network.terms(hidden, noise())
+        after = network.terms(hidden, streams())
         for name in TERMS:
             torch.testing.assert_close(after[name], before[name])
-            assert (network.terms(batch, noise())[name] != before[name]).any()
+            assert (network.terms(batch, streams())[name] != before[name]).any()
 
     def test_a_row_that_knows_nothing_teaches_nothing(self, batch):
         network = make_network()
-        terms = network.terms(batch, noise())
+        terms = network.terms(batch, streams())
         assert sum(terms[name][:, 5].abs().sum() for name in TERMS) == 0
         total = torch.stack([terms[name][:, 5].sum() for name in TERMS]).sum()
         gradients = torch.autograd.grad(total, list(network.parameters()), materialize_grads=True)
@@ -248,7 +248,7 @@ class TestTerms:
     def test_every_parameter_receives_a_finite_gradient(self, batch, changes):
         network = make_network(**changes)
         for scale in (1, 1e4):
-            terms = network.terms(batch._replace(features=batch.features * scale), noise())
+            terms = network.terms(batch._replace(features=batch.features * scale), streams())
             assert terms.keys() == set(TERMS)
             torch.stack([terms[name].sum() for name in TERMS]).sum().backward()
             for name, parameter in network.named_parameters():
@@ -258,7 +258,7 @@ class TestTerms:
     def test_means_far_off_stay_finite(self, batch):
         network = make_network().float()
         network.label_bias.data = torch.tensor([300.0, -300.0, 300.0, -300.0]).repeat(2, 1)
-        terms = network.terms(batch._replace(features=batch.features.float()), noise())
+        terms = network.terms(batch._replace(features=batch.features.float()), streams())
         torch.stack([terms[name].sum() for name in TERMS]).sum().backward()
         assert all(torch.isfinite(terms[name]).all() for name in TERMS)
         assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())

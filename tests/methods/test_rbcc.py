@@ -18,7 +18,7 @@ from cgmvae.methods.label_structure import LabelStructure
 from cgmvae.methods.rbcc import RBCC
 from cgmvae.methods.rbcc_network import RBCCConfig, RBCCNetwork
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import GeneratorNoise
+from cgmvae.nn.rng import GeneratorStreams
 
 #: 4 has an ancestor, 0, that is no parent; 3 has three parents; 1 has no child.
 EDGES = [(0, 2), (0, 3), (2, 3), (1, 3), (2, 4)]
@@ -29,13 +29,13 @@ ALL_SETS = np.array(list(itertools.product([0, 1], repeat=5)))
 
 def make_network(*edges, n_members=2, n_parents=3):
     """Return a network in float64 whose biases and weights are far from their start."""
-    noise = GeneratorNoise(range(n_members))
+    streams = GeneratorStreams(range(n_members))
     config = RBCCConfig(state_dim=6, hidden_dim=7, n_parents=n_parents)
     network = RBCCNetwork(
         config,
         4,
-        noise.normal(5, dtype=torch.float64).numpy(),
-        noise,
+        streams.normal(5, dtype=torch.float64).numpy(),
+        streams,
         dropout=[0.3] * n_members,
         input_dropout=[0.1] * n_members,
         dtype=torch.float64,
@@ -170,7 +170,7 @@ def test_every_parameter_receives_a_finite_gradient():
     features, positive, known = make_rows()
     known[:, 0] = False
     batch = Batch(features, positive & known, known, torch.ones(2, 9))
-    terms = network.terms(batch, GeneratorNoise([0, 1]))
+    terms = network.terms(batch, GeneratorStreams([0, 1]))
     assert terms.keys() == {"cross_entropy"}
     assert (terms["cross_entropy"][:, 0] == 0).all()
     terms["cross_entropy"].sum().backward()

@@ -7,18 +7,18 @@ from scipy.stats import multivariate_normal, norm
 
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.objective import probit_likelihood
-from cgmvae.nn.noise import GeneratorNoise
+from cgmvae.nn.rng import GeneratorStreams
 
 
 @pytest.fixture
 def covariance():
-    module = LabelCovariance(3, 2, GeneratorNoise([0]), dtype=torch.float64)
+    module = LabelCovariance(3, 2, GeneratorStreams([0]), dtype=torch.float64)
     module.factors.data = torch.tensor([[[1.0, 0.2], [0.8, -0.4], [-0.5, 0.3]]]).double()
     return module
 
 
-def likelihood(covariance, logits, positive, known, noise, n_draws):
-    shared = covariance.shared_noise(logits.shape[1], noise, n_draws)
+def likelihood(covariance, logits, positive, known, streams, n_draws):
+    shared = covariance.shared_noise(logits.shape[1], streams, n_draws)
     return probit_likelihood(logits[:, None] + shared, positive, known)
 
 
@@ -38,7 +38,7 @@ class TestCovariance:
         sigma = np.outer(signs, signs) * (np.eye(3) + factors @ factors.T)
         exact = multivariate_normal(np.zeros(3), sigma).cdf(signs * logits[0, 0].numpy())
         value = likelihood(
-            covariance, logits, positive, torch.ones_like(positive), GeneratorNoise([1]), 4000
+            covariance, logits, positive, torch.ones_like(positive), GeneratorStreams([1]), 4000
         )
         assert float(torch.exp(-value).detach()) == pytest.approx(exact, rel=0.05)
         independent = norm.cdf(signs * logits[0, 0].numpy() / np.sqrt(np.diag(sigma))).prod()
@@ -68,13 +68,13 @@ class TestCovariance:
         positive = torch.zeros(1, 4, 3, dtype=torch.bool)
         known = torch.ones_like(positive)
         one = likelihood(covariance, logits, positive, known, None, 1)
-        many = likelihood(covariance, logits, positive, known, GeneratorNoise([1]), 7)
+        many = likelihood(covariance, logits, positive, known, GeneratorStreams([1]), 7)
         torch.testing.assert_close(one, many, rtol=1e-12, atol=1e-12)
 
 
 class TestGraph:
     def make(self, counts):
-        graph = LabelGraph(len(counts), 5, GeneratorNoise([3]), dtype=torch.float64)
+        graph = LabelGraph(len(counts), 5, GeneratorStreams([3]), dtype=torch.float64)
         graph.connect(torch.tensor([counts], dtype=torch.float64))
         return graph
 

@@ -7,7 +7,7 @@ import torch
 from cgmvae.model import network
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import GeneratorNoise
+from cgmvae.nn.rng import GeneratorStreams
 
 M, B, L, D = 2, 6, 12, 5
 SIZES = {
@@ -20,14 +20,14 @@ SIZES = {
 
 
 def made_network(dropout=0.0, seeds=(1, 2), **settings):
-    noise = GeneratorNoise(seeds)
+    streams = GeneratorStreams(seeds)
     odds = np.linspace(-1, 1, L)[None].repeat(len(seeds), 0)
     rates = [dropout] * len(seeds)
     return CGMVAENetwork(
         NetworkConfig(**SIZES, **settings),
         D,
         odds,
-        noise,
+        streams,
         dropout=rates,
         input_dropout=[0.0] * len(seeds),
         temperature=[0.1, 0.5][: len(seeds)],
@@ -47,9 +47,9 @@ def made_batch():
 
 
 def terms_of(model, batch, seeds=(1, 2)):
-    noise = GeneratorNoise(seeds)
-    noise.seek([3] * len(seeds))
-    return model.terms(batch, noise)
+    streams = GeneratorStreams(seeds)
+    streams.seek([3] * len(seeds))
+    return model.terms(batch, streams)
 
 
 def test_terms_are_those_of_all_labels(monkeypatch):
@@ -68,8 +68,8 @@ def test_each_term_has_the_same_gradient(monkeypatch, term):
     parameters = list(model.parameters())
 
     def gradients():
-        noise = GeneratorNoise((1, 2))
-        total = model.terms(batch, noise)[term].square().sum()
+        streams = GeneratorStreams((1, 2))
+        total = model.terms(batch, streams)[term].square().sum()
         return torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True)
 
     expected = gradients()
@@ -108,11 +108,11 @@ def test_sampled_cross_entropy_is_right_on_average():
     errors = []
     with torch.no_grad():
         for step in range(600):
-            noise = GeneratorNoise((1, 2))
-            noise.seek([step, step])
-            sampled = models[0].terms(batch, noise)["cross_entropy"]
-            noise.seek([step, step])
-            errors.append(sampled - models[1].terms(batch, noise)["cross_entropy"])
+            streams = GeneratorStreams((1, 2))
+            streams.seek([step, step])
+            sampled = models[0].terms(batch, streams)["cross_entropy"]
+            streams.seek([step, step])
+            errors.append(sampled - models[1].terms(batch, streams)["cross_entropy"])
     mean, spread = torch.stack(errors).mean(0), torch.stack(errors).std(0)
     assert (mean.abs() <= 5 * spread / len(errors) ** 0.5 + 1e-9).all()
     assert spread.max() > 0

@@ -15,8 +15,8 @@ from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.objective import chosen_components
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.noise import CounterNoise, GeneratorNoise
 from cgmvae.nn.packed import ACTIVATIONS
+from cgmvae.nn.rng import CounterStreams, GeneratorStreams
 
 #: The terms of the paper.
 TERMS = ("kl", "reconstruction", "contrastive", "cross_entropy")
@@ -37,7 +37,7 @@ LOG_ODDS = np.random.default_rng(5).normal(size=(len(SEEDS), N_LABELS))
 EMPTY, MAYBE, NOTHING_KNOWN, ALL, PARTLY = 1, 2, 3, 4, 5
 
 
-def _network(seeds=SEEDS, *, kind=GeneratorNoise, terms=TERMS, log_odds=None, **changes):
+def _network(seeds=SEEDS, *, kind=GeneratorStreams, terms=TERMS, log_odds=None, **changes):
     members = {
         "dropout": changes.pop("dropout", (0.3, 0.0, 0.5)),
         "input_dropout": changes.pop("input_dropout", (0.1, 0.0, 0.2)),
@@ -81,8 +81,8 @@ class _Spy:
         self.z, self.features, self.embeddings = [], [], []
         decode = network.decode
 
-        def watched(features, z, noise=None):
-            embedding = decode(features, z, noise)
+        def watched(features, z, streams=None):
+            embedding = decode(features, z, streams)
             self.z.append(z)
             self.features.append(features)
             self.embeddings.append(embedding)
@@ -141,7 +141,7 @@ class TestSizes:
         network = _network(label_hidden=hidden, feature_hidden=hidden, decoder_hidden=hidden)
         for part in (network.label_encoder, network.feature_encoder, network.decoder):
             assert len(part.network.layers) == len(hidden) + 1
-        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        terms = network.terms(batch, GeneratorStreams(SEEDS))
         assert all(torch.isfinite(term).all() for term in terms.values())
 
     def test_the_reconstruction_head_is_there_when_it_is_trained(self):
@@ -149,7 +149,7 @@ class TestSizes:
         assert _network(reconstruction="none").reconstruction is None
         assert _network(terms=("kl", "cross_entropy")).reconstruction is None
 
-    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
     @pytest.mark.parametrize("scale", [1.0, 0.3])
     def test_label_embeddings_start_with_the_norm_of_the_config(self, kind, scale):
         network = _network(kind=kind, embedding_dim=4000, label_scale=scale)
@@ -236,7 +236,8 @@ class TestDecoder:
         network = _network(decoder_dropout=drops)
         z = torch.from_numpy(rng.normal(size=(3, 6, 3)))
         still, noisy = (
-            network.decode(batch.features, z, noise) for noise in (None, GeneratorNoise(SEEDS))
+            network.decode(batch.features, z, streams)
+            for streams in (None, GeneratorStreams(SEEDS))
         )
         assert torch.equal(still[1], noisy[1])  # member 1 has no dropout
         assert torch.equal(still, noisy) != drops
@@ -248,10 +249,10 @@ class TestDecoder:
             network.decode(features, z)
             for features in (batch.features, torch.zeros_like(batch.features))
         )
-        noise = GeneratorNoise(SEEDS)
+        streams = GeneratorStreams(SEEDS)
         n_hidden = 0
         for _ in range(40):
-            drawn = network.decode(batch.features, z, noise)
+            drawn = network.decode(batch.features, z, streams)
             is_hidden = torch.isclose(drawn, hidden).all(-1)
             assert bool((is_hidden | torch.isclose(drawn, shown).all(-1)).all())
             n_hidden += int(is_hidden.sum())
@@ -262,19 +263,20 @@ class TestDecoder:
 class TestDropout:
     def test_each_member_has_its_own_rates(self, batch):
         network = _network()
-        still, noisy = (network.terms(batch, noise) for noise in (None, CounterNoise(SEEDS)))
+        still, noisy = (network.terms(batch, streams) for streams in (None, CounterStreams(SEEDS)))
         assert not torch.allclose(still["cross_entropy"], noisy["cross_entropy"])
         rates = {"dropout": (0.0, 0.0, 0.9), "input_dropout": (0.0, 0.9, 0.0)}
         network = _network(**rates)
         first = [
-            network.encode(batch.features, noise).mean for noise in (None, GeneratorNoise(SEEDS))
+            network.encode(batch.features, streams).mean
+            for streams in (None, GeneratorStreams(SEEDS))
         ]
         assert [torch.equal(a, b) for a, b in zip(*first, strict=True)] == [True, True, False]
 
     def test_features_drop_before_both_encoder_and_decoder(self, batch, monkeypatch):
         network = _network(dropout=(0.0,) * 3, input_dropout=(0.0, 0.5, 0.9))
         spy = _Spy(network, monkeypatch)
-        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        terms = network.terms(batch, GeneratorStreams(SEEDS))
         seen = spy.features[0]
         assert torch.equal(seen[0], batch.features[0])
         lost = (seen == 0).double().mean((1, 2))
@@ -312,7 +314,7 @@ class TestPrior:
     def test_mixture(self, batch, monkeypatch):
         network = _quiet(prior="mixture", n_draws=2)
         spy = _Spy(network, monkeypatch)
-        ours = network.terms(batch, GeneratorNoise(SEEDS))["kl"]
+        ours = network.terms(batch, GeneratorStreams(SEEDS))["kl"]
         posterior, labels = network.encode(batch.features), network.label_gaussians()
         assert not torch.allclose(spy.z[0], posterior.mean)
         for m, i in np.ndindex(3, 6):
@@ -367,7 +369,7 @@ class TestPrior:
     )
     def test_which_priors_teach_the_labels(self, batch, prior, reaches):
         network = _network(prior=prior)
-        network.terms(batch, GeneratorNoise(SEEDS))["kl"].sum().backward()
+        network.terms(batch, GeneratorStreams(SEEDS))["kl"].sum().backward()
         gradient = network.label_encoder.embeddings.grad
         assert (gradient is not None and bool((gradient != 0).any())) == reaches
 
@@ -423,17 +425,17 @@ class TestAlignment:
         embedding = self._embedding(network, batch)
         similarity = objective.cosine_similarity(embedding, network.label_encoder.embeddings)
         negative = batch.known & ~batch.positive
-        # Without noise, the first label of each kind.
+        # Without streams, the first label of each kind.
         up = similarity.gather(-1, batch.positive.int().argmax(-1, keepdim=True))
         down = similarity.gather(-1, negative.int().argmax(-1, keepdim=True))
         both = batch.positive.any(-1) & negative.any(-1)
         expected = (1 + 2 * (down - up)).squeeze(-1).clamp(min=0) * both
         torch.testing.assert_close(network.terms(batch, None)["contrastive"], expected)
-        # With noise, every pair in turn, by each member's own draws.
-        noise, drawn = GeneratorNoise(SEEDS), []
+        # With streams, every pair in turn, by each member's own draws.
+        streams, drawn = GeneratorStreams(SEEDS), []
         for step in range(8):
-            noise.seek([step] * len(SEEDS))
-            drawn.append(network.terms(batch, noise)["contrastive"])
+            streams.seek([step] * len(SEEDS))
+            drawn.append(network.terms(batch, streams)["contrastive"])
         seen = torch.stack(drawn)
         assert bool((seen[:, :, 0].std(0) > 0).all())
         assert bool((seen[:, :, [EMPTY, MAYBE, NOTHING_KNOWN, ALL]] == 0).all())
@@ -467,7 +469,7 @@ class TestBranches:
     ):
         network = _quiet(n_draws=n_draws, label_branch=label_branch, prior=prior)
         spy = _Spy(network, monkeypatch)
-        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        terms = network.terms(batch, GeneratorStreams(SEEDS))
         posterior = network.encode(batch.features)
         assert len(spy.z) == n_draws + label_branch
         for z in spy.z[:n_draws]:
@@ -497,14 +499,14 @@ class TestBranches:
     def test_the_label_branch_teaches_the_label_encoder(self, batch):
         for label_branch in (True, False):
             network = _network(label_branch=label_branch)
-            network.terms(batch, GeneratorNoise(SEEDS))["cross_entropy"].sum().backward()
+            network.terms(batch, GeneratorStreams(SEEDS))["cross_entropy"].sum().backward()
             weight = network.label_encoder.network.layers[0].weight
             assert (weight.grad is not None and bool((weight.grad != 0).any())) == label_branch
 
 
 class TestTerms:
     def test_names_and_shapes(self, batch):
-        terms = _network().terms(batch, GeneratorNoise(SEEDS))
+        terms = _network().terms(batch, GeneratorStreams(SEEDS))
         assert set(terms) == set(TERMS)
         assert all(term.shape == (3, 6) for term in terms.values())
         assert all(term.dtype == torch.float64 for term in terms.values())
@@ -516,7 +518,7 @@ class TestTerms:
 
     def test_without_labels_to_learn_from_only_features_teach(self, batch):
         network = _network()
-        terms = network.terms(batch, GeneratorNoise(SEEDS))
+        terms = network.terms(batch, GeneratorStreams(SEEDS))
         for name in ("kl", "contrastive", "cross_entropy"):
             unknown = terms[name][:, NOTHING_KNOWN]
             assert torch.equal(unknown, torch.zeros_like(unknown))
@@ -547,7 +549,7 @@ class TestTerms:
         parameters = list(network.parameters())
 
         def gradient(weights):
-            terms = network.terms(batch, GeneratorNoise(SEEDS))
+            terms = network.terms(batch, GeneratorStreams(SEEDS))
             total = sum((weights[term] * value.sum(1)).sum() for term, value in terms.items())
             return torch.autograd.grad(total, parameters)
 
@@ -578,11 +580,11 @@ SWITCHES = [
 
 class TestInvariance:
     @pytest.mark.parametrize("changes", SWITCHES)
-    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
     def test_company_changes_neither_first_weights_nor_terms(self, batch, changes, kind):
-        network, noise = _network(kind=kind, **changes), kind(SEEDS)
-        noise.seek([3, 8, 5])
-        terms = network.terms(batch, noise)
+        network, streams = _network(kind=kind, **changes), kind(SEEDS)
+        streams.seek([3, 8, 5])
+        terms = network.terms(batch, streams)
         for i, (seed, step) in enumerate(zip(SEEDS, (3, 8, 5), strict=True)):
             own = {
                 "dropout": network.dropout[i : i + 1],
@@ -607,11 +609,11 @@ class TestInvariance:
         known[..., 2] = False
         batch = batch._replace(known=known, positive=batch.positive & known)
         network = _network(**changes)
-        before = network.terms(batch, CounterNoise(SEEDS))
+        before = network.terms(batch, CounterStreams(SEEDS))
         with torch.no_grad():
             network.label_encoder.embeddings[:, 2].mul_(1e6).add_(1)
             network.label_bias[:, 2] = 1e6
-        after = network.terms(batch, CounterNoise(SEEDS))
+        after = network.terms(batch, CounterStreams(SEEDS))
         for name in before:
             torch.testing.assert_close(after[name], before[name], rtol=1e-12, atol=1e-12)
 
@@ -651,7 +653,7 @@ class TestDegenerate:
         with torch.no_grad():  # logits of this size, and log-variances beyond both bounds
             network.label_encoder.embeddings.mul_(scale)
         parts = batch._replace(features=made.float(), weight=batch.weight.float())
-        total = torch.stack(list(network.terms(parts, CounterNoise(SEEDS)).values())).sum(0)
+        total = torch.stack(list(network.terms(parts, CounterStreams(SEEDS)).values())).sum(0)
         assert torch.isfinite(total).all()
         assert total.dtype == torch.float32
         total.sum().backward()
@@ -664,7 +666,7 @@ class TestDegenerate:
         network = _network(log_odds=LOG_ODDS[:, :1], **changes)
         shape = (*batch.weight.shape, 1)
         positive, known = torch.full(shape, is_positive), torch.ones(shape, dtype=torch.bool)
-        terms = network.terms(batch._replace(positive=positive, known=known), CounterNoise(SEEDS))
+        terms = network.terms(batch._replace(positive=positive, known=known), CounterStreams(SEEDS))
         assert network(batch.features).shape == shape
         aligned = terms["contrastive"]
         torch.testing.assert_close(aligned, torch.zeros_like(aligned), rtol=0, atol=1e-12)
@@ -676,14 +678,14 @@ class TestDegenerate:
 class TestSections:
     """A term that nobody weighs, and so is not computed, moves no random number of the others."""
 
-    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
     @pytest.mark.parametrize("left_out", ["kl", "reconstruction", "contrastive"])
     def test_the_other_terms_stay(self, batch, kind, left_out):
         results = []
         for terms in (TERMS, tuple(term for term in TERMS if term != left_out)):
-            network, noise = _network(kind=kind, terms=terms), kind(SEEDS)
-            noise.seek([4, 5, 6])
-            results.append(network.terms(batch, noise))
+            network, streams = _network(kind=kind, terms=terms), kind(SEEDS)
+            streams.seek([4, 5, 6])
+            results.append(network.terms(batch, streams))
         assert set(results[0]) == {*results[1], left_out}
         for name, term in results[1].items():
             assert torch.equal(term, results[0][name]), name

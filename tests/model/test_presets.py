@@ -10,7 +10,7 @@ from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import MANY_LABELS, MANY_ROWS, PRESETS, for_data
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import CounterNoise
+from cgmvae.nn.rng import CounterStreams
 from cgmvae.training.plan import TrainingConfig
 
 SEEDS = (3, 4)
@@ -34,7 +34,7 @@ def _small(name, dtype=torch.float64):
         config,
         N_FEATURES,
         np.zeros((len(SEEDS), N_LABELS)),
-        CounterNoise(SEEDS),
+        CounterStreams(SEEDS),
         dropout=[preset.dropout] * 2,
         input_dropout=[preset.input_dropout] * 2,
         temperature=[preset.temperature] * 2,
@@ -45,7 +45,7 @@ def _small(name, dtype=torch.float64):
 
 def _loss(name, network, batch, **changes):
     weights = PRESETS[name].weights() | changes
-    terms = network.terms(batch, CounterNoise(SEEDS))
+    terms = network.terms(batch, CounterStreams(SEEDS))
     return sum(weights[term] * value.mean(1).sum() for term, value in terms.items())
 
 

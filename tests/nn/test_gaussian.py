@@ -15,7 +15,7 @@ from cgmvae.nn.gaussian import (
     mixture_log_density,
     pairwise_log_density,
 )
-from cgmvae.nn.noise import CounterNoise, GeneratorNoise
+from cgmvae.nn.rng import CounterStreams, GeneratorStreams
 
 N_MEMBERS, N_ROWS, N_COMPONENTS, DIM = 2, 4, 3, 5
 
@@ -236,13 +236,13 @@ class TestGaussian:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_a_sample_is_scaled_noise(self, components, dtype):
         gaussian = Gaussian(*(part.to(dtype) for part in components))
-        epsilon = GeneratorNoise([1, 2]).normal(N_COMPONENTS, DIM, dtype=dtype)
+        epsilon = GeneratorStreams([1, 2]).normal(N_COMPONENTS, DIM, dtype=dtype)
         expected = gaussian.mean + epsilon * gaussian.log_variance.exp().sqrt()
-        sample = gaussian.sample(GeneratorNoise([1, 2]))
+        sample = gaussian.sample(GeneratorStreams([1, 2]))
         assert sample.dtype == dtype
         torch.testing.assert_close(sample, expected)
 
-    @pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+    @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
     def test_samples_have_the_gaussian_s_distribution(self, kind):
         shape, mean, log_variance = (1, 1, 20_000), 3.0, math.log(4.0)
         gaussian = Gaussian(torch.full(shape, mean), torch.full(shape, log_variance))
@@ -250,11 +250,11 @@ class TestGaussian:
         assert stats.kstest(sample, stats.norm(3, 2).cdf).pvalue > 1e-3
 
     def test_draws_follow_each_other(self, components):
-        noise = GeneratorNoise([1, 2])
-        assert not torch.equal(components.sample(noise), components.sample(noise))
+        streams = GeneratorStreams([1, 2])
+        assert not torch.equal(components.sample(streams), components.sample(streams))
 
     def test_gradient_of_a_sample_reaches_mean_and_variance(self, components):
         inputs = [part.requires_grad_() for part in components]
         assert torch.autograd.gradcheck(
-            lambda m, s: Gaussian(m, s).sample(GeneratorNoise([1, 2])), inputs
+            lambda m, s: Gaussian(m, s).sample(GeneratorStreams([1, 2])), inputs
         )

@@ -6,7 +6,6 @@ import torch
 from scipy import stats
 from torch import nn
 
-from cgmvae.nn.noise import CounterNoise, GeneratorNoise, make_noise
 from cgmvae.nn.packed import (
     PackedLayerNorm,
     PackedLinear,
@@ -14,6 +13,7 @@ from cgmvae.nn.packed import (
     inner_products,
     keep_members,
 )
+from cgmvae.nn.rng import CounterStreams, GeneratorStreams, make_streams
 
 SEEDS = (5, 8, 13)
 WIDTHS = (6, 9, 7, 4)
@@ -32,7 +32,7 @@ def x(rng):
 
 def _mlp(seeds=SEEDS, widths=WIDTHS, *, layer_norm=True, activation="relu", rng=None):
     mlp = PackedMLP(
-        widths, GeneratorNoise(seeds), layer_norm=layer_norm, activation=activation, dtype=DOUBLE
+        widths, GeneratorStreams(seeds), layer_norm=layer_norm, activation=activation, dtype=DOUBLE
     )
     if rng is not None:  # gains and shifts that are not those of the start
         with torch.no_grad():
@@ -70,7 +70,7 @@ def _own_modules(mlp, member, activation):
 
 
 def test_a_member_of_a_linear_layer_is_a_linear_layer(x):
-    layer = PackedLinear(WIDTHS[0], 8, GeneratorNoise(SEEDS), dtype=DOUBLE)
+    layer = PackedLinear(WIDTHS[0], 8, GeneratorStreams(SEEDS), dtype=DOUBLE)
     out = layer(x)
     assert out.shape == (len(SEEDS), 5, 8)
     for i in range(len(SEEDS)):
@@ -119,11 +119,13 @@ def test_gradients_are_those_of_a_sequential(x, rng, layer_norm, activation):
 def test_hidden_units_drop_after_the_activation(x, rng, layer_norm, activation):
     mlp = _mlp(layer_norm=layer_norm, activation=activation, rng=rng)
     rates = torch.tensor([0.0, 0.3, 0.6], dtype=DOUBLE)
-    noise = GeneratorNoise(SEEDS)
-    noise.seek([4, 4, 4])
-    out = mlp(x, noise, rates)
-    noise.seek([4, 4, 4])
-    masks = [noise.dropout(torch.ones(3, 5, width, dtype=DOUBLE), rates) for width in WIDTHS[1:-1]]
+    streams = GeneratorStreams(SEEDS)
+    streams.seek([4, 4, 4])
+    out = mlp(x, streams, rates)
+    streams.seek([4, 4, 4])
+    masks = [
+        streams.dropout(torch.ones(3, 5, width, dtype=DOUBLE), rates) for width in WIDTHS[1:-1]
+    ]
     assert any(bool((mask == 0).any()) for mask in masks)
     for i in range(len(SEEDS)):
         blocks, last = _own_modules(mlp, i, activation)
@@ -137,18 +139,18 @@ def test_hidden_units_drop_after_the_activation(x, rng, layer_norm, activation):
 def test_without_noise_a_network_is_deterministic(x):
     mlp, rates = _mlp(), torch.full((3,), 0.5)
     assert torch.equal(mlp(x, None, rates), mlp(x, None, rates))
-    noise = GeneratorNoise(SEEDS)
-    assert not torch.equal(mlp(x, noise, rates), mlp(x, noise, rates))
+    streams = GeneratorStreams(SEEDS)
+    assert not torch.equal(mlp(x, streams, rates), mlp(x, streams, rates))
 
 
-@pytest.mark.parametrize("kind", [GeneratorNoise, CounterNoise])
+@pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
 def test_company_changes_neither_first_weights_nor_outputs(x, kind):
     def made(seeds):
         return PackedMLP(WIDTHS, kind(seeds), layer_norm=True, activation="relu", dtype=DOUBLE)
 
     pack, rates = made(SEEDS), torch.full((3,), 0.4)
-    noise = kind(SEEDS)
-    out = pack(x, noise, rates)
+    streams = kind(SEEDS)
+    out = pack(x, streams, rates)
     for i, seed in enumerate(SEEDS):
         alone = made([seed])
         for ours, its in zip(pack.parameters(), alone.parameters(), strict=True):
@@ -158,7 +160,7 @@ def test_company_changes_neither_first_weights_nor_outputs(x, kind):
 
 
 def test_weights_start_uniform_in_the_bounds_of_torch():
-    layer = PackedLinear(100, 300, GeneratorNoise([1, 2]), dtype=torch.float32)
+    layer = PackedLinear(100, 300, GeneratorStreams([1, 2]), dtype=torch.float32)
     assert layer.weight.dtype == torch.float32
     for member in layer.weight.detach().numpy():
         assert np.abs(member).max() <= 0.1
@@ -171,7 +173,7 @@ def test_weights_start_uniform_in_the_bounds_of_torch():
 
 def test_an_mlp_without_hidden_layers_is_affine(x):
     mlp = _mlp(widths=(6, 4))
-    out = mlp(x, GeneratorNoise(SEEDS), torch.full((3,), 0.9))
+    out = mlp(x, GeneratorStreams(SEEDS), torch.full((3,), 0.9))
     assert torch.equal(out, mlp.layers[0](x))
     assert len(mlp.norms) == 0
 
@@ -190,13 +192,15 @@ def test_an_activation_that_is_not_there_is_refused():
 def test_constant_inputs_have_finite_outputs_and_gradients(value):
     mlp = _mlp(layer_norm=True)
     x = torch.full((3, 4, 6), value, dtype=DOUBLE, requires_grad=True)
-    mlp(x, GeneratorNoise(SEEDS), torch.full((3,), 0.3)).sum().backward()
+    mlp(x, GeneratorStreams(SEEDS), torch.full((3,), 0.3)).sum().backward()
     assert torch.isfinite(x.grad).all()
     assert all(torch.isfinite(p.grad).all() for p in mlp.parameters())
 
 
 def test_members_that_are_kept_stay_what_they_were():
-    network = PackedMLP((3, 5, 2), make_noise([1, 2, 3], "cpu"), layer_norm=True, activation="relu")
+    network = PackedMLP(
+        (3, 5, 2), make_streams([1, 2, 3], "cpu"), layer_norm=True, activation="relu"
+    )
     network.register_buffer("rate", torch.tensor([0.1, 0.2, 0.3]))
     x = torch.randn(3, 4, 3)
     before = network(x, None, network.rate)

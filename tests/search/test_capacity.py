@@ -1,6 +1,7 @@
+from cgmvae.methods.together import Fit
+
 from cgmvae.data import make_survey
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.methods.together import Fit
 from cgmvae.search import capacity
 from cgmvae.search.capacity import members_that_fit
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cgmvae.methods.together import Fit
 
 from cgmvae.data.columns import as_columns
 from cgmvae.methods import CGMVAEClassifier
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.together import Fit
 from cgmvae.search import PackedSearch
 from cgmvae.search.widths import equally_wide
 

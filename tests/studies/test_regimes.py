@@ -73,16 +73,16 @@ def keep_all(made_up: Any, scope: Scope = YEAST) -> None:
     """Keep runs in which C-GMVAE gains .1 with few rows, on all splits but for a little."""
     for spec in STUDY.runs(scope):
         gain = 0.1 if spec.train_fraction < 1 else -0.1 if spec.hidden_labels else 0.0
-        noise = 0.01 * (spec.split - 2)
-        ours = 0 if is_plain(spec) else gain + noise
-        labels = label_report(0.2 if is_plain(spec) else 0.3 + noise, 0.6)
+        streams = 0.01 * (spec.split - 2)
+        ours = 0 if is_plain(spec) else gain + streams
+        labels = label_report(0.2 if is_plain(spec) else 0.3 + streams, 0.6)
         made_up.keep(spec, 0.5 + ours, more=labels)
 
 
 def test_a_data_sets_table_has_level_and_difference(made_up: Any) -> None:
     keep_all(made_up)
     table = tables(made_up)["yeast"]
-    # Noise of -.02 ... .02: deviation .0158, error .00707, times t(4) = 2.776 gives .0196.
+    # RandomStreams of -.02 ... .02: deviation .0158, error .00707, times t(4) = 2.776 gives .0196.
     assert [row[1] for row in table.rows] == [
         *["0.600 (+0.100 [+0.080, +0.120])"] * 3,
         "0.500 (+0.000 [-0.020, +0.020])",
@@ -98,19 +98,19 @@ def test_the_summary_says_where_the_terms_pay(made_up: Any) -> None:
     assert table.rows[-1][1] == "-0.100; 0 above, 1 below of 1"
     said = dict(note.split(": ", 1) for note in table.notes[1:])
     assert said["5% of the rows"].startswith(
-        "mixture prior and contrastive term pay: higher in 5, lower in 0, within noise in 0 of 5"
+        "mixture prior and contrastive term pay: higher in 5, lower in 0, within streams in 0 of 5"
     )
-    assert "stay within noise: higher in 0" in said[EVERYTHING.title]
+    assert "stay within streams: higher in 0" in said[EVERYTHING.title]
     assert "term cost: higher in 0, lower in 5" in said["75% of the labels unknown"]
 
 
 def test_a_few_cells_beside_0_are_chance() -> None:
-    noise, above = Difference(0.0, -0.1, 0.1, 5), Difference(0.2, 0.1, 0.3, 5)
+    streams, above = Difference(0.0, -0.1, 0.1, 5), Difference(0.2, 0.1, 0.3, 5)
     below = Difference(-0.2, -0.3, -0.1, 5)
-    assert "stay within noise" in regimes._verdict("here", [above] * 2 + [noise] * 28)
-    assert "term pay:" in regimes._verdict("here", [above] * 3 + [noise] * 27)
-    assert "term cost:" in regimes._verdict("here", [above] + [below] * 3 + [noise] * 26)
-    assert "pay on some" in regimes._verdict("here", [above] * 3 + [below] * 3 + [noise] * 24)
+    assert "stay within streams" in regimes._verdict("here", [above] * 2 + [streams] * 28)
+    assert "term pay:" in regimes._verdict("here", [above] * 3 + [streams] * 27)
+    assert "term cost:" in regimes._verdict("here", [above] + [below] * 3 + [streams] * 26)
+    assert "pay on some" in regimes._verdict("here", [above] * 3 + [below] * 3 + [streams] * 24)
     unknown = Difference(0.1, np.nan, np.nan, 1)
     assert "want of a second split" in regimes._verdict("here", [unknown])
 

@@ -14,9 +14,9 @@ import shared_cases
 import torch
 
 from cgmvae.errors import InputError
-from cgmvae.nn.row_share import RowShare
+from cgmvae.nn.batch import BatchShard
 from cgmvae.training.distributed import ALONE, Group, _is_called_for, current_group
-from cgmvae.training.step import _share
+from cgmvae.training.step import _shard
 
 EXACT, DOUBLE = {"rtol": 0, "atol": 0}, {"rtol": 1e-9, "atol": 1e-9}
 
@@ -165,7 +165,7 @@ def test_who_is_meant_by_torchrun(monkeypatch, variables, called):
 
 
 def test_shares_make_up_the_batch():
-    shares = [RowShare(first, 3, 7) for first in range(3)]
+    shares = [BatchShard(first, 3, 7) for first in range(3)]
     assert [share.n_own for share in shares] == [3, 2, 2]
     whole = torch.arange(28).reshape(2, 14)
     together = torch.full_like(whole, -1).view(2, 7, 2)
@@ -177,4 +177,4 @@ def test_shares_make_up_the_batch():
 
 def test_a_batch_that_is_too_small_to_be_shared():
     with pytest.raises(InputError, match="A batch of 2 rows cannot be shared by 3 processes"):
-        _share(Group(0, 3), 2)
+        _shard(Group(0, 3), 2)

@@ -12,8 +12,8 @@ from cgmvae.data import make_survey
 from cgmvae.data.tensor_file import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.nn.noise import make_noise
 from cgmvae.nn.packed import PackedLinear
+from cgmvae.nn.rng import make_streams
 from cgmvae.training import plan as plans
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.loop import TrainingResult, train
@@ -103,7 +103,7 @@ def build(members: Sequence[Member], cls: type[CGMVAENetwork] = CGMVAENetwork) -
         SMALL,
         N_FEATURES,
         np.array([np.full(N_LABELS, -1.0 - member.seed / 1000) for member in members]),
-        make_noise(column(members, "seed"), CPU),
+        make_streams(column(members, "seed"), CPU),
         dropout=column(members, "dropout"),
         input_dropout=column(members, "input_dropout"),
         temperature=[member.settings["temperature"] for member in members],
@@ -263,11 +263,11 @@ class TestHistory:
     def test_the_numbers_are_means_over_the_steps_of_what_the_network_returns(self):
         member, rows = plain_member(train_rows=np.arange(1, 17)), survey_rows()
         network = build([member])
-        noise = make_noise([member.seed], CPU)
+        streams = make_streams([member.seed], CPU)
         plan = replace(PLAN, batch_size=64, epochs=1)
         order, weight = row_order([member], plan)
-        noise.seek([1])
-        terms = network.terms(rows.batch(order[:, 0], weight[:, 0]), noise)
+        streams.seek([1])
+        terms = network.terms(rows.batch(order[:, 0], weight[:, 0]), streams)
         result = train(network, [member], rows, plan, device=CPU)
         for name in ("kl", "contrastive", "cross_entropy"):
             found = result.history.arrays()[name][0, 0]
@@ -278,9 +278,9 @@ def test_every_epoch_visits_every_row_once_in_an_order_of_its_own():
     visits = []
 
     class Recording(Logistic):
-        def terms(self, batch, noise):
+        def terms(self, batch, streams):
             visits.append((batch.features[..., 0].clone(), batch.weight > 0))
-            return super().terms(batch, noise)
+            return super().terms(batch, streams)
 
     members = [
         plain_member(1, train_rows=np.arange(40), weights={"cross_entropy": 1.0}),
@@ -310,7 +310,7 @@ class Separate(nn.Module):
         super().__init__()
         self.parts = nn.Parameter(torch.zeros(n_members, len(self.NAMES), dtype=torch.float64))
 
-    def terms(self, batch, noise):
+    def terms(self, batch, streams):
         ones = torch.ones_like(batch.weight)
         return {name: self.parts[:, i, None] * ones for i, name in enumerate(self.NAMES)}
 
@@ -398,11 +398,11 @@ class Logistic(nn.Module):
 
     def __init__(self, members: Sequence[Member]) -> None:
         super().__init__()
-        noise = make_noise(column(members, "seed"), CPU)
-        self.layer = PackedLinear(N_FEATURES, N_LABELS, noise, dtype=torch.float64)
+        streams = make_streams(column(members, "seed"), CPU)
+        self.layer = PackedLinear(N_FEATURES, N_LABELS, streams, dtype=torch.float64)
         self.unused = nn.Parameter(torch.ones(len(members), 2, dtype=torch.float64))
 
-    def terms(self, batch, noise):
+    def terms(self, batch, streams):
         logits = self.layer(batch.features)
         losses = nn.functional.softplus(logits) - logits * batch.positive
         return {"cross_entropy": losses.sum(-1)}
@@ -504,8 +504,8 @@ class Poisoned(CGMVAENetwork):
     row_features: Tensor
     in_gradient = False
 
-    def terms(self, batch, noise):
-        terms = super().terms(batch, noise)
+    def terms(self, batch, streams):
+        terms = super().terms(batch, streams)
         hit = (batch.features == self.row_features).all(-1)
         hit[[k for k in range(len(hit)) if k not in self.victims]] = False
         if self.enabled and self.in_gradient:
@@ -546,8 +546,8 @@ class TestFailures:
 
     def test_a_term_that_the_member_does_not_weigh_is_not_blamed(self):
         class Twice(Poisoned):
-            def terms(self, batch, noise):
-                terms = super().terms(batch, noise)
+            def terms(self, batch, streams):
+                terms = super().terms(batch, streams)
                 bad = torch.where(torch.isnan(terms[self.term]), torch.nan, 0.0)
                 return {**terms, "reconstruction": bad, "kl": terms["kl"] + bad}
 
@@ -559,17 +559,17 @@ class TestFailures:
 
     def test_a_failure_that_the_noise_decides_is_found_again(self):
         class Lottery(Logistic):
-            def terms(self, batch, noise):
-                terms = super().terms(batch, noise)
-                unlucky = noise.uniform(batch.weight.shape[1]) > 0.97
+            def terms(self, batch, streams):
+                terms = super().terms(batch, streams)
+                unlucky = streams.uniform(batch.weight.shape[1]) > 0.8
                 return {"cross_entropy": terms["cross_entropy"].masked_fill(unlucky, torch.nan)}
 
         member = plain_member(1, weights={"cross_entropy": 1.0})
         order, weight = row_order([member], self.plan)
-        noise = make_noise([member.seed], CPU)
+        streams = make_streams([member.seed], CPU)
         for step in range(order.shape[1]):
-            noise.seek([1 + step])
-            unlucky = (noise.uniform(self.plan.batch_size) > 0.97) & (weight[:, step] > 0)
+            streams.seek([1 + step])
+            unlucky = (streams.uniform(self.plan.batch_size) > 0.8) & (weight[:, step] > 0)
             if bool(unlucky.any()):
                 break
         row = int(order[:, step][unlucky][0])
@@ -772,7 +772,7 @@ class TestResuming:
             rest = {key: array for key, array in state.items() if key != name}
             for changed in ({}, {name: state[name][..., None]}, {name: state[name].astype("i1")}):
                 write_tensors(checkpoint.path, rest | changed, fingerprint)
-                with pytest.raises(InputError, match=f"no right '{name}'"):
+                with pytest.raises(InputError, match=f"a wrong '{name}'"):
                     run([plain_member()], checkpoint=checkpoint)
 
     def test_a_damaged_file_is_refused(self, checkpoint):

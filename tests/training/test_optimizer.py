@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import make_noise
+from cgmvae.nn.rng import make_streams
 from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 
 N_MEMBERS = 3
@@ -107,7 +107,7 @@ class TestFlatParameters:
             config,
             5,
             torch.zeros(2, 6).numpy(),
-            make_noise([1, 2], "cpu"),
+            make_streams([1, 2], "cpu"),
             dropout=[0.0] * 2,
             input_dropout=[0.0] * 2,
             temperature=[1.0] * 2,
@@ -255,7 +255,7 @@ def _network(n_members: int, **config) -> CGMVAENetwork:
         ),
         N_FEATURES,
         np.zeros((n_members, N_LABELS)),
-        make_noise(range(n_members), "cpu"),
+        make_streams(range(n_members), "cpu"),
         dropout=[0.3] * n_members,
         input_dropout=[0.1] * n_members,
         temperature=[0.5] * n_members,
@@ -272,9 +272,9 @@ def _loss(network: CGMVAENetwork, n_members: int, step: int) -> Tensor:
         torch.ones_like(positive),
         torch.ones(n_members, N_ROWS, dtype=torch.float64),
     )
-    noise = make_noise(range(n_members), "cpu")
-    noise.seek([step] * n_members)
-    return sum((term.sum() for term in network.terms(batch, noise).values()), torch.zeros(()))
+    streams = make_streams(range(n_members), "cpu")
+    streams.seek([step] * n_members)
+    return sum((term.sum() for term in network.terms(batch, streams).values()), torch.zeros(()))
 
 
 @pytest.mark.parametrize("n_members", [1, 3])

@@ -8,7 +8,7 @@ from test_loop import CPU, N_FEATURES, N_LABELS, plain_member, survey_rows, weig
 
 from cgmvae.model.network import CGMVAENetwork
 from cgmvae.model.presets import PRESETS
-from cgmvae.nn.noise import make_noise
+from cgmvae.nn.rng import make_streams
 from cgmvae.training.plan import TrainingConfig, column
 from cgmvae.training.step import PackedStep, StepInput
 
@@ -34,7 +34,7 @@ def build(members=MEMBERS, **changes):
         replace(CONFIG, **changes),
         N_FEATURES,
         np.zeros((len(members), N_LABELS)),
-        make_noise(column(members, "seed"), CPU),
+        make_streams(column(members, "seed"), CPU),
         dropout=column(members, "dropout"),
         input_dropout=column(members, "input_dropout"),
         temperature=[member.settings["temperature"] for member in members],
@@ -51,9 +51,9 @@ def made_batch(n_members=3):
 
 
 def noise_of_step():
-    noise = make_noise(column(MEMBERS, "seed"), CPU)
-    noise.seek([1, 2, 3])
-    return noise
+    streams = make_streams(column(MEMBERS, "seed"), CPU)
+    streams.seek([1, 2, 3])
+    return streams
 
 
 def one_step(network, members=MEMBERS):

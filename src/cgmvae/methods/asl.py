@@ -25,8 +25,8 @@ from cgmvae.errors import InputError
 from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.methods.parameters import check_whole
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams
 
 #: Numbers of the loss, each member's own.
 _LOSS_SETTINGS = ("gamma_positive", "gamma_negative", "margin")
@@ -54,7 +54,7 @@ class AsymmetricNetwork(nn.Module):
     n_features : int
     label_log_odds : array, (n_members, n_labels)
         Where the biases of the output start.
-    noise : Noise
+    streams : RandomStreams
         Where first weights come from.
     dropout, input_dropout, gamma_positive, gamma_negative, margin : sequence of float, (n_members,)
         Each member's own.
@@ -65,17 +65,17 @@ class AsymmetricNetwork(nn.Module):
         config: ASLConfig,
         n_features: int,
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         dtype: torch.dtype = torch.float32,
         **settings: Sequence[float],
     ) -> None:
         super().__init__()
         self.config = config
-        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         widths = (n_features, *[config.hidden_dim] * config.n_hidden, log_odds.shape[1])
         self.mlp = PackedMLP(
-            widths, noise, layer_norm=config.layer_norm, activation="relu", dtype=dtype
+            widths, streams, layer_norm=config.layer_norm, activation="relu", dtype=dtype
         )
         output: Any = self.mlp.layers[-1]
         output.bias.data.copy_(log_odds)
@@ -88,20 +88,20 @@ class AsymmetricNetwork(nn.Module):
     gamma_negative: Tensor
     margin: Tensor
 
-    def logits(self, features: Tensor, noise: Noise | None = None) -> Tensor:
+    def logits(self, features: Tensor, streams: RandomStreams | None = None) -> Tensor:
         """Return the log-odds of all labels, (n_members, n_rows, n_labels)."""
-        if noise is not None:
-            features = noise.dropout(features, self.input_dropout)
-        return self.mlp(features, noise, self.dropout)
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
+        return self.mlp(features, streams, self.dropout)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the probabilities of all labels, unshifted, (n_members, n_rows, n_labels)."""
         return torch.sigmoid(self.logits(features))
 
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the loss of each row, (n_members, n_rows)."""
         settings = {name: getattr(self, name)[:, None, None] for name in _LOSS_SETTINGS}
-        logits = self.logits(batch.features, noise)
+        logits = self.logits(batch.features, streams)
         return {"asymmetric": asymmetric_loss(logits, batch.positive, batch.known, **settings)}
 
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from cgmvae.model import objective
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import Noise, go_to_section
 from cgmvae.nn.packed import PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams, go_to_section
 
 #: Parts of a step with random numbers of their own.
 _LABELS, _DECODER = 1, 2
@@ -51,7 +51,7 @@ class C2AENetwork(nn.Module):
         Width of the features.
     label_log_odds : array, (n_members, n_labels)
         Where the biases of the decoder's output start.
-    noise : Noise
+    streams : RandomStreams
         Where first weights come from.
     dropout, input_dropout : sequence of float, (n_members,)
         Each member's own.
@@ -62,7 +62,7 @@ class C2AENetwork(nn.Module):
         config: C2AEConfig,
         n_features: int,
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         dropout: Sequence[float],
         input_dropout: Sequence[float],
@@ -73,9 +73,11 @@ class C2AENetwork(nn.Module):
 
         def layers(n_in: int, n_hidden: int, n_out: int) -> PackedMLP:
             widths = (n_in, *[config.hidden_dim] * n_hidden, n_out)
-            return PackedMLP(widths, noise, layer_norm=False, activation="leaky_relu", dtype=dtype)
+            return PackedMLP(
+                widths, streams, layer_norm=False, activation="leaky_relu", dtype=dtype
+            )
 
-        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         n_labels, latent_dim = log_odds.shape[1], config.latent_dim
         self.feature_encoder = layers(n_features, config.feature_layers, latent_dim)
         self.label_encoder = layers(n_labels, config.label_layers, latent_dim)
@@ -87,37 +89,39 @@ class C2AENetwork(nn.Module):
     dropout: Tensor
     input_dropout: Tensor
 
-    def encode_features(self, features: Tensor, noise: Noise | None = None) -> Tensor:
+    def encode_features(self, features: Tensor, streams: RandomStreams | None = None) -> Tensor:
         """Return the codes F_x(x) of rows, (M, B, K)."""
-        return self.feature_encoder(features, noise, self.dropout)
+        return self.feature_encoder(features, streams, self.dropout)
 
-    def encode_labels(self, positive: Tensor, known: Tensor, noise: Noise | None = None) -> Tensor:
+    def encode_labels(
+        self, positive: Tensor, known: Tensor, streams: RandomStreams | None = None
+    ) -> Tensor:
         """Return the codes F_e(y) of label sets, (M, B, K); an unknown label enters as 0."""
         signs = torch.where(positive, 1.0, -1.0).masked_fill(~known, 0.0)
-        return self.label_encoder(signs.to(self.dropout.dtype), noise, self.dropout)
+        return self.label_encoder(signs.to(self.dropout.dtype), streams, self.dropout)
 
-    def decode(self, codes: Tensor, noise: Noise | None = None) -> Tensor:
+    def decode(self, codes: Tensor, streams: RandomStreams | None = None) -> Tensor:
         """Return the logits of all labels, (M, B, L), whose sigmoid is F_d of the code."""
-        return self.decoder(codes, noise, self.dropout)
+        return self.decoder(codes, streams, self.dropout)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the scores F_d(F_x(x)) of all labels, (M, B, L)."""
         return torch.sigmoid(self.decode(self.encode_features(features)))
 
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms, each (M, B).
 
         ``constraint`` belongs to the batch as a whole: every row has the same value, so that its
         weighted mean over rows is that value.
         """
         features, positive, known = batch.features, batch.positive, batch.known
-        if noise is not None:
-            features = noise.dropout(features, self.input_dropout)
-        feature_codes = self.encode_features(features, noise)
-        go_to_section(noise, _LABELS)
-        label_codes = self.encode_labels(positive, known, noise)
-        go_to_section(noise, _DECODER)
-        logits = self.decode(label_codes, noise)
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
+        feature_codes = self.encode_features(features, streams)
+        go_to_section(streams, _LABELS)
+        label_codes = self.encode_labels(positive, known, streams)
+        go_to_section(streams, _DECODER)
+        logits = self.decode(label_codes, streams)
         labelled = known.any(-1)
         distance = ((feature_codes - label_codes) ** 2).sum(-1)
         weight = batch.weight * labelled

@@ -26,7 +26,7 @@ from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import mean_given_labels
-from cgmvae.nn.noise import Noise
+from cgmvae.nn.rng import RandomStreams
 from cgmvae.training.pack import LabelRows
 from cgmvae.training.plan import Member, TrainingConfig, column
 
@@ -157,7 +157,7 @@ class CGMVAEClassifier(
         config: NetworkConfig,
         members: Sequence[Member],
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
     ) -> CGMVAENetwork:
         used = dict.fromkeys(
             name for member in members for name, weight in member.weights.items() if weight
@@ -166,7 +166,7 @@ class CGMVAEClassifier(
             config,
             self.n_inputs_,
             label_log_odds,
-            noise,
+            streams,
             dropout=column(members, "dropout"),
             input_dropout=column(members, "input_dropout"),
             temperature=[(member.settings or {})["temperature"] for member in members],

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from cgmvae.model.objective import cross_entropy
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedLayerNorm, PackedLinear, PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams
 
 #: Label nodes of all rows and members that are scored at a time; their states bound the memory.
 _SCORED_NODES = 1 << 17
@@ -51,23 +51,23 @@ class MessagePassing(nn.Module):
     followed by layer normalisation.
     """
 
-    def __init__(self, config: LaMPConfig, noise: Noise, *, dtype: torch.dtype) -> None:
+    def __init__(self, config: LaMPConfig, streams: RandomStreams, *, dtype: torch.dtype) -> None:
         super().__init__()
         width, self.n_heads = config.embedding_dim, config.n_heads
         self.query, self.key, self.value = (
-            nn.Parameter((noise.uniform(width, width, dtype=dtype) * 2 - 1) * width**-0.5)
+            nn.Parameter((streams.uniform(width, width, dtype=dtype) * 2 - 1) * width**-0.5)
             for _ in range(3)
         )
-        self.output = PackedLinear(width, width, noise, dtype=dtype)
+        self.output = PackedLinear(width, width, streams, dtype=dtype)
         self.update = PackedMLP(
             (width, config.hidden_dim, width),
-            noise,
+            streams,
             layer_norm=False,
             activation="relu",
             dtype=dtype,
         )
         self.message_norm, self.update_norm = (
-            PackedLayerNorm(noise.n_members, width, dtype=dtype, device=noise.device)
+            PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
             for _ in range(2)
         )
 
@@ -76,7 +76,7 @@ class MessagePassing(nn.Module):
         nodes: Tensor,
         neighbours: Tensor,
         edges: Tensor | None,
-        noise: Noise | None,
+        streams: RandomStreams | None,
         rate: Tensor,
     ) -> Tensor:
         """Return the new states of the nodes, (M, B, N, d).
@@ -88,14 +88,14 @@ class MessagePassing(nn.Module):
         edges : Tensor of bool, (M, N, K), or None
             Whether a node listens to a neighbour; None where all listen to all. A node that listens
             to nobody gets no message.
-        noise, rate
-            Dropout of messages and of hidden units, (M,); without ``noise`` there is none.
+        streams, rate
+            Dropout of messages and of hidden units, (M,); without ``streams`` there is none.
         """
         message = self._message(nodes, neighbours, edges).flatten(1, 2)
-        if noise is not None:
-            message = noise.dropout(message, rate)
+        if streams is not None:
+            message = streams.dropout(message, rate)
         state = self.message_norm(nodes.flatten(1, 2) + message)
-        return self.update_norm(state + self.update(state, noise, rate)).view(nodes.shape)
+        return self.update_norm(state + self.update(state, streams, rate)).view(nodes.shape)
 
     def _message(self, nodes: Tensor, neighbours: Tensor, edges: Tensor | None) -> Tensor:
         n_rows = nodes.shape[1]
@@ -157,7 +157,7 @@ class LaMPNetwork(nn.Module):
         D.
     label_log_odds : array, (n_members, n_labels)
         Where the label biases start: the log-odds of each label among the member's rows.
-    noise : Noise
+    streams : RandomStreams
         Where first weights come from.
     dropout, input_dropout : sequence of float, (n_members,)
         Each member's own.
@@ -168,7 +168,7 @@ class LaMPNetwork(nn.Module):
         config: LaMPConfig,
         n_features: int,
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         dropout: Sequence[float],
         input_dropout: Sequence[float],
@@ -176,16 +176,20 @@ class LaMPNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        width, device = config.embedding_dim, noise.device
+        width, device = config.embedding_dim, streams.device
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=device)
         n_members, n_labels = log_odds.shape
-        self.label_embeddings = nn.Parameter(noise.normal(n_labels, width, dtype=dtype))
-        self.components = PackedLinear(n_features, config.n_components * width, noise, dtype=dtype)
+        self.label_embeddings = nn.Parameter(streams.normal(n_labels, width, dtype=dtype))
+        self.components = PackedLinear(
+            n_features, config.n_components * width, streams, dtype=dtype
+        )
         self.from_components, self.from_labels = (
-            nn.ModuleList(MessagePassing(config, noise, dtype=dtype) for _ in range(config.n_steps))
+            nn.ModuleList(
+                MessagePassing(config, streams, dtype=dtype) for _ in range(config.n_steps)
+            )
             for _ in range(2)
         )
-        readout = noise.normal(n_labels, width, dtype=dtype) * width**-0.5
+        readout = streams.normal(n_labels, width, dtype=dtype) * width**-0.5
         self.readout = nn.Parameter(readout)
         self.label_bias = nn.Parameter(log_odds.clone())
         nobody = torch.zeros(n_members, n_labels, n_labels, dtype=torch.bool, device=device)
@@ -200,16 +204,16 @@ class LaMPNetwork(nn.Module):
         """Set the label graph, bool (M, L, L): whether label i listens to label j."""
         self.edges.copy_(edges)
 
-    def states(self, features: Tensor, noise: Noise | None = None) -> list[Tensor]:
+    def states(self, features: Tensor, streams: RandomStreams | None = None) -> list[Tensor]:
         """Return the label nodes after each of the 2 T rounds of messages, (M, B, L, d) each."""
         sizes = (self.config.n_components, self.config.embedding_dim)
         components = self.components(features).unflatten(-1, sizes)
         nodes = self.label_embeddings[:, None].expand(-1, features.shape[1], -1, -1)
         states = []
         for hear_input, hear_labels in zip(self.from_components, self.from_labels, strict=True):
-            nodes = hear_input(nodes, components, None, noise, self.dropout)
+            nodes = hear_input(nodes, components, None, streams, self.dropout)
             states.append(nodes)
-            nodes = hear_labels(nodes, nodes, self.edges, noise, self.dropout)
+            nodes = hear_labels(nodes, nodes, self.edges, streams, self.dropout)
             states.append(nodes)
         return states
 
@@ -224,16 +228,16 @@ class LaMPNetwork(nn.Module):
         blocks = [self.logits(self.states(block)[-1]) for block in features.split(n_rows, dim=1)]
         return torch.sigmoid(torch.cat(blocks, dim=1))
 
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B).
 
         ``cross_entropy`` is that of the last states, ``intermediate`` the sum of all others'.
         """
         features = batch.features
-        if noise is not None:
-            features = noise.dropout(features, self.input_dropout)
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
         *earlier, last = (
             cross_entropy(self.logits(nodes), batch.positive, batch.known)
-            for nodes in self.states(features, noise)
+            for nodes in self.states(features, streams)
         )
         return {"cross_entropy": last, "intermediate": torch.stack(earlier).sum(0)}

@@ -21,8 +21,8 @@ from cgmvae.model.correlation import LabelCovariance
 from cgmvae.model.objective import probit_likelihood
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class MPVAEConfig:
     covariance_rank: int
     """Columns of V; 0 makes Σ the identity."""
     n_draws: int
-    """Draws of the shared noise V ε for each row and step."""
+    """Draws of the shared streams V ε for each row and step."""
     ranking_slope: float
     """What differences of probabilities are multiplied by before the exponential."""
     ranking_of: Literal["marginals", "draws"]
@@ -58,7 +58,7 @@ class MPVAENetwork(nn.Module):
         D.
     label_log_odds : array, (n_members, n_labels)
         The log-odds of each label among the member's rows; the first means m give these marginals.
-    noise : Noise
+    streams : RandomStreams
         Where first weights come from.
     dropout, input_dropout : sequence of float, (n_members,)
         Each member's own.
@@ -72,7 +72,7 @@ class MPVAENetwork(nn.Module):
         config: MPVAEConfig,
         n_features: int,
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         dropout: Sequence[float],
         input_dropout: Sequence[float],
@@ -86,54 +86,54 @@ class MPVAENetwork(nn.Module):
             "activation": "relu",
             "dtype": dtype,
         }
-        self.label_encoder = PackedMLP((n_labels, 2 * h, h, 2 * d), noise, **style)
-        self.feature_encoder = PackedMLP((n_features, h, 2 * h, h, 2 * d), noise, **style)
+        self.label_encoder = PackedMLP((n_labels, 2 * h, h, 2 * d), streams, **style)
+        self.feature_encoder = PackedMLP((n_features, h, 2 * h, h, 2 * d), streams, **style)
         n_in = d + (n_features if config.decoder_input == "xz" else 0)
-        self.decoder = PackedMLP((n_in, h, 2 * h, n_labels), noise, **style)
+        self.decoder = PackedMLP((n_in, h, 2 * h, n_labels), streams, **style)
         first_means = torch.as_tensor(ndtri(expit(label_log_odds)), dtype=dtype)
-        self.label_bias = nn.Parameter(first_means.to(noise.device))
+        self.label_bias = nn.Parameter(first_means.to(streams.device))
         # A rank beyond the number of labels adds nothing to V Vᵀ.
         rank = min(config.covariance_rank, n_labels)
-        self.covariance = LabelCovariance(n_labels, rank, noise, dtype=dtype)
+        self.covariance = LabelCovariance(n_labels, rank, streams, dtype=dtype)
         hold_numbers(self, self.label_bias, dropout=dropout, input_dropout=input_dropout)
 
-    def encode(self, features: Tensor, noise: Noise | None = None) -> Gaussian:
+    def encode(self, features: Tensor, streams: RandomStreams | None = None) -> Gaussian:
         """Return q(z|x) of each row, (M, B, d): the prior that replaces N(0, I)."""
-        return Gaussian.from_output(self.feature_encoder(features, noise, self.dropout))
+        return Gaussian.from_output(self.feature_encoder(features, streams, self.dropout))
 
     def encode_labels(
-        self, positive: Tensor, known: Tensor, noise: Noise | None = None
+        self, positive: Tensor, known: Tensor, streams: RandomStreams | None = None
     ) -> Gaussian:
         """Return q(z|y) of each row, (M, B, d), from +1, −1 and, where unknown, 0."""
         signs = (2.0 * positive - 1.0) * known
-        encoded = self.label_encoder(signs.to(self.dropout.dtype), noise, self.dropout)
+        encoded = self.label_encoder(signs.to(self.dropout.dtype), streams, self.dropout)
         return Gaussian.from_output(encoded)
 
-    def decode(self, features: Tensor, z: Tensor, noise: Noise | None = None) -> Tensor:
+    def decode(self, features: Tensor, z: Tensor, streams: RandomStreams | None = None) -> Tensor:
         """Return the means m of the probit, (M, B, L)."""
         inputs = torch.cat([features, z], dim=-1) if self.config.decoder_input == "xz" else z
-        return self.label_bias[:, None] + self.decoder(inputs, noise, self.dropout)
+        return self.label_bias[:, None] + self.decoder(inputs, streams, self.dropout)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the exact marginals at the mean of q(z|x), (M, B, L)."""
         return self.covariance.marginal(self.decode(features, self.encode(features).mean))
 
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B).
 
-        The same draws of the shared noise serve both branches.
+        The same draws of the shared streams serve both branches.
         """
         features = batch.features
-        if noise is not None:
-            features = noise.dropout(features, self.input_dropout)
-        prior = self.encode(features, noise)
-        posterior = self.encode_labels(batch.positive, batch.known, noise)
-        shared = self.covariance.shared_noise(features.shape[1], noise, self.config.n_draws)
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
+        prior = self.encode(features, streams)
+        posterior = self.encode_labels(batch.positive, batch.known, streams)
+        shared = self.covariance.shared_noise(features.shape[1], streams, self.config.n_draws)
         divergence = objective.kl_to_gaussian(posterior, prior)
         # A row that knows no label has nothing to teach.
         terms = {"kl": torch.where(batch.known.any(-1), divergence, 0.0)}
         for prefix, gaussian in (("", prior), ("label_", posterior)):
-            means = self.decode(features, gaussian.sample(noise), noise)
+            means = self.decode(features, gaussian.sample(streams), streams)
             shifted = means[:, None] + shared
             terms[f"{prefix}cross_entropy"] = probit_likelihood(
                 shifted, batch.positive, batch.known

@@ -30,8 +30,8 @@ from cgmvae.methods.inputs import Rows
 from cgmvae.methods.parameters import check_choices, check_dropout, check_whole
 from cgmvae.methods.stored_arrays import with_prefix
 from cgmvae.methods.stored_network import fill_network, read_config
-from cgmvae.nn.noise import Noise
-from cgmvae.nn.sparse_rows import SparseRows
+from cgmvae.nn.rng import RandomStreams
+from cgmvae.nn.sparse import SparseRows
 from cgmvae.preparation.declarations import as_declared
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
@@ -122,7 +122,7 @@ class PackedClassifier(MultiLabelClassifier):
         config: Any,
         members: Sequence[Member],
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
     ) -> nn.Module:
         """Return a fresh network of these sizes and members."""
 
@@ -133,12 +133,12 @@ class PackedClassifier(MultiLabelClassifier):
         """
 
     def _build_network(
-        self, members: Sequence[Member], labels: Sequence[LabelRows], noise: Noise
+        self, members: Sequence[Member], labels: Sequence[LabelRows], streams: RandomStreams
     ) -> nn.Module:
         """Return a fresh network of members that train on these labels."""
         shared = [list(same) for _, same in itertools.groupby(labels, key=id)]
         odds = np.concatenate([np.tile(label_log_odds(each[0]), (len(each), 1)) for each in shared])
-        network = self._network(self._config(), members, odds, noise)
+        network = self._network(self._config(), members, odds, streams)
         self._prepare_network(network, [(each[0], len(each)) for each in shared])
         return network
 
@@ -254,7 +254,7 @@ class PackedClassifier(MultiLabelClassifier):
         log_odds = np.zeros((len(members), self.n_labels_))
         config = read_config(self.config_class, description["network"], n_weights)
         self.network_ = fill_network(
-            lambda noise: self._network(config, members, log_odds, noise),
+            lambda streams: self._network(config, members, log_odds, streams),
             arrays,
             n_members=len(members),
             device=find_device(self.device),
@@ -314,7 +314,7 @@ class NeuralClassifier(PackedClassifier):
     """
 
     network_class: ClassVar[type[nn.Module]]
-    """Made from a config, the number of features, the label log-odds, noise, and each member's
+    """Made from a config, the number of features, the label log-odds, streams, and each member's
     ``dropout``, ``input_dropout`` and own settings."""
 
     epochs: int = 40
@@ -357,14 +357,14 @@ class NeuralClassifier(PackedClassifier):
         config: Any,
         members: Sequence[Member],
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
     ) -> nn.Module:
         own = [dict(member.settings or {}) for member in members]
         return self.network_class(
             config,
             self.n_inputs_,
             label_log_odds,
-            noise,
+            streams,
             dropout=column(members, "dropout"),
             input_dropout=column(members, "input_dropout"),
             **{name: [each[name] for each in own] for name in own[0]},

@@ -19,8 +19,8 @@ from cgmvae.methods.label_structure import LabelStructure
 from cgmvae.methods.rbcc_inference import marginals
 from cgmvae.model.objective import cross_entropy
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedLinear, PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams
 
 #: States of all rows, labels and values of parents that are scored at a time; they bound memory.
 _SCORED_STATES = 1 << 17
@@ -49,7 +49,7 @@ class RBCCNetwork(nn.Module):
         D.
     label_log_odds : array, (n_members, n_labels)
         Where the label biases start: the log-odds of each label among the member's rows.
-    noise : Noise
+    streams : RandomStreams
         Where first weights come from.
     dropout, input_dropout : sequence of float, (n_members,)
         Each member's own.
@@ -60,7 +60,7 @@ class RBCCNetwork(nn.Module):
         config: RBCCConfig,
         n_features: int,
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         dropout: Sequence[float],
         input_dropout: Sequence[float],
@@ -68,12 +68,12 @@ class RBCCNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         n_members, n_labels = log_odds.shape
         width = config.state_dim
         self.encoder = PackedMLP(
             (n_features, config.hidden_dim, width),
-            noise,
+            streams,
             layer_norm=True,
             activation="relu",
             dtype=dtype,
@@ -81,17 +81,17 @@ class RBCCNetwork(nn.Module):
         bound = width**-0.5
 
         def vectors(*shape: int) -> nn.Parameter:
-            return nn.Parameter((noise.uniform(*shape, dtype=dtype) * 2 - 1) * bound)
+            return nn.Parameter((streams.uniform(*shape, dtype=dtype) * 2 - 1) * bound)
 
         self.label_embeddings = vectors(n_labels, width)
         self.value_embeddings = vectors(2, n_labels, width)
-        self.input = PackedLinear(width, 3 * width, noise, dtype=dtype)
-        self.recurrent = PackedLinear(width, 3 * width, noise, dtype=dtype)
+        self.input = PackedLinear(width, 3 * width, streams, dtype=dtype)
+        self.recurrent = PackedLinear(width, 3 * width, streams, dtype=dtype)
         self.output = vectors(n_labels, width)
         self.label_bias = nn.Parameter(log_odds.clone())
         hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
-        parents = torch.full((n_members, n_labels, config.n_parents), -1, device=noise.device)
-        order = torch.arange(n_labels, device=noise.device).repeat(n_members, 1)
+        parents = torch.full((n_members, n_labels, config.n_parents), -1, device=streams.device)
+        order = torch.arange(n_labels, device=streams.device).repeat(n_members, 1)
         self.register_buffer("parents", parents)
         self.register_buffer("order", order)
 
@@ -138,19 +138,23 @@ class RBCCNetwork(nn.Module):
         for block in features.split(max(1, _SCORED_STATES // n_states), dim=1):
             yield self.tables(block)
 
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the cross-entropy of each row, (M, B), with the true values of the parents."""
-        logits = self.forced_logits(batch.features, batch.positive, batch.known, noise)
+        logits = self.forced_logits(batch.features, batch.positive, batch.known, streams)
         return {"cross_entropy": cross_entropy(logits, batch.positive, batch.known)}
 
     def forced_logits(
-        self, features: Tensor, positive: Tensor, known: Tensor, noise: Noise | None = None
+        self,
+        features: Tensor,
+        positive: Tensor,
+        known: Tensor,
+        streams: RandomStreams | None = None,
     ) -> Tensor:
         """Return the log-odds of each label given its parents' true values, (M, B, L).
 
         A parent whose value is not known is not read.
         """
-        state = self._encode(features, noise)[:, :, None]
+        state = self._encode(features, streams)[:, :, None]
         for k, tokens in enumerate(self._tokens()):
             parents = self.parents[:, None, :, k].expand_as(positive)
             there = (parents >= 0) & known.gather(-1, parents.clamp(min=0))
@@ -168,11 +172,11 @@ class RBCCNetwork(nn.Module):
             state = torch.where(there[..., k, :, None], read, state[..., None, :]).flatten(3, 4)
         return self._logits(state)
 
-    def _encode(self, features: Tensor, noise: Noise | None) -> Tensor:
+    def _encode(self, features: Tensor, streams: RandomStreams | None) -> Tensor:
         """Return the state that all labels start from, (M, B, H)."""
-        if noise is not None:
-            features = noise.dropout(features, self.input_dropout)
-        return torch.tanh(self.encoder(features, noise, self.dropout))
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
+        return torch.tanh(self.encoder(features, streams, self.dropout))
 
     def _tokens(self) -> Iterator[Tensor]:
         """Give what the cell reads of each label's k-th parent, absent and present, (M, 2, L, 3H).

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgmvae.nn.noise import Noise
+from cgmvae.nn.rng import RandomStreams
 from cgmvae.preparation.declarations import as_declared
 
 #: What a size may be in any network, however small: draws and ranks are no axes of its arrays.
@@ -34,7 +34,7 @@ def read_config(record: type, values: Any, n_weights: int) -> Any:
 
 
 def fill_network(
-    build: Callable[[Noise], nn.Module],
+    build: Callable[[RandomStreams], nn.Module],
     arrays: Mapping[str, NDArray[Any]],
     *,
     n_members: int,
@@ -64,7 +64,7 @@ def fill_network(
     return network
 
 
-class _Blank(Noise):
+class _Blank(RandomStreams):
     """Zeros in place of first weights, for no more tensors than there are arrays."""
 
     def __init__(self, n_members: int, device: torch.device | str, n_tensors: int) -> None:

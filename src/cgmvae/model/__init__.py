@@ -1,4 +1,1 @@
-"""C-GMVAE, in reading order.
-
-``label_encoder`` → ``feature_encoder`` → ``decoder`` → ``network`` → ``objective`` → ``presets``.
-"""
+"""C-GMVAE, in reading order: ``network`` → ``objective`` → ``presets``."""

@@ -1,6 +1,6 @@
 """What the paper replaces its contrastive module with, to compare: a covariance or a graph.
 
-:class:`LabelCovariance` turns the logits into a multivariate probit whose latent noise is shared
+:class:`LabelCovariance` turns the logits into a multivariate probit whose latent streams is shared
 between labels, as in MPVAE; :class:`LabelGraph` lets label embeddings exchange messages along the
 labels' co-occurrence before the inner products.
 """
@@ -10,22 +10,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import PackedLinear
+from cgmvae.nn.rng import RandomStreams
 
 
 class LabelCovariance(nn.Module):
     """Multivariate probit with covariance I + V Vᵀ, V of low rank; rank 0 is the identity.
 
-    Given shared noise ε, labels are independent with probability Φ(logit + V ε); without it each
+    Given shared streams ε, labels are independent with probability Φ(logit + V ε); without it each
     label has probability Φ(logit / √(1 + ‖V_i‖²)).
     """
 
     factors: Tensor
 
-    def __init__(self, n_labels: int, rank: int, noise: Noise, *, dtype: torch.dtype) -> None:
+    def __init__(
+        self, n_labels: int, rank: int, streams: RandomStreams, *, dtype: torch.dtype
+    ) -> None:
         super().__init__()
-        first = noise.normal(n_labels, rank, dtype=dtype) * (0.1 * max(rank, 1) ** -0.5)
+        first = streams.normal(n_labels, rank, dtype=dtype) * (0.1 * max(rank, 1) ** -0.5)
         if rank > 0:
             self.factors = nn.Parameter(first)
         else:  # nothing to learn or to keep: a parameter must have elements
@@ -41,12 +43,12 @@ class LabelCovariance(nn.Module):
         spread = torch.sqrt(1 + (self.factors**2).sum(-1))[:, None, :]
         return torch.special.ndtr(logits / spread)
 
-    def shared_noise(self, n_rows: int, noise: Noise | None, n_draws: int) -> Tensor:
-        """Return draws of V ε for each row, (M, n_draws, n_rows, L); one of zeros without noise."""
+    def shared_noise(self, n_rows: int, streams: RandomStreams | None, n_draws: int) -> Tensor:
+        """Return draws of V ε for each row, (M, n_draws, n_rows, L); one of zeros in evaluation."""
         n_members, n_labels, rank = self.factors.shape
-        if noise is None or rank == 0:
+        if streams is None or rank == 0:
             return self.factors.new_zeros(n_members, 1, n_rows, n_labels)
-        epsilon = noise.normal_of_rows(n_draws, n_rows, rank, axis=1, dtype=self.factors.dtype)
+        epsilon = streams.normal_of_rows(n_draws, n_rows, rank, axis=1, dtype=self.factors.dtype)
         drawn = torch.bmm(epsilon.flatten(1, 2), self.factors.transpose(1, 2))
         return drawn.view(n_members, n_draws, n_rows, n_labels)
 
@@ -54,11 +56,15 @@ class LabelCovariance(nn.Module):
 class LabelGraph(nn.Module):
     """Two rounds of messages between labels that occur together, added to their embeddings."""
 
-    def __init__(self, n_labels: int, width: int, noise: Noise, *, dtype: torch.dtype) -> None:
+    def __init__(
+        self, n_labels: int, width: int, streams: RandomStreams, *, dtype: torch.dtype
+    ) -> None:
         super().__init__()
-        self.first = PackedLinear(width, width, noise, dtype=dtype)
-        self.second = PackedLinear(width, width, noise, dtype=dtype)
-        nobody = torch.zeros(noise.n_members, n_labels, n_labels, dtype=dtype, device=noise.device)
+        self.first = PackedLinear(width, width, streams, dtype=dtype)
+        self.second = PackedLinear(width, width, streams, dtype=dtype)
+        nobody = torch.zeros(
+            streams.n_members, n_labels, n_labels, dtype=dtype, device=streams.device
+        )
         self.register_buffer("edges", nobody)
 
     edges: Tensor

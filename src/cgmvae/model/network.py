@@ -29,9 +29,9 @@ from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.objective import TERMS, Outputs, ScoredLabels, View, chosen_components
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.noise import Noise, go_to_section
 from cgmvae.nn.packed import ACTIVATIONS, PackedMLP, hold_numbers, inner_products
-from cgmvae.nn.sparse_rows import SparseRows
+from cgmvae.nn.rng import RandomStreams, go_to_section
+from cgmvae.nn.sparse import SparseRows
 
 #: From this many labels on, a CPU encodes only the labels that occur in a batch.
 MANY_LABELS = 1024
@@ -116,7 +116,7 @@ class LabelEncoder(nn.Module):
         L, E and d.
     hidden : sequence of int
         Widths of the hidden layers.
-    noise : Noise
+    streams : RandomStreams
         Source of the initial weights; embeddings start normal with variance scale²/E.
     relu_first : bool
         Whether embeddings pass a ReLU and dropout before the network, as hidden units do.
@@ -128,7 +128,7 @@ class LabelEncoder(nn.Module):
         embedding_dim: int,
         latent_dim: int,
         hidden: Sequence[int],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         scale: float,
         relu_first: bool,
@@ -136,15 +136,15 @@ class LabelEncoder(nn.Module):
     ) -> None:
         super().__init__()
         dtype = style["dtype"]
-        first = noise.normal(n_labels, embedding_dim, dtype=dtype) * (scale * embedding_dim**-0.5)
+        first = streams.normal(n_labels, embedding_dim, dtype=dtype) * (scale * embedding_dim**-0.5)
         self.embeddings = nn.Parameter(first)
-        self.network = PackedMLP((embedding_dim, *hidden, 2 * latent_dim), noise, **style)
-        shape = (noise.n_members, 2 * latent_dim)
-        self.background = nn.Parameter(torch.zeros(shape, dtype=dtype, device=noise.device))
+        self.network = PackedMLP((embedding_dim, *hidden, 2 * latent_dim), streams, **style)
+        shape = (streams.n_members, 2 * latent_dim)
+        self.background = nn.Parameter(torch.zeros(shape, dtype=dtype, device=streams.device))
         self.relu_first = relu_first
 
     def forward(
-        self, noise: Noise | None, rate: Tensor, embeddings: Tensor | None = None
+        self, streams: RandomStreams | None, rate: Tensor, embeddings: Tensor | None = None
     ) -> Gaussian:
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d).
 
@@ -152,37 +152,44 @@ class LabelEncoder(nn.Module):
         """
         embeddings = self.embeddings if embeddings is None else embeddings
         # Every process of a distributed training encodes the same labels.
-        with nullcontext() if noise is None else noise.undivided():
-            output = self._encode(embeddings, noise, rate)
+        with nullcontext() if streams is None else streams.undivided():
+            output = self._encode(embeddings, streams, rate)
         return Gaussian.from_output(torch.cat([output, self.background[:, None]], dim=1))
 
-    def of_set(self, positive: Tensor, noise: Noise | None, rate: Tensor) -> Gaussian:
+    def of_set(self, positive: Tensor, streams: RandomStreams | None, rate: Tensor) -> Gaussian:
         """Return one Gaussian per label set, from the sum of its embeddings.
 
         The unimodal prior of earlier models: ``positive`` (M, B, L) gives (M, B, d).
         """
         summed = torch.bmm(positive.to(self.embeddings.dtype), self.embeddings)
-        return Gaussian.from_output(self._encode(summed, noise, rate))
+        return Gaussian.from_output(self._encode(summed, streams, rate))
 
-    def _encode(self, embeddings: Tensor, noise: Noise | None, rate: Tensor) -> Tensor:
+    def _encode(self, embeddings: Tensor, streams: RandomStreams | None, rate: Tensor) -> Tensor:
         if self.relu_first:
             embeddings = torch.relu(embeddings)
-            embeddings = embeddings if noise is None else noise.dropout(embeddings, rate)
-        return self.network(embeddings, noise, rate)
+            embeddings = embeddings if streams is None else streams.dropout(embeddings, rate)
+        return self.network(embeddings, streams, rate)
 
 
 class FeatureEncoder(nn.Module):
     """Maps each row's features to its posterior q(z|x) = N(μ(x), σ²(x))."""
 
     def __init__(
-        self, n_features: int, latent_dim: int, hidden: Sequence[int], noise: Noise, **style: Any
+        self,
+        n_features: int,
+        latent_dim: int,
+        hidden: Sequence[int],
+        streams: RandomStreams,
+        **style: Any,
     ) -> None:
         super().__init__()
-        self.network = PackedMLP((n_features, *hidden, 2 * latent_dim), noise, **style)
+        self.network = PackedMLP((n_features, *hidden, 2 * latent_dim), streams, **style)
 
-    def forward(self, features: Tensor | SparseRows, noise: Noise | None, rate: Tensor) -> Gaussian:
+    def forward(
+        self, features: Tensor | SparseRows, streams: RandomStreams | None, rate: Tensor
+    ) -> Gaussian:
         """Map (M, B, D) to the posterior of each row, (M, B, d)."""
-        return Gaussian.from_output(self.network(features, noise, rate))
+        return Gaussian.from_output(self.network(features, streams, rate))
 
 
 class Decoder(nn.Module):
@@ -205,7 +212,7 @@ class Decoder(nn.Module):
         n_in: int,
         embedding_dim: int,
         hidden: Sequence[int],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         output_activation: str,
         unit_norm: bool,
@@ -214,18 +221,18 @@ class Decoder(nn.Module):
         super().__init__()
         self.unit_norm = unit_norm
         self.output_activation = ACTIVATIONS.get(output_activation)
-        self.network = PackedMLP((n_in, *hidden, embedding_dim), noise, **style)
+        self.network = PackedMLP((n_in, *hidden, embedding_dim), streams, **style)
 
     def forward(
         self,
         inputs: Tensor | SparseRows,
-        noise: Noise | None,
+        streams: RandomStreams | None,
         rate: Tensor,
         *,
         more: Tensor | None = None,
     ) -> Tensor:
         """Map (M, B, n_in) to embeddings, (M, B, E); ``more`` are further columns of the input."""
-        embedding = self.network(inputs, noise, rate, more=more)
+        embedding = self.network(inputs, streams, rate, more=more)
         if self.output_activation is not None:
             embedding = self.output_activation(embedding)
         return F.normalize(embedding, dim=-1) if self.unit_norm else embedding
@@ -242,7 +249,7 @@ class CGMVAENetwork(nn.Module):
         D.
     label_log_odds : array, (n_members, n_labels)
         Initial label biases: the log-odds of each label among the member's rows.
-    noise : Noise
+    streams : RandomStreams
         Source of the initial weights.
     dropout, input_dropout, temperature : sequence of float, (n_members,)
         One value per member.
@@ -260,7 +267,7 @@ class CGMVAENetwork(nn.Module):
         config: NetworkConfig,
         n_features: int,
         label_log_odds: NDArray[np.float64],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         dropout: Sequence[float],
         input_dropout: Sequence[float],
@@ -277,27 +284,27 @@ class CGMVAENetwork(nn.Module):
             "activation": config.activation,
             "dtype": dtype,
         }
-        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=noise.device)
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         n_labels, latent_dim, n_out = log_odds.shape[1], config.latent_dim, config.embedding_dim
         self.label_encoder = LabelEncoder(
             n_labels,
             n_out,
             latent_dim,
             config.label_hidden,
-            noise,
+            streams,
             scale=config.label_scale,
             relu_first=config.label_relu,
             **style,
         )
         self.feature_encoder = FeatureEncoder(
-            n_features, latent_dim, config.feature_hidden, noise, **style
+            n_features, latent_dim, config.feature_hidden, streams, **style
         )
         n_in = latent_dim + (n_features if config.decoder_input == "xz" else 0)
         self.decoder = Decoder(
             n_in,
             n_out,
             config.decoder_hidden,
-            noise,
+            streams,
             output_activation=config.embedding_activation,
             unit_norm=config.unit_norm,
             **style,
@@ -306,15 +313,17 @@ class CGMVAENetwork(nn.Module):
         self.covariance: LabelCovariance | None = None
         self.graph: LabelGraph | None = None
         if config.correlation == "covariance":
-            self.covariance = LabelCovariance(n_labels, config.covariance_rank, noise, dtype=dtype)
+            self.covariance = LabelCovariance(
+                n_labels, config.covariance_rank, streams, dtype=dtype
+            )
             if self.label_bias is not None:
                 self.label_bias.data = torch.special.ndtri(torch.sigmoid(log_odds))
         elif config.correlation == "graph":
-            self.graph = LabelGraph(n_labels, n_out, noise, dtype=dtype)
+            self.graph = LabelGraph(n_labels, n_out, streams, dtype=dtype)
         self.reconstruction: PackedMLP | None = None
         if config.reconstruction != "none" and "reconstruction" in terms:
             widths = (latent_dim, *config.decoder_hidden[:1], n_features)
-            self.reconstruction = PackedMLP(widths, noise, **style)
+            self.reconstruction = PackedMLP(widths, streams, **style)
         # The weights α and β also apply to what studies put in place of the contrastive term and
         # of cross-entropy.
         likelihood = "cross_entropy" if self.covariance is None else "probit"
@@ -330,26 +339,28 @@ class CGMVAENetwork(nn.Module):
 
     @property
     def takes_sparse_rows(self) -> bool:
-        """Whether features may be given as :class:`~cgmvae.nn.sparse_rows.SparseRows`."""
+        """Whether features may be given as :class:`~cgmvae.nn.sparse.SparseRows`."""
         return self.reconstruction is None
 
-    def label_gaussians(self, noise: Noise | None = None) -> Gaussian:
+    def label_gaussians(self, streams: RandomStreams | None = None) -> Gaussian:
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
-        return self.label_encoder(noise, self.dropout)
+        return self.label_encoder(streams, self.dropout)
 
-    def encode(self, features: Tensor | SparseRows, noise: Noise | None = None) -> Gaussian:
+    def encode(
+        self, features: Tensor | SparseRows, streams: RandomStreams | None = None
+    ) -> Gaussian:
         """Return the posterior q(z|x) of each row, (M, B, d)."""
-        return self.feature_encoder(features, noise, self.dropout)
+        return self.feature_encoder(features, streams, self.dropout)
 
     def decode(
-        self, features: Tensor | SparseRows, z: Tensor, noise: Noise | None = None
+        self, features: Tensor | SparseRows, z: Tensor, streams: RandomStreams | None = None
     ) -> Tensor:
         """Return the feature embedding w_x^f of each row, (M, B, E)."""
         inputs, more = (z, None) if self.config.decoder_input == "z" else (features, z)
-        if noise is not None and more is not None and self.config.skip_dropout > 0:
-            shown = noise.uniform_of_rows(z.shape[1], 1) >= self.config.skip_dropout
+        if streams is not None and more is not None and self.config.skip_dropout > 0:
+            shown = streams.uniform_of_rows(z.shape[1], 1) >= self.config.skip_dropout
             inputs = inputs.times(shown) if isinstance(inputs, SparseRows) else inputs * shown
-        rate, drawn = self.dropout, noise
+        rate, drawn = self.dropout, streams
         if not self.config.decoder_dropout:
             rate, drawn = torch.zeros_like(rate), None
         return self.decoder(inputs, drawn, rate, more=more)
@@ -374,33 +385,33 @@ class CGMVAENetwork(nn.Module):
         """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
         return self.probabilities(self.logits(self.decode(features, self.encode(features).mean)))
 
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B)."""
-        out = self.outputs(batch, noise)
+        out = self.outputs(batch, streams)
         return {name: function(out) for name, function in self.functions.items()}
 
-    def outputs(self, batch: Batch, noise: Noise | None) -> Outputs:
+    def outputs(self, batch: Batch, streams: RandomStreams | None) -> Outputs:
         """Return everything that the terms need to know about a batch.
 
-        Without ``noise`` there is no dropout, and z is the posterior's mean.
+        Without ``streams`` there is no dropout, and z is the posterior's mean.
         """
         config = self.config
-        features = self._with_input_dropout(batch.features, noise)
-        go_to_section(noise, Section.ENCODER)
-        posterior = self.encode(features, noise)
-        draws = [posterior.sample(noise) for _ in range(config.n_draws)]
-        go_to_section(noise, Section.LABELS)
-        prior, chosen = self._prior(batch, noise)
-        go_to_section(noise, Section.RECONSTRUCTION)
+        features = self._with_input_dropout(batch.features, streams)
+        go_to_section(streams, Section.ENCODER)
+        posterior = self.encode(features, streams)
+        draws = [posterior.sample(streams) for _ in range(config.n_draws)]
+        go_to_section(streams, Section.LABELS)
+        prior, chosen = self._prior(batch, streams)
+        go_to_section(streams, Section.RECONSTRUCTION)
         reconstructed = None
         if self.reconstruction is not None:
-            reconstructed = self.reconstruction(draws[0], noise, self.dropout)
+            reconstructed = self.reconstruction(draws[0], streams, self.dropout)
         if config.label_branch:
-            components = self.label_gaussians(noise) if chosen is None else prior
+            components = self.label_gaussians(streams) if chosen is None else prior
             draws.append(_mean_of_positives(components, batch.positive))
-        go_to_section(noise, Section.DECODER)
-        embeddings = [self.decode(features, z, noise) for z in draws]
-        labels, label_embeddings, bias = self._scored_labels(batch, noise)
+        go_to_section(streams, Section.DECODER)
+        embeddings = [self.decode(features, z, streams) for z in draws]
+        labels, label_embeddings, bias = self._scored_labels(batch, streams)
         views = tuple(_view(embedding, label_embeddings, bias) for embedding in embeddings)
         return Outputs(
             features=None if isinstance(batch.features, SparseRows) else batch.features,
@@ -416,45 +427,47 @@ class CGMVAENetwork(nn.Module):
             temperature=self.temperature,
             cosine=config.normalise_labels,
             bernoulli=config.reconstruction == "bernoulli",
-            **self._extra_draws(batch, noise),
+            **self._extra_draws(batch, streams),
         )
 
     def _with_input_dropout(
-        self, features: Tensor | SparseRows, noise: Noise | None
+        self, features: Tensor | SparseRows, streams: RandomStreams | None
     ) -> Tensor | SparseRows:
-        if noise is None:
+        if streams is None:
             return features
-        noise.section(Section.INPUT)
+        streams.section(Section.INPUT)
         if isinstance(features, SparseRows):
-            return features.dropout(noise, self.input_dropout)
-        return noise.dropout(features, self.input_dropout)
+            return features.dropout(streams, self.input_dropout)
+        return streams.dropout(features, self.input_dropout)
 
-    def _prior(self, batch: Batch, noise: Noise | None) -> tuple[Gaussian | None, Tensor | None]:
+    def _prior(
+        self, batch: Batch, streams: RandomStreams | None
+    ) -> tuple[Gaussian | None, Tensor | None]:
         """Return the Gaussians of the prior, and which of them each row chooses in a mixture."""
         prior = self.config.prior
         if "kl" not in self.functions or prior == "standard":
             return None, None
         if prior == "label-sum":
-            return self.label_encoder.of_set(batch.positive, noise, self.dropout), None
+            return self.label_encoder.of_set(batch.positive, streams, self.dropout), None
         few = batch.positive.shape[-1] < MANY_LABELS or batch.positive.is_cuda
         if few or self.config.label_branch:
-            return self.label_gaussians(noise), chosen_components(batch.positive, batch.known)
+            return self.label_gaussians(streams), chosen_components(batch.positive, batch.known)
         # Of very many labels a batch has a few hundred; the others are in no row's mixture.
         labels, real = _padded([own.nonzero().squeeze(1) for own in batch.present()])
         embeddings = _rows_of(self.label_encoder.embeddings, labels)
         background = chosen_components(batch.positive, batch.known)[..., -1:]
         chosen = torch.cat([_columns_of(batch.positive, labels) & real, background], dim=-1)
-        return self.label_encoder(noise, self.dropout, embeddings), chosen
+        return self.label_encoder(streams, self.dropout, embeddings), chosen
 
     def _scored_labels(
-        self, batch: Batch, noise: Noise | None
+        self, batch: Batch, streams: RandomStreams | None
     ) -> tuple[ScoredLabels, Tensor, Tensor | None]:
         """Return the labels that are scored, their embeddings and biases: all, or a sample."""
         embeddings, bias = self.label_embeddings(), self.label_bias
-        if not self.config.sampled_labels or noise is None or batch.positive.is_cuda:
+        if not self.config.sampled_labels or streams is None or batch.positive.is_cuda:
             return ScoredLabels(batch.positive, batch.known), embeddings, bias
-        noise.section(Section.SAMPLE)
-        uniform = noise.uniform(embeddings.shape[1], dtype=embeddings.dtype)
+        streams.section(Section.SAMPLE)
+        uniform = streams.uniform(embeddings.shape[1], dtype=embeddings.dtype)
         samples = [
             sample_labels(present, draws, self.config.sampled_labels)
             for present, draws in zip(batch.present(), uniform, strict=True)
@@ -472,14 +485,14 @@ class CGMVAENetwork(nn.Module):
             None if bias is None else bias.gather(1, labels),
         )
 
-    def _extra_draws(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor | None]:
+    def _extra_draws(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor | None]:
         """Return the random numbers of the covariance and of the triplet loss, if there are any."""
         n_rows, n_labels = batch.positive.shape[1:]
         shared = uniform = None
         if self.covariance is not None:
-            shared = self.covariance.shared_noise(n_rows, noise, self.config.covariance_draws)
-        if self.config.alignment == "triplet" and noise is not None:
-            uniform = noise.uniform_of_rows(n_rows, n_labels, dtype=self.temperature.dtype)
+            shared = self.covariance.shared_noise(n_rows, streams, self.config.covariance_draws)
+        if self.config.alignment == "triplet" and streams is not None:
+            uniform = streams.uniform_of_rows(n_rows, n_labels, dtype=self.temperature.dtype)
         return {"shared_noise": shared, "triplet_draws": uniform}
 
 

@@ -219,7 +219,7 @@ def probit_likelihood(shifted: Tensor, positive: Tensor, known: Tensor) -> Tenso
     Parameters
     ----------
     shifted : Tensor, (n_members, n_draws, n_rows, n_labels)
-        Logits with draws of the shared noise added.
+        Logits with draws of the shared streams added.
     positive, known : Tensor of bool, (n_members, n_rows, n_labels)
     """
     signed = torch.where(positive[:, None], shifted, -shifted)

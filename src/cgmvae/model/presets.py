@@ -38,9 +38,9 @@ class Preset:
     learning_rate: float
     """At its highest."""
     weight_decay: float
-    """Decoupled with AdamW, as an L2 term with Adam; never on biases and normalisation."""
+    """Decoupled with AdamW, as an L2 term with Adam; never on biases and normalization."""
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """What ``TrainingConfig`` takes: epochs, batch size, optimiser, schedule, selection."""
+    """What ``TrainingConfig`` takes: epochs, batch size, optimizer, schedule, selection."""
 
     def weights(self) -> dict[str, float]:
         """Return the weights of the terms by name."""
@@ -119,7 +119,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         # What measured best on validation rows, with mixture prior, KL and contrastive switched on;
         # see ``for_data`` for what follows the size of the data.
         # Deviation D4: the decoder sees x too, but not of all rows (``skip_dropout``).
-        # Deviation D5: logits have a bias, embeddings a free norm, hidden layers are normalised.
+        # Deviation D5: logits have a bias, embeddings a free norm, hidden layers are normalized.
         # Deviation D8: label embeddings start short (``label_scale``).
         "tuned": Preset(
             network=NetworkConfig(

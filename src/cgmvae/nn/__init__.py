@@ -1,1 +1,1 @@
-"""Building blocks whose every tensor has a leading member axis, and the Gaussians of the paper."""
+"""Building blocks whose tensors have a leading member axis, and the Gaussians of the paper."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cgmvae.nn.noise import Noise
+from cgmvae.nn.rng import RandomStreams
 
 #: Bounds of every log-variance: standard deviations from 0.018 to 55.
 LOG_VARIANCE_RANGE = (-8.0, 8.0)
@@ -30,11 +30,11 @@ class Gaussian(NamedTuple):
         mean, log_variance = output.chunk(2, dim=-1)
         return cls(mean, log_variance.clamp(*LOG_VARIANCE_RANGE))
 
-    def sample(self, noise: Noise | None) -> Tensor:
-        """Draw one z for each Gaussian; the mean without noise."""
-        if noise is None:
+    def sample(self, streams: RandomStreams | None) -> Tensor:
+        """Draw one z for each Gaussian; the mean without random streams."""
+        if streams is None:
             return self.mean
-        epsilon = noise.normal_of_rows(*self.mean.shape[1:], dtype=self.mean.dtype)
+        epsilon = streams.normal_of_rows(*self.mean.shape[1:], dtype=self.mean.dtype)
         return torch.addcmul(self.mean, torch.exp(0.5 * self.log_variance), epsilon)
 
 
@@ -85,14 +85,14 @@ def mixture_log_density(z: Tensor, components: Gaussian, chosen: Tensor) -> Tens
     n_chosen = chosen.sum(-1)
     any_chosen = n_chosen > 0
     log_densities = pairwise_log_density(z, components)
-    # A row without components would be −inf with an undefined gradient: give it all, drop it below.
+    # A row without components would be −inf with an undefined gradient: it gets all, and 0 below.
     chosen = chosen | ~any_chosen[..., None]
     total = torch.logsumexp(log_densities.masked_fill(~chosen, -torch.inf), dim=-1)
     return torch.where(any_chosen, total - torch.log(n_chosen.clamp(min=1).double()), 0.0)
 
 
 def mean_given_labels(posterior: Gaussian, components: Gaussian, positive: Tensor) -> Tensor:
-    """Return the mean of q(z|x) · p(z | the known positives), normalised, (M, B, d).
+    """Return the mean of q(z|x) · p(z | the known positives), normalized, (M, B, d).
 
     A product of a Gaussian and a mixture is a mixture of Gaussians: component i has the
     precision-weighted mean and the weight N(μ_q | μ_i, σ_q² + σ_i²). Without known positives it is

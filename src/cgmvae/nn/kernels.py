@@ -1,4 +1,4 @@
-"""Triton kernels, called by :mod:`cgmvae.nn.fused`; importing this needs Triton.
+"""Triton kernels, called by :mod:`cgmvae.nn.cuda`; importing this needs Triton.
 
 Arguments that end in ``_at`` are addresses. Numbers are computed in float32, and read and written
 in float32 or bfloat16, whichever the tensors have.
@@ -14,7 +14,7 @@ import triton.language as tl
 
 @triton.jit
 def _mixed(x):
-    """Scramble as ``cgmvae.nn.noise._mixed`` does."""
+    """Scramble as ``cgmvae.nn.rng._mixed`` does."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * 0x21F0AAAD
     x = (x ^ ((x >> 15) & 0x1FFFF)) * 0x735A2D97
     return x ^ ((x >> 15) & 0x1FFFF)
@@ -22,25 +22,25 @@ def _mixed(x):
 
 @triton.jit
 def _key(keys_at, member, offset):
-    """Return a member's key of a draw, as ``CounterNoise._next_keys`` does."""
+    """Return a member's key of a draw, as ``CounterStreams._next_keys`` does."""
     return _mixed(tl.load(keys_at + member) + offset)
 
 
 @triton.jit
 def _word(position, key):
-    """Return 32 random bits, as ``CounterNoise._words`` does."""
+    """Return 32 random bits, as ``CounterStreams._words`` does."""
     return _mixed(_mixed(position ^ key) + key)
 
 
 @triton.jit
 def _unit(position, key):
-    """Return a uniform number in [0, 1), as ``CounterNoise.uniform`` does."""
+    """Return a uniform number in [0, 1), as ``CounterStreams.uniform`` does."""
     return ((_word(position, key) >> 8) & 0xFFFFFF).to(tl.float32) * (1.0 / 16777216.0)
 
 
 @triton.jit
 def _limit(rate):
-    """Return what 16 signed bits must reach to be kept, as ``cgmvae.nn.noise._dropping`` does."""
+    """Return what 16 signed bits must reach to be kept, as ``cgmvae.nn.rng._dropping`` does."""
     wanted = rate * 65536.0
     nearest = tl.floor(wanted + 0.5)
     is_odd = nearest - 2.0 * tl.floor(nearest * 0.5) > 0.5
@@ -50,7 +50,7 @@ def _limit(rate):
 
 @triton.jit
 def _kept(position, key, limit):
-    """Return whether dropout keeps a position, from the bits of ``CounterNoise.half_words``."""
+    """Return whether dropout keeps a position, from the bits of ``CounterStreams.half_words``."""
     word = _word(position >> 1, key)
     half = tl.where((position & 1) == 0, word << 16, word) >> 16
     return half >= limit
@@ -74,12 +74,12 @@ def hidden_forward(
     slope,
     BLOCK: tl.constexpr,
 ):
-    """Add a bias, normalise, activate, drop; one row a program."""
+    """Add a bias, normalize, activate, drop; one row per program."""
     row, member = tl.program_id(0), tl.program_id(1)
     columns = tl.arange(0, BLOCK)
     inside = columns < width
-    place = (member.to(tl.int64) * n_rows + row) * width + columns
-    x = tl.load(x_at + place, mask=inside, other=0.0).to(tl.float32)
+    at = (member.to(tl.int64) * n_rows + row) * width + columns
+    x = tl.load(x_at + at, mask=inside, other=0.0).to(tl.float32)
     x += tl.load(bias_at + member * width + columns, mask=inside, other=0.0)
     center = tl.sum(x, axis=0) / width
     distance = tl.where(inside, x - center, 0.0)
@@ -90,7 +90,7 @@ def hidden_forward(
     y = tl.where(y > 0, y, y * slope)
     rate = tl.load(rates_at + member)
     kept = _kept(row * width + columns, _key(keys_at, member, offset), _limit(rate))
-    tl.store(y_at + place, tl.where(kept, y * (1.0 / (1.0 - rate)), 0.0), mask=inside)
+    tl.store(y_at + at, tl.where(kept, y * (1.0 / (1.0 - rate)), 0.0), mask=inside)
     tl.store(center_at + member * n_rows + row, center)
     tl.store(spread_at + member * n_rows + row, spread)
 
@@ -128,12 +128,12 @@ def hidden_backward(
     dgain = tl.zeros([BLOCK], dtype=tl.float32)
     dshift = tl.zeros([BLOCK], dtype=tl.float32)
     for row in range(part * ROWS, tl.minimum(part * ROWS + ROWS, n_rows)):
-        place = (member.to(tl.int64) * n_rows + row) * width + columns
+        at = (member.to(tl.int64) * n_rows + row) * width + columns
         center = tl.load(center_at + member * n_rows + row)
         spread = tl.load(spread_at + member * n_rows + row)
-        x = tl.load(x_at + place, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(x_at + at, mask=inside, other=0.0).to(tl.float32)
         normal = tl.where(inside, (x + bias - center) * spread, 0.0)
-        dy = tl.load(dy_at + place, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_at + at, mask=inside, other=0.0).to(tl.float32)
         dy = tl.where(_kept(row * width + columns, key, limit), dy * scale, 0.0)
         dy = tl.where(normal * gain + shift > 0, dy, dy * slope)
         dgain += dy * normal
@@ -143,7 +143,7 @@ def hidden_backward(
         stretch = tl.sum(dnormal * normal, axis=0) / width
         dx = spread * (dnormal - drift - normal * stretch)
         dbias += dx
-        tl.store(dx_at + place, dx, mask=inside)
+        tl.store(dx_at + at, dx, mask=inside)
     n_parts, n_members = tl.num_programs(0), tl.num_programs(1)
     sums_at += (member * n_parts + part) * width + columns
     tl.store(sums_at, dbias, mask=inside)
@@ -153,20 +153,20 @@ def hidden_backward(
 
 @triton.jit(do_not_specialize=["offset"])
 def drop(x_at, y_at, keys_at, offset, rates_at, n, BLOCK: tl.constexpr):
-    """Drop numbers as ``Noise.dropout`` does."""
+    """Drop numbers as ``RandomStreams.dropout`` does."""
     member = tl.program_id(1)
     position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = position < n
-    place = member.to(tl.int64) * n + position
-    x = tl.load(x_at + place, mask=inside, other=0.0).to(tl.float32)
+    at = member.to(tl.int64) * n + position
+    x = tl.load(x_at + at, mask=inside, other=0.0).to(tl.float32)
     rate = tl.load(rates_at + member)
     kept = _kept(position, _key(keys_at, member, offset), _limit(rate))
-    tl.store(y_at + place, tl.where(kept, x * (1.0 / (1.0 - rate)), 0.0), mask=inside)
+    tl.store(y_at + at, tl.where(kept, x * (1.0 / (1.0 - rate)), 0.0), mask=inside)
 
 
 @triton.jit(do_not_specialize=["offset"])
 def uniform(y_at, keys_at, offset, n, BLOCK: tl.constexpr):
-    """Draw as ``CounterNoise.uniform`` does."""
+    """Draw as ``CounterStreams.uniform`` does."""
     member = tl.program_id(1)
     position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     number = _unit(position, _key(keys_at, member, offset))
@@ -175,7 +175,7 @@ def uniform(y_at, keys_at, offset, n, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["offset"])
 def normal(y_at, keys_at, offset, n, half, BLOCK: tl.constexpr):
-    """Draw as ``CounterNoise.normal`` does: two numbers from two."""
+    """Draw as ``CounterStreams.normal`` does: two numbers from two."""
     member = tl.program_id(1)
     position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     key = _key(keys_at, member, offset)
@@ -192,8 +192,8 @@ def square_sums(x_at, sums_at, n, n_sums, first, BLOCK: tl.constexpr):
     """Sum the squares of a member's numbers, a block a program."""
     block, member = tl.program_id(0), tl.program_id(1)
     position = block * BLOCK + tl.arange(0, BLOCK)
-    place = member.to(tl.int64) * n + position
-    x = tl.load(x_at + place, mask=position < n, other=0.0).to(tl.float32)
+    at = member.to(tl.int64) * n + position
+    x = tl.load(x_at + at, mask=position < n, other=0.0).to(tl.float32)
     tl.store(sums_at + member * n_sums + first + block, tl.sum(x * x, axis=0))
 
 
@@ -214,18 +214,18 @@ def adam(
     ROUNDED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Update weights and moments; see ``fused.update`` for the scalars."""
+    """Update weights and moments; see ``cuda.update`` for the scalars."""
     member = tl.program_id(1)
     scalars = scalars_at + member * 6
     if tl.load(scalars) != 0.0:
         columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = columns < n
-        place = member.to(tl.int64) * stride + columns
+        at = member.to(tl.int64) * stride + columns
         gradient = tl.load(gradient_at + member.to(tl.int64) * n + columns, mask=inside)
         gradient = gradient.to(tl.float32) * tl.load(scalars + 1)
-        value = tl.load(values_at + place, mask=inside)
-        mean = tl.load(mean_at + place, mask=inside)
-        square = tl.load(square_at + place, mask=inside)
+        value = tl.load(values_at + at, mask=inside)
+        mean = tl.load(mean_at + at, mask=inside)
+        square = tl.load(square_at + at, mask=inside)
         if DECAYED:
             gradient += value * tl.load(scalars + 2)
             value *= tl.load(scalars + 3)
@@ -233,8 +233,8 @@ def adam(
         square += (gradient * gradient - square) * fresh_square
         root = tl.sqrt(square) * tl.load(scalars + 5) + epsilon
         value -= tl.load(scalars + 4) * mean / root
-        tl.store(values_at + place, value, mask=inside)
-        tl.store(mean_at + place, mean, mask=inside)
-        tl.store(square_at + place, square, mask=inside)
+        tl.store(values_at + at, value, mask=inside)
+        tl.store(mean_at + at, mean, mask=inside)
+        tl.store(square_at + at, square, mask=inside)
         if ROUNDED:
-            tl.store(rounded_at + place, value, mask=inside)
+            tl.store(rounded_at + at, value, mask=inside)

@@ -1,8 +1,8 @@
 """Layers with a leading member axis: many small networks trained as one.
 
 Every tensor is (n_members, n_rows, width). A layer applies to each member its own weights, in one
-batched matrix product. Dropout takes its random numbers from a :class:`~cgmvae.nn.noise.Noise`; no
-noise means evaluation.
+batched matrix product. Dropout draws from :class:`~cgmvae.nn.rng.RandomStreams`; without streams a
+layer evaluates.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cgmvae.nn import fused
-from cgmvae.nn.noise import Noise
-from cgmvae.nn.sparse_rows import SparseRows, sparse_affine
+from cgmvae.nn import cuda
+from cgmvae.nn.rng import RandomStreams
+from cgmvae.nn.sparse import SparseRows, sparse_affine
 
 
 class PackedLinear(nn.Module):
@@ -27,28 +27,30 @@ class PackedLinear(nn.Module):
     """
 
     training_weight: Tensor | None = None
-    """What an accelerator's training takes products with in place of ``weight``: the same numbers,
-    with rows of zeros up to a multiple of ``TILE``, in bfloat16 if wished."""
+    """What a GPU multiplies by in training instead of ``weight``: the same numbers, padded with
+    rows of zeros to a multiple of ``TILE``, possibly in bfloat16."""
 
-    def __init__(self, n_in: int, n_out: int, noise: Noise, *, dtype: torch.dtype) -> None:
+    def __init__(
+        self, n_in: int, n_out: int, streams: RandomStreams, *, dtype: torch.dtype
+    ) -> None:
         super().__init__()
         bound = n_in**-0.5
-        self.weight = nn.Parameter((noise.uniform(n_in, n_out, dtype=dtype) * 2 - 1) * bound)
-        self.bias = nn.Parameter((noise.uniform(n_out, dtype=dtype) * 2 - 1) * bound)
+        self.weight = nn.Parameter((streams.uniform(n_in, n_out, dtype=dtype) * 2 - 1) * bound)
+        self.bias = nn.Parameter((streams.uniform(n_out, dtype=dtype) * 2 - 1) * bound)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out)."""
         weight = self.weight_in_use()
-        return fused.affine(_fitting(x, weight), weight, self.bias)
+        return cuda.affine(_fitting(x, weight), weight, self.bias)
 
     def weight_in_use(self) -> Tensor:
-        """Return the matrix of products: in training, the one that gradients are taken for."""
+        """Return the matrix to multiply by: in training, the one that gradients are taken for."""
         in_training = self.training_weight is not None and torch.is_grad_enabled()
         return cast(Tensor, self.training_weight if in_training else self.weight)
 
 
 class PackedLayerNorm(nn.Module):
-    """Layer normalisation with each member's own gain and shift."""
+    """Layer normalization with each member's own gain and shift."""
 
     def __init__(
         self, n_members: int, width: int, *, dtype: torch.dtype, device: torch.device
@@ -67,32 +69,32 @@ class PackedLayerNorm(nn.Module):
 
 ACTIVATIONS = {"relu": torch.relu, "leaky_relu": F.leaky_relu}
 
-#: Numbers that an accelerator's matrix product takes at a time: it is slow with what is left over.
+#: A GPU's matrix products are fast for sizes that are multiples of this.
 TILE = 8
 
-#: Slopes of the activations below 0.
+#: Slope of each activation below 0.
 _SLOPES = {"relu": 0.0, "leaky_relu": 0.01}
 
 
 class PackedMLP(nn.Module):
-    """Hidden layers (affine, normalisation if wished, activation, dropout) and an affine output.
+    """Hidden layers (affine, optional normalization, activation, dropout) and an affine output.
 
     Parameters
     ----------
     widths : sequence of int
         Width of the input, of each hidden layer, and of the output.
-    noise : Noise
-        Where the first weights come from.
+    streams : RandomStreams
+        Source of the initial weights.
     layer_norm : bool
-        Whether hidden layers are normalised.
+        Whether hidden layers are normalized.
     activation : {"relu", "leaky_relu"}
-        Of the hidden layers.
+        Activation of the hidden layers.
     """
 
     def __init__(
         self,
         widths: Sequence[int],
-        noise: Noise,
+        streams: RandomStreams,
         *,
         layer_norm: bool,
         activation: str,
@@ -100,11 +102,11 @@ class PackedMLP(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            PackedLinear(n_in, n_out, noise, dtype=dtype)
+            PackedLinear(n_in, n_out, streams, dtype=dtype)
             for n_in, n_out in itertools.pairwise(widths)
         )
         self.norms = nn.ModuleList(
-            PackedLayerNorm(noise.n_members, width, dtype=dtype, device=noise.device)
+            PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
             for width in (widths[1:-1] if layer_norm else ())
         )
         self.activation, self.slope = ACTIVATIONS[activation], _SLOPES[activation]
@@ -112,7 +114,7 @@ class PackedMLP(nn.Module):
     def forward(
         self,
         x: Tensor | SparseRows,
-        noise: Noise | None,
+        streams: RandomStreams | None,
         rate: Tensor,
         *,
         more: Tensor | None = None,
@@ -122,7 +124,7 @@ class PackedMLP(nn.Module):
         Parameters
         ----------
         x : Tensor or SparseRows, (n_members, n_rows, n_columns)
-        noise : Noise or None
+        streams : RandomStreams or None
             Source of dropout; None for evaluation.
         rate : Tensor, (n_members,)
             Dropout of the hidden layers.
@@ -133,7 +135,7 @@ class PackedMLP(nn.Module):
             x, more = torch.cat([x, more], dim=-1), None
         *hidden, last = self.layers
         for i, layer in enumerate(hidden):
-            x = self._hidden(layer, self.norms[i] if self.norms else None, x, more, noise, rate)
+            x = self._hidden(layer, self.norms[i] if self.norms else None, x, more, streams, rate)
             more = None
         return _affine(last, x, more)
 
@@ -143,17 +145,17 @@ class PackedMLP(nn.Module):
         norm: Any,
         x: Tensor | SparseRows,
         more: Tensor | None,
-        noise: Noise | None,
+        streams: RandomStreams | None,
         rate: Tensor,
     ) -> Tensor:
         """Apply an affine map, normalization, activation and dropout."""
-        if isinstance(x, Tensor) and norm is not None and noise is not None and noise.fuses(x):
+        if isinstance(x, Tensor) and norm is not None and streams is not None and streams.fuses(x):
             weight = layer.weight_in_use()
-            product, dropping = torch.bmm(_fitting(x, weight), weight), noise.dropping(rate)
-            return fused.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)
+            product, dropping = torch.bmm(_fitting(x, weight), weight), streams.dropping(rate)
+            return cuda.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)
         x = _affine(layer, x, more)
         x = self.activation(x if norm is None else norm(x))
-        return x if noise is None else noise.dropout(x, rate)
+        return x if streams is None else streams.dropout(x, rate)
 
 
 def _affine(layer: Any, x: Tensor | SparseRows, more: Tensor | None) -> Tensor:
@@ -169,7 +171,7 @@ def _fitting(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def layers_for_training(module: nn.Module) -> Iterator[PackedLinear]:
-    """Return the layers that can have a ``training_weight``: those of normalised networks."""
+    """Return the layers that can have a ``training_weight``: those of normalized networks."""
     for part in module.modules():
         if isinstance(part, PackedMLP) and len(part.norms):
             yield from part.layers  # type: ignore[misc]
@@ -190,19 +192,19 @@ def inner_products(x: Tensor, labels: Tensor) -> Tensor:
 
 
 def hold_numbers(module: nn.Module, like: Tensor, **numbers: Sequence[float]) -> None:
-    """Give a module buffers of one number a member, (n_members,), which its file does not hold.
+    """Register buffers with one number per member, (n_members,), that are not saved.
 
-    ``like`` tells where they are and of which type.
+    ``like`` gives their device and type.
     """
     for name, values in numbers.items():
         tensor = torch.as_tensor(values, dtype=like.dtype, device=like.device)
         module.register_buffer(name, tensor, persistent=False)
 
 
-def keep_members(module: nn.Module, places: Tensor) -> None:
-    """Leave all members but these out of a packed module, whose tensors have them as first axis."""
+def keep_members(module: nn.Module, numbers: Tensor) -> None:
+    """Drop all members but these from a packed module."""
     for part in module.modules():
         for parameter in part.parameters(recurse=False):
-            parameter.data = parameter.data[places]
+            parameter.data = parameter.data[numbers]
         for name, buffer in part.named_buffers(recurse=False):
-            setattr(part, name, buffer[places])
+            setattr(part, name, buffer[numbers])

@@ -1,6 +1,6 @@
-"""Where a training keeps its state after each epoch, so that a stopped run continues.
+"""Where a training saves its state after each epoch, so that a stopped run can be resumed.
 
-:mod:`cgmvae.training.loop` writes it; who asked for the training removes it in the end.
+:mod:`cgmvae.training.loop` writes it; the caller of the training removes it at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Checkpoint:
         return self.path.exists() or any(self._parts())
 
     def division(self, n_members: int) -> list[NDArray[np.int64]]:
-        """Return which members of so many are trained together: all, or those that a part has."""
+        """Return which members are trained together: all, or those of each part."""
         every = np.arange(n_members)
         if self.path.exists():
             return [every]

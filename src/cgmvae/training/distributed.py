@@ -113,8 +113,8 @@ def current_group(timeout: timedelta = STEP_TIMEOUT) -> Group:
     """Return the group that this process belongs to, and join it at the first call.
 
     Without ``torchrun``, or another program that sets the same variables, a process is alone. A
-    process group that the caller has made is used as it is. Processors talk by gloo, accelerators
-    by NCCL; a process works on the accelerator of its number on its machine.
+    process group that the caller has made is used as it is. CPUs communicate by gloo, GPUs by NCCL;
+    a process uses the GPU of its local rank.
 
     Parameters
     ----------
@@ -158,12 +158,12 @@ def _is_called_for() -> bool:
 
 
 def _backend() -> str:
-    """Choose the accelerator of this process, and what the group talks by."""
+    """Choose the GPU of this process, and the backend of the group."""
     n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if n_devices == 0:
         return "gloo"
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % n_devices)
-    # NCCL refuses two processes on one accelerator.
+    # NCCL refuses two processes on one GPU.
     several = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > n_devices
     return "gloo" if several or not dist.is_nccl_available() else "cpu:gloo,cuda:nccl"
 

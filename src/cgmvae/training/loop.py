@@ -1,11 +1,11 @@
 """The training loop: any number of members of any packed network, in one pass over the steps.
 
 The loop knows members and a network that returns named loss terms; it does not know which network.
-Schedules, clipping, stopping, best weights and failures are each member's own, and what a member
-draws at random depends on its seed and its step alone, so it ends with the same weights in company
-as alone, and after a resumed run as after an uninterrupted one. Several processes may share the
-rows of each batch (:mod:`cgmvae.training.distributed`): all hold the same weights and decide the
-same, and the first of them scores the validation rows and keeps the checkpoint.
+Schedules, clipping, stopping, best weights and failures are separate for each member, and what a
+member draws at random depends only on its seed and its step, so it ends with the same weights in a
+pack as alone, and after a resumed run as after an uninterrupted one. Several processes may share
+the rows of each batch (:mod:`cgmvae.training.distributed`): all hold the same weights and decide
+the same, and the first of them scores the validation rows and writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch import Tensor
 
 from cgmvae.errors import InputError
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import Noise
 from cgmvae.nn.packed import keep_members
-from cgmvae.nn.sparse_rows import SparseRows
+from cgmvae.nn.rng import RandomStreams
+from cgmvae.nn.sparse import SparseRows
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import fast_products
 from cgmvae.training.distributed import ALONE, Group
@@ -38,13 +38,13 @@ from cgmvae.training.step import PackedStep, StepInput
 class PackedNetwork(Protocol):
     """What the loop asks of a network: an ``nn.Module`` with a leading member axis."""
 
-    def terms(self, batch: Batch, noise: Noise | None) -> dict[str, Tensor]:
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted loss terms, each (n_members, n_rows)."""
 
     def __call__(self, features: Tensor | SparseRows) -> Tensor:
         """Return the probabilities of all labels, (n_members, n_rows, n_labels).
 
-        Sparse rows are given to a network with a true ``takes_sparse_rows`` alone.
+        Sparse rows are given only to a network whose ``takes_sparse_rows`` is true.
         """
 
 
@@ -79,15 +79,15 @@ class History:
 
 
 class TrainingResult(NamedTuple):
-    """What training leaves beside the weights, which are each member's best."""
+    """The outcome of a training, apart from the weights."""
 
     history: History
     best_epoch: NDArray[np.int64]
     """Epoch whose weights were kept, from 1, (n_members,)"""
     best_value: NDArray[np.float64]
     """Its validation metric, (n_members,)"""
-    places: NDArray[np.int64]
-    """The members that were trained to the end; the network holds these and no other."""
+    finished: NDArray[np.int64]
+    """The members that were trained to the end; the network holds only these."""
 
 
 #: How much better a validation metric must be to count as better.
@@ -96,8 +96,8 @@ _ROUNDING = 1e-12
 #: Called after each epoch with the epoch's number, the number of epochs and the best metric so far.
 Progress = Callable[[int, int, float], None]
 
-#: Called after each epoch with the epoch's number, the members that are in training and their best
-#: metrics; returns those that go on, all of them or some.
+#: Called after each epoch with the epoch's number, the members in training and their best metrics;
+#: returns the members to continue with.
 Keep = Callable[[int, NDArray[np.int64], NDArray[np.float64]], NDArray[np.int64]]
 
 
@@ -113,7 +113,7 @@ def train(
     keep: Keep | None = None,
     group: Group = ALONE,
 ) -> TrainingResult:
-    """Train all members and leave each with the weights of its best epoch.
+    """Train all members; each ends with the weights of its best epoch.
 
     Parameters
     ----------
@@ -122,20 +122,20 @@ def train(
     members : sequence of Member
         In the order of the network's leading axis.
     rows : TrainingRows
-        What the members' row numbers refer to.
+        The rows that the members' row numbers refer to.
     config : TrainingConfig
         The shared plan.
     device : torch.device
         Where network and rows are.
     checkpoint : Checkpoint, optional
-        Where the state is kept after each epoch, and continued from where there is one.
+        Where the state is saved after each epoch; an existing one is resumed.
     progress : callable, optional
-        Told after each epoch.
+        Called after each epoch.
     keep : callable, optional
-        Asked after each epoch which members go on; the others are left out of the pack.
+        Called after each epoch; returns the members to continue with. The others are dropped.
     group : Group
         The processes that share the rows of each batch; all of them call this function alike. The
-        checkpoint is the first one's, and whatever their number, it is the same.
+        first writes the checkpoint, which does not depend on their number.
     """
     run = _Run(network, members, rows, config, device, group)
     fingerprint: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def train(
             run.train_epoch()
             run.validate()
         if keep is not None and run.epoch < config.epochs:
-            run.go_on_with(keep(run.epoch, run.places, _host(run.best_value)))
+            run.keep_only(keep(run.epoch, run.numbers, _host(run.best_value)))
         if checkpoint is not None and group.leads:
             checkpoint.save(run.state(), fingerprint)
         if progress is not None:
@@ -157,7 +157,7 @@ def train(
 
 
 class _Run:
-    """The state of one training: tensors of all members, and the epoch that they have reached."""
+    """The state of one training: tensors of all members, and the epoch they have reached."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class _Run:
         self.group = group
         n_members = len(members)
         self.all_members = members
-        self.places = np.arange(n_members)
+        self.numbers = np.arange(n_members)
         self.final_epoch, self.final_value = np.zeros(n_members, np.int64), np.zeros(n_members)
         self._prepare()
         group.broadcast_(self.flat.values)
@@ -186,8 +186,8 @@ class _Run:
         self.running = torch.ones(n_members, dtype=torch.bool, device=device)
 
     def _prepare(self) -> None:
-        """Make what belongs to the members that are in training."""
-        self.members = [self.all_members[int(i)] for i in self.places]
+        """Set up what belongs to the members in training."""
+        self.members = [self.all_members[int(i)] for i in self.numbers]
         self.planner = Planner(self.members, self.config)
         self.step = PackedStep(
             self.network, self.members, self.config, self.device, group=self.group
@@ -196,15 +196,15 @@ class _Run:
         self.validation = self._validation_rows()
         self._planned: Epoch | None = None
 
-    def go_on_with(self, places: NDArray[np.int64]) -> None:
-        """Leave all members but these out of the pack."""
-        if len(places) == len(self.places):
+    def keep_only(self, numbers: NDArray[np.int64]) -> None:
+        """Drop all members but these from the pack."""
+        if len(numbers) == len(self.numbers):
             return
         self._settle()
-        kept = torch.from_numpy(np.flatnonzero(np.isin(self.places, places))).to(self.device)
+        kept = torch.from_numpy(np.flatnonzero(np.isin(self.numbers, numbers))).to(self.device)
         old = self.step.adam
         keep_members(self.network, kept)
-        self.places = self.places[kept.cpu().numpy()]
+        self.numbers = self.numbers[kept.cpu().numpy()]
         self._prepare()
         for new, values in zip(self.step.adam.state(), old.state(), strict=True):
             new.copy_(values[kept])
@@ -212,18 +212,18 @@ class _Run:
             setattr(self, name, getattr(self, name)[kept])
 
     def _settle(self) -> None:
-        """Note what the members in training have reached."""
-        self.final_epoch[self.places] = _host(self.best_epoch)
-        self.final_value[self.places] = _host(self.best_value)
+        """Record what the members in training have reached."""
+        self.final_epoch[self.numbers] = _host(self.best_epoch)
+        self.final_value[self.numbers] = _host(self.best_value)
 
     def _of_all(self, values: Tensor) -> NDArray[np.float64]:
-        """Spread numbers of the members in training over all, NaN for the others."""
+        """Return an array over all members, NaN for those no longer in training."""
         spread = np.full(len(self.all_members), np.nan)
-        spread[self.places] = _host(values)
+        spread[self.numbers] = _host(values)
         return spread
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what must agree for a checkpoint to be continued."""
+        """Return what must agree for a checkpoint to be resumed."""
         settings = {
             "config": asdict(self.config),
             "members": [member.fingerprint() for member in self.all_members],
@@ -240,10 +240,10 @@ class _Run:
         self.step.start_epoch(self.running, lambda term: self.planner.factor(term, self.epoch))
         for i in range(self.planner.n_steps):
             batch = self._batch(order[:, i], weight[:, i])
-            self.step.take(StepInput(batch, rates[i], numbers[i], self._places[i]))
+            self.step.take(StepInput(batch, rates[i], numbers[i], self._step_numbers[i]))
         self.step.end_epoch()
         self.epoch += 1
-        # Planned now, an accelerator being at work, and not when it waits.
+        # Planned while the GPU is still at work.
         if self.epoch < self.config.epochs:
             self._planned = self.planner.epoch(self.epoch)
         failed_at = self.step.failed_at
@@ -252,7 +252,7 @@ class _Run:
         n_steps = torch.as_tensor(self.planner.steps_of, device=self.device)
         sums, nothing = self.step.sums, torch.full_like(self.best_value, torch.nan)
         means = {
-            # Members that were left out may have been the last to weigh a term.
+            # The members that were dropped may have been the last with a weight for a term.
             name: torch.where(self.running, sums[name] / n_steps, torch.nan)
             if name in sums
             else nothing
@@ -261,16 +261,15 @@ class _Run:
         self.history.add(**{name: self._of_all(mean) for name, mean in means.items()})
 
     def _batch(self, rows: Tensor, weight: Tensor) -> Batch:
-        """Gather what this process has of a batch."""
-        share = self.step.share
-        if share is None:
+        """Gather the rows of a batch, or the shard of this process."""
+        if self.step.shard is None:
             return self.rows.batch(rows, weight)
-        return self.rows.share(rows, weight, share)
+        return self.rows.shard(rows, weight, self.step.shard)
 
     def _on_device(self, plan: Epoch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dtype = self.flat.values.dtype
         dtypes = (torch.int64, dtype, dtype, torch.int32)
-        self._places = torch.arange(self.planner.n_steps, device=self.device)
+        self._step_numbers = torch.arange(self.planner.n_steps, device=self.device)
         order, weight, rates, numbers = (
             torch.from_numpy(part).to(self.device, kind)
             for part, kind in zip(plan, dtypes, strict=True)
@@ -278,7 +277,7 @@ class _Run:
         return order, weight, rates, numbers
 
     def _validation_rows(self) -> Tensor:
-        """Return row numbers, (n_members or 1, n_rows), −1 where they only fill up the shape."""
+        """Return row numbers, (n_members or 1, n_rows), −1 where they only fill the shape."""
         parts = [np.asarray(member.validation_rows) for member in self.members]
         if all(np.array_equal(part, parts[0]) for part in parts[1:]):
             parts = parts[:1]
@@ -289,10 +288,10 @@ class _Run:
 
     @torch.no_grad()
     def validate(self) -> None:
-        """Score members on their validation rows; keep their best weights, stop the idle."""
+        """Score members on their validation rows; keep their best weights, stop them in time."""
         value = self._validation_value() if self.group.leads else self.best_value.clone()
         self.group.broadcast_(value)
-        # A difference of rounding is no improvement; it may depend on the company.
+        # A rounding difference is no improvement; it may depend on the other members.
         better = self.running & (value > self.best_value + _ROUNDING)
         better &= torch.isfinite(self.flat.values.sum(1))
         self.best_value = torch.where(better, value, self.best_value)
@@ -308,7 +307,7 @@ class _Run:
     def _validation_value(self) -> Tensor:
         """Return each member's metric, (n_members,).
 
-        NaN where a score is; the number of the epoch for a member without validation rows, whose
+        NaN if a score is NaN; the number of the epoch for a member without validation rows, whose
         last epoch is its best.
         """
         rows = self.validation
@@ -332,14 +331,14 @@ class _Run:
         return torch.where(real.any(1), value, float(self.epoch))
 
     def _report_failures(self, failed_at: Tensor, order: Tensor, weight: Tensor) -> None:
-        """Say which members failed and where; raise where no member is left with anything."""
+        """Warn which members failed and where; raise if no member has usable weights."""
         failed = failed_at >= 0
         usable = (self.running & ~failed) | (self.best_epoch > 0)
         for i in failed.nonzero().squeeze(1).tolist():
             step = int(failed_at[i])
             where = self._failure(i, order[:, step], weight[:, step], step)
             message = (
-                f"Member {self.places[i]} stopped in epoch {self.epoch}: {where} is not finite; "
+                f"Member {self.numbers[i]} stopped in epoch {self.epoch}: {where} is not finite; "
                 "lower its learning rate or check that row."
             )
             if not bool(usable.any()):
@@ -349,11 +348,11 @@ class _Run:
 
     @torch.no_grad()
     def _failure(self, member: int, order: Tensor, weight: Tensor, step: int) -> str:
-        """Name term and row of a failure; the weights still are those of the failed step."""
-        self.step.noise.seek(1 + (self.epoch - 1) * self.planner.steps_of + step)
+        """Name the term and row of a failure; the weights are still those of the failed step."""
+        self.step.streams.seek(1 + (self.epoch - 1) * self.planner.steps_of + step)
         batch = self.rows.batch(order, weight)
-        with self.step.noise.undivided():
-            terms = self.network.terms(batch, self.step.noise)
+        with self.step.streams.undivided():
+            terms = self.network.terms(batch, self.step.streams)
         for name, term in terms.items():
             bad = (~torch.isfinite(term[member]) & (batch.weight[member] > 0)).nonzero()
             if name in self.step.weights and bool(self.step.weights[name][member]) and len(bad):
@@ -361,7 +360,7 @@ class _Run:
         return "its gradient"
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return everything that a continued run needs, as arrays by name."""
+        """Return everything that a resumed run needs, as arrays by name."""
         tensors = {
             "values": self.flat.values,
             "mean": self.step.adam.mean,
@@ -373,7 +372,7 @@ class _Run:
             "running": self.running,
         }
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
-        arrays |= {"places": self.places, "final_epoch": self.final_epoch}
+        arrays |= {"members": self.numbers, "final_epoch": self.final_epoch}
         arrays["final_value"] = self.final_value
         history = {f"history.{name}": array for name, array in self.history.arrays().items()}
         return {"epoch": np.array([self.epoch]), **arrays, **history}
@@ -382,10 +381,10 @@ class _Run:
         """Continue from what :meth:`state` returned, read from ``path``; nothing without it."""
         if state is None:
             return
-        places = state.get("places", self.places)
-        if places.ndim != 1 or len(places) == 0 or not np.isin(places, self.places).all():
-            raise _wrong("places", path)
-        self.go_on_with(places)
+        numbers = state.get("members", self.numbers)
+        if numbers.ndim != 1 or len(numbers) == 0 or not np.isin(numbers, self.numbers).all():
+            raise _wrong("members", path)
+        self.keep_only(numbers)
         for name, array in self.state().items():
             found = state.get(name)
             if found is None or (found.dtype, found.shape) != (array.dtype, array.shape):
@@ -421,11 +420,11 @@ class _Run:
         self.flat.set(self.best)
         self.flat.release()
         self._settle()
-        return TrainingResult(self.history, self.final_epoch, self.final_value, self.places)
+        return TrainingResult(self.history, self.final_epoch, self.final_value, self.numbers)
 
 
 def _wrong(name: str, path: Any) -> InputError:
-    return InputError(f"{path} has no right {name!r}; remove it or name another file.")
+    return InputError(f"The checkpoint {path} has a wrong {name!r}; remove it or use another file.")
 
 
 def _host(tensor: Tensor) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 :class:`FlatParameters` lays the parameters of a packed module out as one tensor, so that a step is
 a few passes over memory whatever the number of layers. On a CPU torch's fused Adam updates one
-member after the other; on a GPU one kernel updates all (:mod:`cgmvae.nn.fused`).
+member after the other; on a GPU one kernel updates all (:mod:`cgmvae.nn.cuda`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cgmvae.nn import fused
+from cgmvae.nn import cuda
 from cgmvae.nn.packed import TILE, layers_for_training
 
 #: On a GPU each matrix starts at a multiple of this many numbers: products of aligned matrices are
@@ -45,7 +45,7 @@ class FlatParameters:
         self.shapes = [parameter.shape for parameter in self.parameters]
         self.n_matrices = n = sum(parameter.dim() >= 3 for parameter in self.parameters)
         first = self.parameters[0]
-        self._layers = list(layers_for_training(module)) if fused.usable(first) else []
+        self._layers = list(layers_for_training(module)) if cuda.usable(first) else []
         sizes = [parameter[0].numel() for parameter in self.parameters]
         self._columns, self.n_decayed, width = self._lay_out(sizes)
         self.values = first.detach().new_zeros(len(first), width)
@@ -132,8 +132,8 @@ def _tiles(n: int) -> int:
 
 def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of each member's whole gradient, (n_members,); not finite if a part is."""
-    if fused.usable(gradients[0]):
-        return fused.square_sums(gradients).sqrt()
+    if cuda.usable(gradients[0]):
+        return cuda.square_sums(gradients).sqrt()
     # A dot product passes over memory twice as fast as torch's norm of each row.
     members = zip(*(gradient.unbind() for gradient in gradients), strict=True)
     dots = [torch.stack([part.dot(part) for part in own]) for own in members]
@@ -195,7 +195,7 @@ class PackedAdam:
             A member with a gradient that is not finite must not be active.
         """
         shrink = None if self.clip is None else self.clip / norms.clamp(min=self.clip)
-        step = self._step_fused if fused.usable(self.flat.values) else self._step_by_member
+        step = self._step_fused if cuda.usable(self.flat.values) else self._step_by_member
         step(gradients, shrink, learning_rate, active)
 
     def _step_by_member(
@@ -250,7 +250,7 @@ class PackedAdam:
         for i, (gradient, values, mean, square, copy) in enumerate(
             zip(gradients, *self._parts, copies, strict=True)
         ):
-            fused.update(
+            cuda.update(
                 values,
                 mean,
                 square,

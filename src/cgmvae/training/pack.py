@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.stacked import StackedRows
 from cgmvae.errors import InputError
-from cgmvae.nn.noise import Noise, make_noise
+from cgmvae.nn.rng import RandomStreams, make_streams
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import free_memory
 from cgmvae.training.distributed import ALONE, Group, current_group
@@ -73,7 +73,7 @@ class Task(NamedTuple):
 
 
 #: Builds the network of some members, given the labels that each trains on.
-NetworkFactory = Callable[[Sequence[Member], Sequence[LabelRows], Noise], nn.Module]
+NetworkFactory = Callable[[Sequence[Member], Sequence[LabelRows], RandomStreams], nn.Module]
 
 
 class TrainedMembers(NamedTuple):
@@ -98,7 +98,7 @@ class _Part(NamedTuple):
     @property
     def finished(self) -> Numbers:
         """Return the members that the network still holds, in its order."""
-        return self.numbers[self.result.places]
+        return self.numbers[self.result.finished]
 
 
 class Pack:
@@ -179,7 +179,7 @@ class Pack:
                 continue
             whole = len(numbers) == len(self.owners)
             # Copied, since views of one buffer would be pickled with all of it.
-            network = join_members([(network, np.arange(len(result.places)))])
+            network = join_members([(network, np.arange(len(result.finished)))])
             trained.append(_Part(numbers, network if whole else network.cpu(), result))
         if sharing.size == 1:
             # Each process has trained every size-th part.
@@ -192,9 +192,9 @@ class Pack:
         """Return the trained members of a task; None if all of them were left out on the way."""
         result = self._joined_result()
         own = np.flatnonzero(self.owners == number)
-        if not np.isin(own, result.places).any():
+        if not np.isin(own, result.finished).any():
             return None
-        kept = own[(result.best_epoch[own] > 0) & np.isin(own, result.places)]
+        kept = own[(result.best_epoch[own] > 0) & np.isin(own, result.finished)]
         if len(kept) == 0:
             raise InputError("No member of a model finished an epoch; lower the learning rate.")
         chosen = [
@@ -227,7 +227,7 @@ class Pack:
             members += [member.shifted(n_rows) for member in own]
             rows += task.rows
             n_rows += sum(part.labels.shape[0] for part in task.rows)
-        network = self.build(members, labels, make_noise(column(members, "seed"), self.device))
+        network = self.build(members, labels, make_streams(column(members, "seed"), self.device))
         sparse = getattr(network, "takes_sparse_rows", False)
         return network, members, training_rows(rows, self.device, leave_sparse=sparse)
 

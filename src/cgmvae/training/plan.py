@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cgmvae.errors import InputError
-from cgmvae.nn.noise import stream_seed
+from cgmvae.nn.rng import stream_seed
 from cgmvae.training.rows import digest
 from cgmvae.training.selection import MEAN_OF_FIVE
 

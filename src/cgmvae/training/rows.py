@@ -1,7 +1,7 @@
-"""Rows for the training: gathered into batches on the device, whatever form they are kept in.
+"""Rows for training: gathered into batches on the device, whatever form they are stored in.
 
-Rows on disk (:mod:`cgmvae.data.mapped`) stay there, and each batch is read when it is asked for. So
-do many rows in memory, where the processor itself computes: a scaled copy would double them.
+Rows on disk (:mod:`cgmvae.data.mapped`) stay there, and each batch is read when it is needed. So do
+many rows in memory if the CPU computes: a scaled copy would double them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from torch import Tensor
 
 from cgmvae.data.dataset import Matrix, canonical
 from cgmvae.data.stacked import StackedRows
-from cgmvae.nn.batch import Batch, BatchShare
-from cgmvae.nn.row_share import RowShare
-from cgmvae.nn.sparse_rows import SparseRows
+from cgmvae.nn.batch import Batch, BatchShard, PartialBatch
+from cgmvae.nn.sparse import SparseRows
 
 
 def digest(*arrays: NDArray[Any]) -> str:
@@ -32,21 +31,21 @@ def digest(*arrays: NDArray[Any]) -> str:
     return total.hexdigest()
 
 
-#: The share of an accelerator's free memory that a sparse matrix may take as a dense one.
+#: The share of a GPU's free memory that a sparse matrix may take as a dense one.
 _DENSE_SHARE = 1 / 8
 
-#: The most bytes of rows in memory that a processor works on in a copy.
+#: The most bytes of rows in memory that are copied for training on a CPU.
 _COPIED_BYTES = 2**26
 
-#: Sparse batches pay from so many columns on, where at most this share of the cells is stored.
+#: Sparse batches pay off from this many columns on, if at most this share of the cells is stored.
 _WIDE, _SPARSE = 1000, 0.1
 
-#: Rows of a matrix on disk that its hash is made of.
+#: Rows of a matrix on disk that enter its hash.
 _HASHED_ROWS = 1024
 
 
 def _fits_dense(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether an accelerator holds a dense matrix of this shape with ease."""
+    """Return whether a GPU easily holds a dense matrix of this shape."""
     if device.type != "cuda":
         return False
     free, _ = torch.cuda.mem_get_info(device)
@@ -54,7 +53,7 @@ def _fits_dense(shape: tuple[int, int], dtype: torch.dtype, device: torch.device
 
 
 def is_wide(rows: StackedRows, device: torch.device) -> bool:
-    """Return whether batches are better left sparse: on a processor, many columns, mostly zeros."""
+    """Return whether batches are better left sparse: on a CPU, many columns, mostly zeros."""
     n_cells = rows.shape[0] * rows.shape[1]
     wide = rows.is_sparse and device.type == "cpu" and rows.shape[1] >= _WIDE
     return wide and rows.n_stored <= _SPARSE * n_cells
@@ -63,19 +62,18 @@ def is_wide(rows: StackedRows, device: torch.device) -> bool:
 class RowStore:
     """A matrix whose rows are gathered by number.
 
-    Rows on disk, and many rows in the memory of the processor that works on them, are read where
-    they are. Others are put on the device, a block at a time, so that no second copy is made on the
-    way. Sparse ones stay sparse, but an accelerator gathers dense rows without waiting, so where it
-    has room enough a sparse matrix is spread out there.
+    Rows on disk, and many rows in memory for training on a CPU, are read where they are. Others are
+    copied to the device, block by block. Sparse ones stay sparse, but a GPU gathers dense rows
+    without waiting, so if it has enough memory a sparse matrix is stored there as a dense one.
 
     Parameters
     ----------
     matrix : array, CSR array, MappedRows or StackedRows, (n_rows, n_columns)
     dtype : torch.dtype
-        Of what :meth:`gather` returns.
+        Type that :meth:`gather` returns.
     device : torch.device
     leave_sparse : bool
-        Whether :meth:`batch` may leave zeros out.
+        Whether :meth:`batch` may return sparse rows.
     """
 
     def __init__(
@@ -103,10 +101,10 @@ class RowStore:
             self._dense = self.gather(torch.arange(self.shape[0], device=device))
 
     def digest(self) -> str:
-        """Return a hash of what is stored, so that other data are told apart.
+        """Return a hash of what is stored, to tell it from other data.
 
-        Of rows on disk it is made of the shape and of some rows at even distances, for to read all
-        would take as long as an epoch: that another row was changed may go unnoticed.
+        For rows on disk it covers the shape and some rows at even distances, since reading all
+        would take as long as an epoch: a change of another row may go unnoticed.
         """
         if self._source is not None:
             return _source_digest(self._source)
@@ -123,17 +121,17 @@ class RowStore:
         _, columns, values = self._sparse
         flat = rows.reshape(-1)
         positions, lengths = self._positions(flat)
-        places = torch.arange(len(flat), device=flat.device).repeat_interleave(lengths)
+        row = torch.arange(len(flat), device=flat.device).repeat_interleave(lengths)
         out = torch.zeros(len(flat), self.shape[1], dtype=self.dtype, device=flat.device)
-        out[places, columns[positions].long()] = values[positions]
+        out[row, columns[positions].long()] = values[positions]
         return out.reshape(*rows.shape, self.shape[1])
 
     def batch(self, rows: Tensor) -> Tensor | SparseRows:
-        """Return rows as a network takes them: without zeros where that is allowed and pays."""
+        """Return rows as a network takes them: sparse if that is allowed and pays off."""
         return self.gather_sparse(rows) if self.leaves_sparse else self.gather(rows)
 
     def gather_sparse(self, rows: Tensor) -> SparseRows:
-        """Return rows of sparse features without their zeros, (*rows.shape, n_columns)."""
+        """Return rows of sparse features as sparse rows, (*rows.shape, n_columns)."""
         if self._source is not None:
             found = self._source.gather_sparse(rows.reshape(-1).numpy())
             return sparse_rows(found, rows.shape[0], self.dtype)
@@ -157,7 +155,7 @@ class RowStore:
         return positions + (starts - before).repeat_interleave(lengths), lengths
 
     def _read(self, rows: Tensor) -> Tensor:
-        """Return rows from where they are; those that all members ask for are read once."""
+        """Return rows from where they are; rows that all members need are read once."""
         assert self._source is not None
         numbers = rows.cpu().numpy()
         if numbers.ndim > 1 and (numbers == numbers[:1]).all():
@@ -180,7 +178,7 @@ def sparse_rows(matrix: sp.csr_array, n_members: int, dtype: torch.dtype) -> Spa
 
 
 def for_members(features: Tensor | SparseRows, n_members: int) -> Tensor | SparseRows:
-    """Give rows that all members share to each of them, (n_members, n_rows, n_columns)."""
+    """Repeat rows that all members share, (n_members, n_rows, n_columns)."""
     if isinstance(features, Tensor):
         return features.expand(n_members, -1, -1)
     return features if features.shape[0] == n_members else features.repeat(n_members)
@@ -201,7 +199,9 @@ def _arrays(block: Matrix) -> tuple[NDArray[Any], ...]:
 def _as_dense(rows: StackedRows, dtype: torch.dtype, device: torch.device) -> Tensor:
     stored = torch.empty(rows.shape, dtype=dtype, device=device)
     for where, block in rows.blocks():
-        writable = block if block.flags.writeable else block.copy()  # torch warns of the others
+        writable = (
+            block if block.flags.writeable else block.copy()
+        )  # torch warns about read-only arrays
         stored[where] = torch.from_numpy(np.ascontiguousarray(writable)).to(device)
     return stored
 
@@ -227,30 +227,30 @@ class TrainingRows(NamedTuple):
     positive: RowStore
     unknown: RowStore | None
     weight: Tensor | None
-    """How much each row counts, (n_rows,)"""
+    """Weight of each row, (n_rows,)"""
 
     def batch(self, rows: Tensor, weight: Tensor) -> Batch:
         """Gather rows, (n_members, n_rows)."""
         positive, known = self._labels(rows)
         return Batch(self.features.batch(rows), positive, known, self._weighted(rows, weight))
 
-    def share(self, rows: Tensor, weight: Tensor, share: RowShare) -> BatchShare:
-        """Gather a share of the rows of a batch, (n_members, n_rows)."""
+    def shard(self, rows: Tensor, weight: Tensor, shard: BatchShard) -> PartialBatch:
+        """Gather a shard of the rows of a batch, (n_members, n_rows)."""
         positive, known = self._labels(rows)
         counts = self._weighted(rows, weight)
-        own = share.rows
-        return BatchShare(
-            Batch(self._features(rows, share), positive[:, own], known[:, own], counts[:, own]),
+        own = shard.rows
+        return PartialBatch(
+            Batch(self._features(rows, shard), positive[:, own], known[:, own], counts[:, own]),
             present=positive.any(1),
             total_weight=counts.sum(1),
         )
 
-    def _features(self, rows: Tensor, share: RowShare) -> Tensor | SparseRows:
-        """Gather the features of a share of the rows."""
+    def _features(self, rows: Tensor, shard: BatchShard) -> Tensor | SparseRows:
+        """Gather the features of a shard of the rows."""
         if self.features.leaves_sparse:
-            # How many values stand before a row's decides which random numbers are its own.
-            return self.features.gather_sparse(rows).take(share)
-        return self.features.batch(rows[:, share.rows])
+            # The values before those of a row decide which random numbers are its own.
+            return self.features.gather_sparse(rows).take(shard)
+        return self.features.batch(rows[:, shard.rows])
 
     def _labels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return which labels apply, and which are known, (n_members, n_rows, n_labels)."""

@@ -1,10 +1,10 @@
-"""One step of all members: terms, gradients, update; on an accelerator recorded and replayed.
+"""One step of all members: terms, gradients, update; on a GPU recorded and replayed.
 
-Launching a few hundred kernels takes an accelerator's host longer than the kernels themselves, so
-there the step is recorded once as a CUDA graph over fixed tensors, and then replayed.
+Launching a few hundred kernels takes longer than the kernels themselves, so on a GPU the step is
+recorded once as a CUDA graph over fixed tensors, and then replayed.
 
-Where several processes share the rows of each batch, every one takes the gradient of its rows'
-shares of the whole batch's means, and these gradients are added up. That is what torch's
+If several processes share the rows of each batch, each computes the gradient of its rows' part of
+the batch mean, and these gradients are added up. That is what torch's
 DistributedDataParallel does in buckets of parameters; here all parameters are one tensor already,
 so there is one call per step. Norms, clipping and failures are those
 of the sum, so that all processes decide the same. The sum is not recorded, nor is such a step.
@@ -21,15 +21,14 @@ import torch
 from torch import Tensor
 
 from cgmvae.errors import InputError
-from cgmvae.nn import fused
-from cgmvae.nn.batch import Batch
-from cgmvae.nn.noise import make_noise
-from cgmvae.nn.row_share import RowShare
+from cgmvae.nn import cuda
+from cgmvae.nn.batch import Batch, BatchShard
+from cgmvae.nn.rng import make_streams
 from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 from cgmvae.training.plan import Member, TrainingConfig, column, weight_tensors
 
-#: Steps that are taken before one is recorded: libraries and memory pools settle.
+#: Steps before one is recorded: libraries and memory pools settle.
 _WARM_UP = 3
 
 
@@ -40,13 +39,13 @@ class StepInput(NamedTuple):
     rates: Tensor
     """Learning rates, (n_members,)"""
     numbers: Tensor
-    """Each member's own step, the key of its noise, int32 (n_members,)"""
-    place: Tensor
-    """The step's place in the epoch, int64 ()"""
+    """Each member's own step, the key of its streams, int32 (n_members,)"""
+    index: Tensor
+    """The step's number within the epoch, int64 ()"""
 
 
 class PackedStep:
-    """The weights, moments and noise of a pack, and the step that changes them.
+    """The weights, moments and streams of a pack, and the step that changes them.
 
     Parameters
     ----------
@@ -59,10 +58,10 @@ class PackedStep:
 
     Attributes
     ----------
-    share : RowShare or None
-        The rows of each batch that are given to this process; None for all.
+    shard : BatchShard or None
+        The rows of each batch that this process gets; None for all.
     sums : dict of str to Tensor, (n_members,)
-        Of each term over the steps of the epoch.
+        Sum of each term over the steps of the epoch.
     failed_at : Tensor of int, (n_members,)
         The step of the epoch at which a member's loss or gradient was not finite, or −1.
     """
@@ -77,13 +76,13 @@ class PackedStep:
         group: Group = ALONE,
     ) -> None:
         self.network, self.group = network, group
-        self.share = _share(group, config.batch_size)
-        half = config.precision == "bf16" and fused.usable(next(network.parameters()))
+        self.shard = _shard(group, config.batch_size)
+        half = config.precision == "bf16" and cuda.usable(next(network.parameters()))
         self.flat = FlatParameters(network, half=half)
         decay = column(members, "weight_decay")
         self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
-        self.noise = make_noise(column(members, "seed"), device)
-        self.noise.share = self.share
+        self.streams = make_streams(column(members, "seed"), device)
+        self.streams.shard = self.shard
         self.weights = weight_tensors(members, dtype=self.flat.values.dtype, device=device)
         if not self.weights:
             raise InputError("Every term has weight 0; give at least one of them a weight.")
@@ -95,7 +94,7 @@ class PackedStep:
         self._recorded = _Recorded() if device.type == "cuda" and group.size == 1 else None
 
     def start_epoch(self, running: Tensor, factor: Callable[[str], float]) -> None:
-        """Begin an epoch with the members that are running and each term's factor."""
+        """Begin an epoch with the running members and each term's factor."""
         for now, (name, weight) in zip(self._weights_now, self.weights.items(), strict=True):
             now.copy_(weight * factor(name))
         self._sums.zero_()
@@ -103,7 +102,7 @@ class PackedStep:
         self._alive.copy_(running)
 
     def end_epoch(self) -> None:
-        """Complete the sums of the terms by what other processes have of them."""
+        """Add the sums of the terms over all processes."""
         self.group.sum_(self._sums)
 
     def take(self, given: StepInput) -> None:
@@ -115,10 +114,10 @@ class PackedStep:
 
     def _update(self, given: StepInput) -> None:
         batch = given.batch
-        self.noise.seek(given.numbers)
+        self.streams.seek(given.numbers)
         total_weight = batch.total_weight()
         share = batch.weight / total_weight.masked_fill(total_weight == 0, 1.0)[:, None]
-        terms = self.network.terms(batch, self.noise)
+        terms = self.network.terms(batch, self.streams)
         if missing := [name for name in self.weights if name not in terms]:
             raise InputError(
                 f"The term {missing[0]!r} has a weight, but the network has no such term."
@@ -134,8 +133,8 @@ class PackedStep:
         stepping = self._alive & (total_weight > 0)
         active = stepping & torch.isfinite(norms + loss)
         failed = stepping ^ active
-        # To fill by mask would read the place on the host, and no step could be recorded.
-        self.failed_at.copy_(torch.where(failed, given.place, self.failed_at))
+        # masked_fill would read the index on the host, and the step could not be recorded.
+        self.failed_at.copy_(torch.where(failed, given.index, self.failed_at))
         self._alive ^= failed
         self.adam.step(gradients, norms, given.rates, active)
         self._sums += torch.where(stepping, means, 0.0)
@@ -149,16 +148,16 @@ class PackedStep:
         return self.flat.parts(joined)
 
 
-def _share(group: Group, n_rows: int) -> RowShare | None:
-    """Return the rows of a batch of so many that this process of the group takes."""
+def _shard(group: Group, n_rows: int) -> BatchShard | None:
+    """Return this process's rows of a batch of ``n_rows``."""
     if group.size == 1:
         return None
     if n_rows < group.size:
         raise InputError(
             f"A batch of {n_rows} rows cannot be shared by {group.size} processes; start fewer of "
-            "them or take a larger batch_size."
+            "them or use a larger batch_size."
         )
-    return RowShare(group.rank, group.size, n_rows)
+    return BatchShard(group.rank, group.size, n_rows)
 
 
 class _Recorded:
@@ -198,7 +197,7 @@ class _Recorded:
         assert self._input is not None
         graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
-        gc.disable()  # what is freed on the card during a recording spoils it
+        gc.disable()  # freeing GPU memory during a recording spoils it
         try:
             with torch.cuda.graph(graph):
                 work(self._input)
@@ -206,7 +205,10 @@ class _Recorded:
             self._can_record = False
             torch.cuda.synchronize()
             reason = str(error).partition("\n")[0]
-            warnings.warn(f"The step runs unrecorded, and slower ({reason}).", stacklevel=5)
+            warnings.warn(
+                f"The step cannot be recorded as a CUDA graph and runs slower ({reason}).",
+                stacklevel=5,
+            )
         else:
             self._graph = graph
         finally:
@@ -215,7 +217,7 @@ class _Recorded:
 
 
 def _like(given: StepInput) -> StepInput:
-    """Return tensors of the same form, at places of their own."""
+    """Return new tensors of the same form."""
     batch = Batch(*(torch.empty_like(part, memory_format=_DENSE) for part in given.batch))
     return StepInput(batch, *(torch.empty_like(part) for part in given[1:]))
 

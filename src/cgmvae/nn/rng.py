@@ -1,12 +1,13 @@
-"""Random numbers that belong to a member, so that company never changes what it draws.
+"""Random numbers per member: the others of a pack never change what a member draws.
 
-A pack trains many members at once; a member must end with the same weights as if it were alone.
-So each member has streams of its own, keyed by its seed: :class:`GeneratorNoise` holds one torch
-generator a member (the processor's choice), :class:`CounterNoise` computes every number from
-(seed, draw, position) by a hash, for all members in one pass (the accelerator's choice).
+A pack trains many members at once; a member must end with the same weights as if it were alone. So
+each member has random streams of its own, keyed by its seed: :class:`GeneratorStreams` holds one
+torch generator per member (fast on a CPU), :class:`CounterStreams` computes every number from
+(seed, draw, position) by a hash, for all members in one pass (fast on a GPU).
 
-Nor does it matter how many processes share a batch: with a :class:`~cgmvae.nn.row_share.RowShare`,
-what is drawn for rows is drawn for the whole batch, and each process takes its own.
+Nor does the number of processes that share a batch matter: with a
+:class:`~cgmvae.nn.batch.BatchShard`, the numbers of all rows are drawn, and each process takes its
+own.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgmvae.nn import fused
-from cgmvae.nn.row_share import RowShare
+from cgmvae.nn import cuda
+from cgmvae.nn.batch import BatchShard
 
-#: Dropout compares 16 random bits with the rate, which is met to 1 / 65,536.
+#: Dropout compares 16 random bits with the rate, which is exact to 1 / 65,536.
 _LEVELS = 1 << 16
 
-#: Odd constants (of the golden ratio) that keep the seeds of neighbouring steps far apart.
+#: Odd constants (of the golden ratio) that keep the seeds of neighboring steps far apart.
 _SECTION, _DRAWS_A_SECTION = 0x1B873593, 1 << 16
 _STRIDE, _STRIDE_32 = 0x9E3779B97F4A7C15, -0x61C88647
 
 
-class Noise(ABC):
+class RandomStreams(ABC):
     """Random tensors with a leading axis of members."""
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         self.seeds = tuple(int(seed) for seed in seeds)
         self.device = torch.device(device)
-        #: The rows that are here of each batch; None for all.
-        self.share: RowShare | None = None
+        #: The rows of each batch that this process has; None for all.
+        self.shard: BatchShard | None = None
 
     @property
     def n_members(self) -> int:
@@ -63,46 +64,46 @@ class Noise(ABC):
     def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,).
 
-        What is drawn after that depends on the member's seed, its step and the order of the draws
-        alone: there is no state to save, and a member that sits steps out loses nothing.
+        What is drawn after that depends only on the member's seed, its step and the order of the
+        draws: there is no state to save, and a member that skips steps loses nothing.
         """
 
     @abstractmethod
     def section(self, number: int) -> None:
-        """Go to a numbered part of the step, whose draws do not depend on the other parts'.
+        """Go to a numbered part of the step, whose draws do not depend on the other parts.
 
-        A network that leaves a part of its work out draws the same numbers in the others.
+        A network that skips a part of its work draws the same numbers in the others.
         """
 
     def uniform_of_rows(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return uniform numbers in [0, 1) for the rows that are here, (n_members, *shape)."""
+        """Return uniform numbers in [0, 1) for the rows of this process, (n_members, *shape)."""
         whole = self.uniform(*self._whole(shape, 0), dtype=dtype)
-        return whole if self.share is None else self.share.take(whole, 1)
+        return whole if self.shard is None else self.shard.take(whole, 1)
 
     def normal_of_rows(
         self, *shape: int, axis: int = 0, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """Return standard normal numbers for the rows that are here, (n_members, *shape).
+        """Return standard normal numbers for the rows of this process, (n_members, *shape).
 
-        ``axis`` of the shape is that of the rows.
+        ``axis`` is the axis of the rows in the shape.
         """
         whole = self.normal(*self._whole(shape, axis), dtype=dtype)
-        return whole if self.share is None else self.share.take(whole, 1 + axis)
+        return whole if self.shard is None else self.shard.take(whole, 1 + axis)
 
     def _whole(self, shape: Sequence[int], axis: int) -> Sequence[int]:
-        """Return the shape of what is drawn for all rows of the batch."""
-        if self.share is None:
+        """Return the shape for all rows of the batch."""
+        if self.shard is None:
             return shape
-        return [*shape[:axis], self.share.size_of_whole(shape[axis]), *shape[axis + 1 :]]
+        return [*shape[:axis], self.shard.size_of_whole(shape[axis]), *shape[axis + 1 :]]
 
     @contextmanager
     def undivided(self) -> Iterator[None]:
-        """Take what is dropped inside the block for something that no rows are divided of."""
-        share, self.share = self.share, None
+        """Draw for something that is not split among processes inside the block, such as labels."""
+        shard, self.shard = self.shard, None
         try:
             yield
         finally:
-            self.share = share
+            self.shard = shard
 
     def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
         """Drop entries of ``x``, (n_members, n_rows, width), with each member's own rate.
@@ -110,7 +111,7 @@ class Noise(ABC):
         ``rate`` is (n_members,); what is kept is divided by the probability of keeping it.
         """
         if self.fuses(x):
-            return fused.drop(x, self.dropping(rate))
+            return cuda.drop(x, self.dropping(rate))
         return x * self.mask(*x.shape[1:], rate=rate, dtype=x.dtype)
 
     def mask(self, n_rows: int, width: int, *, rate: Tensor, dtype: torch.dtype) -> Tensor:
@@ -123,23 +124,23 @@ class Noise(ABC):
         # In place: torch vectorizes comparisons to integers, but not to booleans.
         kept = self.half_words(n_drawn * width).ge_(limits).to(dtype).mul_(scales)
         kept = kept.view(self.n_members, n_drawn, width)
-        return kept if self.share is None else self.share.take(kept, 1)
+        return kept if self.shard is None else self.shard.take(kept, 1)
 
     def fuses(self, x: Tensor) -> bool:
         """Return whether a kernel can drop entries of ``x``; it counts them from the first row."""
-        return self.share is None and fused.usable(x)
+        return self.shard is None and cuda.usable(x)
 
-    def dropping(self, rate: Tensor) -> fused.Dropping:
+    def dropping(self, rate: Tensor) -> cuda.Dropping:
         """Return what a kernel needs to drop with the random bits of the next draw."""
         raise NotImplementedError("Kernels need random numbers that are computed on the GPU.")
 
 
-class GeneratorNoise(Noise):
+class GeneratorStreams(RandomStreams):
     """One torch generator per member, seeded anew for each draw; the fast choice on a CPU."""
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         super().__init__(seeds, device)
-        self._keys = [stream_seed(seed, "noise") for seed in self.seeds]
+        self._keys = [stream_seed(seed, "streams") for seed in self.seeds]
         self._generators = [torch.Generator(self.device) for _ in self.seeds]
         self.seek([0] * self.n_members)
 
@@ -184,16 +185,16 @@ class GeneratorNoise(Noise):
         return out
 
 
-class CounterNoise(Noise):
+class CounterStreams(RandomStreams):
     """Random numbers computed from (member's seed, number of the draw, position).
 
-    Nothing is stored but the step and the number of the draw, so the cost is a few passes of
-    integer arithmetic, whatever the number of members.
+    Only the step and the number of the draw are stored, so the cost is a few passes of integer
+    arithmetic, whatever the number of members.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         super().__init__(seeds, device)
-        keys = [stream_seed(seed, "noise") % 2**32 for seed in self.seeds]
+        keys = [stream_seed(seed, "streams") % 2**32 for seed in self.seeds]
         signed = np.array(keys, np.uint32).view(np.int32)
         self._keys = torch.from_numpy(signed).to(self.device)[:, None]
         self.seek([0] * self.n_members)
@@ -208,10 +209,10 @@ class CounterNoise(Noise):
         """Go to a numbered part of the step."""
         self._draw = number * _DRAWS_A_SECTION
 
-    def _next_draw(self) -> fused.Draw:
+    def _next_draw(self) -> cuda.Draw:
         self._draw += 1
         offset = (self._draw * _STRIDE_32 + 2**31) % 2**32 - 2**31
-        return fused.Draw(self._step_keys[:, 0], offset)
+        return cuda.Draw(self._step_keys[:, 0], offset)
 
     def _next_keys(self) -> Tensor:
         """Return the keys of the next draw, int32 (n_members, 1)."""
@@ -223,9 +224,9 @@ class CounterNoise(Noise):
         keys = self._next_keys()
         return _mixed(_mixed(torch.arange(n, dtype=torch.int32, device=self.device) ^ keys) + keys)
 
-    def dropping(self, rate: Tensor) -> fused.Dropping:
+    def dropping(self, rate: Tensor) -> cuda.Dropping:
         """Return what a kernel needs to drop with the bits of the next draw."""
-        return fused.Dropping(*self._next_draw(), rate.to(torch.float32))
+        return cuda.Dropping(*self._next_draw(), rate.to(torch.float32))
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""
@@ -236,7 +237,7 @@ class CounterNoise(Noise):
     def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return uniform numbers in [0, 1), with 24 random bits each, (n_members, *shape)."""
         if self._has_kernels(dtype):
-            numbers = fused.uniform(self._next_draw(), math.prod(shape))
+            numbers = cuda.uniform(self._next_draw(), math.prod(shape))
             return numbers.reshape(self.n_members, *shape)
         bits = (self._words(math.prod(shape)) >> 8) & 0xFFFFFF
         return (bits.to(dtype) / (1 << 24)).reshape(self.n_members, *shape)
@@ -245,7 +246,7 @@ class CounterNoise(Noise):
         """Return standard normal numbers (Box and Muller's method), (n_members, *shape)."""
         n = math.prod(shape)
         if self._has_kernels(dtype):
-            return fused.normal(self._next_draw(), n).reshape(self.n_members, *shape)
+            return cuda.normal(self._next_draw(), n).reshape(self.n_members, *shape)
         u = self.uniform(2, -(-n // 2), dtype=dtype)
         radius = torch.sqrt(-2 * torch.log1p(-u[:, 0]))
         angle = 2 * math.pi * u[:, 1]
@@ -253,16 +254,16 @@ class CounterNoise(Noise):
         return both[:, :n].reshape(self.n_members, *shape)
 
     def _has_kernels(self, dtype: torch.dtype) -> bool:
-        return dtype == torch.float32 and fused.usable(torch.empty(0, device=self.device))
+        return dtype == torch.float32 and cuda.usable(torch.empty(0, device=self.device))
 
 
 @lru_cache(maxsize=16)
 def _dropping(
     rates: tuple[float, ...], rate_dtype: torch.dtype, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return what 16 signed random bits must reach to be kept, and what is kept is multiplied by.
+    """Return the least 16 signed random bits that are kept, and the factor of what is kept.
 
-    Both are (n_members, 1). They are made once for the rates of a pack, and used in every step.
+    Both are (n_members, 1). They are computed once for the rates of a pack.
     """
     rate = torch.tensor(rates, dtype=rate_dtype, device=device)[:, None]
     limit = (rate * _LEVELS).round_().sub_(_LEVELS // 2)  # exact: a power of 2
@@ -276,16 +277,16 @@ def _mixed(x: Tensor) -> Tensor:
     return x ^ ((x >> 15) & 0x1FFFF)
 
 
-def go_to_section(noise: Noise | None, number: int) -> None:
-    """Go to a numbered part of the step, where there is noise at all."""
-    if noise is not None:
-        noise.section(number)
+def go_to_section(streams: RandomStreams | None, number: int) -> None:
+    """Go to a numbered part of the step, if there are streams."""
+    if streams is not None:
+        streams.section(number)
 
 
-def make_noise(seeds: Sequence[int], device: torch.device | str) -> Noise:
-    """Return the kind of noise that is fast on the device."""
-    on_processor = torch.device(device).type == "cpu"
-    return (GeneratorNoise if on_processor else CounterNoise)(seeds, device)
+def make_streams(seeds: Sequence[int], device: torch.device | str) -> RandomStreams:
+    """Return the kind of streams that is fast on the device."""
+    on_cpu = torch.device(device).type == "cpu"
+    return (GeneratorStreams if on_cpu else CounterStreams)(seeds, device)
 
 
 def stream_seed(seed: int, purpose: str) -> int:

@@ -1,10 +1,10 @@
-"""What an accelerator does in one pass over memory instead of many.
+"""What a GPU does in one pass over memory instead of many.
 
-A hidden layer (normalisation, activation, dropout) and Adam's update are bound by memory: done
-operation by operation they read and write each number some twenty times. Random numbers are some
+A hidden layer (normalization, activation, dropout) and Adam's update are bound by memory: done
+operation by operation they read and write each number some twenty times. Random numbers take some
 thirty small operations. The kernels (:mod:`cgmvae.nn.kernels`) compute the same functions as
-:mod:`cgmvae.nn.packed`, :mod:`cgmvae.nn.noise` and :mod:`cgmvae.training.optimizer` do, random bits
-included. Triton comes with torch for CUDA; where it is missing, nothing here is used.
+:mod:`cgmvae.nn.packed`, :mod:`cgmvae.nn.rng` and :mod:`cgmvae.training.optimizer`, random bits
+included. Triton comes with torch for CUDA; without it, nothing here is used.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ try:
     import triton
 
     from cgmvae.nn import kernels
-except ImportError:  # a processor alone
+except ImportError:  # torch for CPUs
     triton = None
 
-#: Rows whose share of the gradients of gain and shift one program sums.
+#: Rows over which one program sums the gradients of gain and shift.
 _ROWS = 8
 
-#: The ``eps`` of torch's layer normalisation.
+#: The ``eps`` of torch's layer normalization.
 _EPSILON = 1e-5
 
-#: Numbers that one program goes through.
+#: Numbers that one program processes.
 _BLOCK, _SUM_BLOCK = 1024, 8192
 
 
@@ -39,7 +39,7 @@ def usable(tensor: Tensor) -> bool:
 
 
 class Draw(NamedTuple):
-    """One draw of ``CounterNoise``, whose random bits a kernel computes for itself."""
+    """One draw of ``CounterStreams``, whose random bits a kernel computes for itself."""
 
     keys: Tensor
     """Of the members' steps, int32 (n_members,)"""
@@ -48,7 +48,7 @@ class Draw(NamedTuple):
 
 
 class Dropping(NamedTuple):
-    """What a kernel needs to drop as ``Noise.dropout`` does."""
+    """What a kernel needs to drop as ``RandomStreams.dropout`` does."""
 
     keys: Tensor
     """See :class:`Draw`."""
@@ -166,7 +166,7 @@ def _warps(block: int) -> int:
 def hidden(
     x: Tensor, bias: Tensor, gain: Tensor, shift: Tensor, dropping: Dropping, slope: float
 ) -> Tensor:
-    """Add a bias, normalise, activate and drop: a hidden layer of ``PackedMLP`` in one pass.
+    """Add a bias, normalize, activate and drop: a hidden layer of ``PackedMLP`` in one pass.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class _Product(torch.autograd.Function):
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return x · weight + bias; from matrices in bfloat16 it is float32, their gradients are not.
+    """Return x · weight + bias, in float32 even if the matrices are bfloat16.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def update(
         Whether the member is active, the factor of its gradient, its L2 weight, the factor of its
         weights, its step size, and the factor of the root of the square.
     rounded : Tensor, (n_members, n), optional
-        Where the new weights go too, rounded to bfloat16.
+        Receives the new weights too, rounded to bfloat16.
     """
     n_members, n = values.shape
     kernels.adam[triton.cdiv(n, _BLOCK), n_members](

@@ -1,4 +1,4 @@
-"""Training on an accelerator follows training on a processor."""
+"""Training on a GPU follows training on a CPU."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,12 @@ import torch
 
 from cgmvae.data import make_survey
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.nn import noise as noise_module
-from cgmvae.nn.noise import CounterNoise
+from cgmvae.nn import rng as rng_module
+from cgmvae.nn.rng import CounterStreams
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
 
 SIZES = {
@@ -38,7 +38,7 @@ def fit(device: str, **changes):
 @pytest.fixture
 def counted(monkeypatch):
     """Let the processor draw what an accelerator draws."""
-    monkeypatch.setattr(noise_module, "GeneratorNoise", CounterNoise)
+    monkeypatch.setattr(rng_module, "GeneratorStreams", CounterStreams)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from cgmvae.nn.noise import GeneratorNoise
-from cgmvae.nn.sparse_rows import SparseRows, sparse_affine
+from cgmvae.nn.rng import GeneratorStreams
+from cgmvae.nn.sparse import SparseRows, sparse_affine
 
 
 def made_rows(lengths, n_columns, seed=0):
@@ -69,8 +69,8 @@ def test_a_member_drops_the_same_values_alone_as_in_company():
     n_first = int(both.starts[0, -1])
     alone = SparseRows(both.values[:n_first], both.columns[:n_first], both.starts[:1], 9)
     rates = torch.tensor([0.4, 0.0], dtype=torch.float64)
-    company = both.dropout(GeneratorNoise([3, 4]), rates)
-    by_itself = alone.dropout(GeneratorNoise([3]), rates[:1])
+    company = both.dropout(GeneratorStreams([3, 4]), rates)
+    by_itself = alone.dropout(GeneratorStreams([3]), rates[:1])
     assert torch.equal(company.values[:n_first], by_itself.values)
     assert torch.equal(company.values[n_first:], both.values[n_first:])
     kept = by_itself.values != 0

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cgmvae.nn import fused
-from cgmvae.nn.noise import CounterNoise
+from cgmvae.nn import cuda
 from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.rng import CounterStreams
 from cgmvae.training.optimizer import FlatParameters, gradient_norms
 
 pytestmark = [
@@ -24,9 +24,9 @@ def distance(found, exact):
 
 
 def noise_on(device):
-    noise = CounterNoise([5, 6, 7], device)
-    noise.seek(STEPS.to(device))
-    return noise
+    streams = CounterStreams([5, 6, 7], device)
+    streams.seek(STEPS.to(device))
+    return streams
 
 
 @pytest.mark.parametrize("width", [1, 37, 512, 1024])
@@ -40,7 +40,7 @@ def test_a_hidden_layer_is_its_operations(width, slope):
     normal = F.layer_norm(plain[0] + bias, (width,)) * gain + shift
     expected = noise_on("cpu").dropout(F.leaky_relu(normal, slope), RATE)
     on_card = [part.to(CUDA).requires_grad_() for part in (x, *vectors)]
-    found = fused.hidden(*on_card, noise_on(CUDA).dropping(RATE.to(CUDA)), slope)
+    found = cuda.hidden(*on_card, noise_on(CUDA).dropping(RATE.to(CUDA)), slope)
     assert torch.equal(found.cpu() == 0, expected == 0) or slope == 0
     torch.testing.assert_close(found.cpu().double(), expected, rtol=2e-4, atol=1e-4)
     grads = torch.autograd.grad(found, on_card, dy.to(CUDA))
@@ -63,7 +63,7 @@ def test_a_network_is_the_same_on_both_devices():
     x = torch.randn(3, 20, 6)
     for device in ("cpu", "cuda"):
         network = PackedMLP(
-            (6, 33, 17, 4), CounterNoise([1, 2, 3], device), layer_norm=True, activation="relu"
+            (6, 33, 17, 4), CounterStreams([1, 2, 3], device), layer_norm=True, activation="relu"
         )
         networks.append(network)
         outputs.append(network(x.to(device), noise_on(device), RATE.to(device)).cpu())
@@ -76,8 +76,8 @@ def test_a_network_is_the_same_on_both_devices():
 def test_random_numbers_are_the_same_on_both_devices(n):
     here, there = noise_on("cpu"), noise_on(CUDA)
     for section in (0, 3):
-        for noise in (here, there):
-            noise.section(section)
+        for streams in (here, there):
+            streams.section(section)
         assert torch.equal(here.uniform(n), there.uniform(n).cpu())
         torch.testing.assert_close(here.normal(n, 1), there.normal(n, 1).cpu(), rtol=0, atol=2e-5)
 
@@ -103,7 +103,7 @@ def test_an_update_is_adamw(dtype):
         expected.grad = gradient.float()
         oracle.step()
         scalars = [1.0, 1.0, 0.0, 1 - 0.1 * 0.2, 0.1 / (1 - 0.9**step), (1 - 0.999**step) ** -0.5]
-        fused.update(
+        cuda.update(
             values,
             mean,
             square,
@@ -121,7 +121,7 @@ def test_an_update_is_adamw(dtype):
 @pytest.mark.parametrize("half", [True, False])
 def test_a_network_in_training_is_near_itself(half):
     network = PackedMLP(
-        (6, 64, 32, 4), CounterNoise([1, 2, 3], CUDA), layer_norm=True, activation="relu"
+        (6, 64, 32, 4), CounterStreams([1, 2, 3], CUDA), layer_norm=True, activation="relu"
     )
     x = torch.randn(3, 20, 6, device=CUDA)
     exact = network(x, noise_on(CUDA), RATE.to(CUDA))

@@ -1,8 +1,8 @@
-"""Rows of wide sparse features in a batch: what is not zero, and products with it.
+"""Batches of wide sparse features: their nonzero values, and products with them.
 
-A batch of 128 rows of 100,000 features is 50 MB of zeros, and a product with it does a thousand
-times the work that its values ask for. :class:`~cgmvae.nn.packed.PackedMLP` takes such rows in its
-first layer; what follows is dense.
+A batch of 128 rows of 100,000 features is 50 MB of zeros, and a dense product with it does a
+thousand times the necessary work. :class:`~cgmvae.nn.packed.PackedMLP` takes such rows in its first
+layer; what follows is dense.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cgmvae.nn.noise import Noise
-from cgmvae.nn.row_share import RowShare
+from cgmvae.nn.batch import BatchShard
+from cgmvae.nn.rng import RandomStreams
 
 
 class SparseRows(NamedTuple):
-    """Rows of every member: the values that are not zero, member after member, row after row."""
+    """Rows of every member: their nonzero values, member after member, row after row."""
 
     values: Tensor
     """(n_stored,)"""
     columns: Tensor
     """The feature of each value, int64 (n_stored,)"""
     starts: Tensor
-    """Where rows begin among the values, and where the last ends, int64 (n_members, n_rows + 1)"""
+    """Where rows start among the values, and where the last ends, int64 (n_members, n_rows + 1)"""
     n_columns: int
     drawn: Tensor | None = None
-    """Which of the numbers that are drawn for its member each value takes, int64 (n_stored,); None
-    where they are as many as the member's values"""
+    """Index of each value's random number among those of its member, int64 (n_stored,); None if
+    they are in order"""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -48,10 +48,10 @@ class SparseRows(NamedTuple):
         """Multiply each row by its factor, (n_members, n_rows)."""
         return self._replace(values=self.values * factors.reshape(-1)[self.rows()])
 
-    def dropout(self, noise: Noise, rate: Tensor) -> SparseRows:
-        """Drop values with each member's own rate, (n_members,), and enlarge those that are kept.
+    def dropout(self, streams: RandomStreams, rate: Tensor) -> SparseRows:
+        """Drop values with each member's own rate, (n_members,), and scale up the others.
 
-        To drop a zero changes nothing, so only what is stored is drawn for.
+        Dropping a zero changes nothing, so numbers are drawn only for stored values.
         """
         bounds = self.starts[:, [0, -1]].tolist()
         own: list[slice | Tensor] = [slice(end - start) for start, end in bounds]
@@ -59,22 +59,22 @@ class SparseRows(NamedTuple):
         if self.drawn is not None:
             own = [self.drawn[start:end] for start, end in bounds]
             longest = int(self.drawn.max()) + 1 if len(self.drawn) else 0
-        with noise.undivided():
-            kept = noise.mask(1, longest, rate=rate, dtype=self.values.dtype)
-        factors = [numbers[places] for numbers, places in zip(kept[:, 0], own, strict=True)]
+        with streams.undivided():
+            kept = streams.mask(1, longest, rate=rate, dtype=self.values.dtype)
+        factors = [numbers[index] for numbers, index in zip(kept[:, 0], own, strict=True)]
         return self._replace(values=self.values * torch.cat(factors))
 
-    def take(self, share: RowShare) -> SparseRows:
-        """Return a share of the rows, whose values are dropped as they are among all."""
+    def take(self, shard: BatchShard) -> SparseRows:
+        """Return a shard of the rows, whose values are dropped as in the whole batch."""
         n_members, n_rows, _ = self.shape
         is_own = torch.zeros(n_rows, dtype=torch.bool, device=self.starts.device)
-        is_own[share.rows] = True
+        is_own[shard.rows] = True
         lengths = self.starts.diff(dim=1)
         stored = is_own.repeat(n_members).repeat_interleave(lengths.reshape(-1))
         numbers = torch.arange(len(self.values), device=self.starts.device)
         numbers -= self.starts[:, 0].repeat_interleave(lengths.sum(1))
-        bounds = F.pad(lengths[:, share.rows].reshape(-1).cumsum(0), (1, 0))
-        rows = torch.arange(n_members)[:, None] * share.n_own + torch.arange(share.n_own + 1)
+        bounds = F.pad(lengths[:, shard.rows].reshape(-1).cumsum(0), (1, 0))
+        rows = torch.arange(n_members)[:, None] * shard.n_own + torch.arange(shard.n_own + 1)
         return SparseRows(
             self.values[stored],
             self.columns[stored],
@@ -84,7 +84,7 @@ class SparseRows(NamedTuple):
         )
 
     def repeat(self, n_members: int) -> SparseRows:
-        """Give the rows of one member to so many."""
+        """Repeat the rows of one member for several."""
         shift = torch.arange(n_members, device=self.starts.device)[:, None] * len(self.values)
         return SparseRows(
             self.values.repeat(n_members),
@@ -151,8 +151,8 @@ class _SparseAffine(torch.autograd.Function):
         return None, torch.bmm(d_out, weight[:, x.n_columns :].mT), d_weight, d_out.sum(1)
 
 
-def _sums(matrix: Tensor, places: Tensor, factors: Tensor, bounds: Tensor) -> Tensor:
+def _sums(matrix: Tensor, index: Tensor, factors: Tensor, bounds: Tensor) -> Tensor:
     """Sum rows of a matrix times factors, from bound to bound, (len(bounds) - 1, width)."""
     return F.embedding_bag(
-        places, matrix, bounds, mode="sum", per_sample_weights=factors, include_last_offset=True
+        index, matrix, bounds, mode="sum", per_sample_weights=factors, include_last_offset=True
     )
