@@ -7,9 +7,11 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_study import STUDY, runs, written
 
 from cgmvae.errors import InputError
@@ -20,7 +22,14 @@ from cgmvae.studies.commands import (
     run_study,
     study_status,
 )
-from cgmvae.studies.engines import RETRIES, Event, local_engine, ray_engine
+from cgmvae.studies.engines import (
+    RETRIES,
+    Event,
+    WorkerConfig,
+    _serve,
+    local_engine,
+    ray_engine,
+)
 from cgmvae.studies.spec import Scope, make_jobs
 from cgmvae.studies.store import Store
 
@@ -37,7 +46,7 @@ def kill_workers() -> None:
         os.kill(child.pid, signal.SIGKILL)
 
 
-def test_two_workers_give_the_same_tables_though_both_are_killed_once(whole_table, tmp_path):
+def test_two_workers_that_are_killed_once_give_the_same_tables(whole_table, tmp_path):
     store, killed = Store(tmp_path), []
 
     def kill_once(progress) -> None:
@@ -70,9 +79,16 @@ def test_stopping_ends_the_workers(tmp_path):
     assert multiprocessing.active_children() == []
 
 
-def test_a_folder_that_cannot_be_written_ends_the_work():
+def test_a_worker_sends_back_that_the_folder_cannot_be_written():
+    ours, theirs = multiprocessing.Pipe()
+    config = WorkerConfig("/proc/none", "cpu", torch.get_num_threads())
+    thread = threading.Thread(target=_serve, args=(theirs, config))
+    thread.start()
+    ours.send(JOBS[0])
     with pytest.raises(InputError, match="Cannot lock /proc/none"):
-        list(local_engine(workers=2, device="cpu")(JOBS[:1], Store("/proc/none")))
+        raise ours.recv()
+    ours.close()
+    thread.join()
 
 
 @pytest.mark.parametrize(

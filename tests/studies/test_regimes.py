@@ -46,7 +46,7 @@ def label_report(rare_f1: float, other_f1: float) -> dict[str, Any]:
 
 
 def keep_all(made_up: Any, scope: Scope = YEAST) -> None:
-    """Keep runs in which C-GMVAE gains .1 with few rows, on all splits but for a little."""
+    """Store runs in which C-GMVAE gains about .1 with few rows on all splits."""
     for spec in STUDY.runs(scope):
         gain = 0.1 if spec.train_fraction < 1 else -0.1 if spec.hidden_labels else 0.0
         noise = 0.01 * (spec.split - 2)
@@ -120,7 +120,7 @@ def test_the_rarest_third_is_rounded_down_but_not_to_nothing() -> None:
     assert rare_labels([3, 1]).tolist() == [False, True]
 
 
-def test_missing_runs_are_said_to_be_missing(made_up: Any) -> None:
+def test_missing_runs_have_a_reason(made_up: Any) -> None:
     empty = tables(made_up)
     assert [row[1] for row in empty["yeast"].rows] == ["not run"] * len(REGIMES)
     assert all("no runs yet" in note for note in empty[next(iter(empty))].notes[1:])

@@ -18,12 +18,12 @@ from cgmvae.studies.timing import STUDY
 YEAST = Scope(data=("yeast",))
 MACHINE = {"device": "a card", "torch": "2", "commit": "abc", "pack": ["one"]}
 
-#: Seconds an epoch of each network in these tests.
+#: Seconds per epoch of each network in these tests.
 EPOCH = {"cgmvae": 0.2, "c2ae": 0.4, "lamp": 0.3, "mpvae": 0.5, "asl": 0.1, "rbcc": 2.0}
 
 
 def keep(made_up: Any, spec: RunSpec, **changes: Any) -> None:
-    """Keep a run whose fit takes 3 s and its epochs, and of the warm-up 9 s more."""
+    """Store a run whose fit takes 3 s plus its epochs, and 9 s more for the warm-up."""
     epochs = spec.settings.get("epochs", 0)
     fit = 3.0 + EPOCH.get(spec.method, 0.0) * epochs + (9.0 if epochs == 1 else 0.0)
     seconds = {"fit": fit, "predict": 0.01 * len(spec.method)}
@@ -48,12 +48,8 @@ def test_networks_are_fitted_three_times_and_alone(available: Any) -> None:
     assert {spec.method for spec in specs} == set(REGISTRY)
     assert all(len(job) == 1 for job in make_jobs(specs))
     networks = [spec for spec in specs if is_network(spec.method)]
+    assert [spec.settings["epochs"] for spec in networks[:3]] == [1, 5, 25]  # the warm-up first
     assert {spec.settings["n_members"] for spec in networks} == {1}
-
-
-def test_the_warm_up_comes_first() -> None:
-    epochs = [spec.settings["epochs"] for spec in STUDY.runs(YEAST) if spec.method == "lamp"]
-    assert epochs == [1, 5, 25]
 
 
 def test_more_splits_and_seeds_than_one_would_be_trained_at_once() -> None:
@@ -107,7 +103,7 @@ def test_the_claim_is_judged_by_the_numbers(made_up: Any, monkeypatch: Any) -> N
     ("changes", "said"),
     [({"device": "another"}, "cannot be compared"), ({"pack": ["one", "two"]}, "trained together")],
 )
-def test_doubtful_times_are_said_to_be(made_up: Any, changes: Any, said: str) -> None:
+def test_doubtful_times_have_a_note(made_up: Any, changes: Any, said: str) -> None:
     first, *others = STUDY.runs(YEAST)
     keep(made_up, first, **changes)
     for spec in others:
@@ -116,9 +112,7 @@ def test_doubtful_times_are_said_to_be(made_up: Any, changes: Any, said: str) ->
 
 
 @pytest.mark.parametrize("seconds", [-0.1, 2.0])
-def test_disturbed_times_are_doubted_and_not_judged(
-    made_up: Any, monkeypatch: Any, seconds: float
-) -> None:
+def test_disturbed_times_are_not_compared(made_up: Any, monkeypatch: Any, seconds: float) -> None:
     for spec in STUDY.runs(YEAST):
         with monkeypatch.context() as changed:
             if spec.method == "lamp" and (seconds < 0 or spec.settings["epochs"] == 25):

@@ -19,7 +19,7 @@ from scipy import stats
 
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS
 from cgmvae.studies.ablation import COMPLETE, PLAIN, Variant
-from cgmvae.studies.results import NOT_RUN, Results
+from cgmvae.studies.results import Results
 from cgmvae.studies.runner import load_parts
 from cgmvae.studies.spec import RunSpec, Scope, Study, is_available, why_missing
 from cgmvae.studies.statistics import (
@@ -163,8 +163,7 @@ def _data_table(results: Results, data: str, found: Found) -> Table:
         ours, plain = (results.metric(spec, PAPER_METRICS[0]) for spec in pair)
         n_pairs = int((~np.isnan(ours - plain)).sum())
         if n_pairs == 0:
-            reasons = map(results.why_empty, pair)
-            rows.append([regime.title, next((why for why in reasons if why != NOT_RUN), NOT_RUN)])
+            rows.append([regime.title, results.why_empty(*pair)])
             continue
         cells = [
             f"{number(own.mean)} ({difference_text(difference)})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -105,12 +106,11 @@ class Results:
                 gains.append(100 * (first / second - 1))
         return np.array(gains, np.float64)
 
-    def why_empty(self, spec: RunSpec) -> str:
-        """Return why there is no run: the first error, or that none was made."""
-        if (reason := why_unsupported(spec.data, spec.method)) is not None:
-            return reason
-        errors = (self.store.error(run) for run in self.scope.runs([spec]))
-        return next((error for error in errors if error is not None), NOT_RUN)
+    def why_empty(self, *specs: RunSpec) -> str:
+        """Return why there are no runs: the first error, or that none were made."""
+        reasons = (why_unsupported(spec.data, spec.method) for spec in specs)
+        errors = (self.store.error(run) for run in self.scope.runs(specs))
+        return next((why for why in chain(reasons, errors) if why is not None), NOT_RUN)
 
     def run_count(self, spec: RunSpec, done: int) -> str:
         """Return the number of runs, and of how many if some are missing."""

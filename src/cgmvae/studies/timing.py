@@ -15,7 +15,7 @@ import numpy as np
 
 from cgmvae.methods import REGISTRY, MultiLabelClassifier
 from cgmvae.studies.published import published
-from cgmvae.studies.results import NOT_RUN, Results
+from cgmvae.studies.results import Results
 from cgmvae.studies.spec import (
     RunSpec,
     Scope,
@@ -139,7 +139,7 @@ def _data_table(results: Results, data: str) -> Table:
     for method, cost in costs.items():
         row = [REGISTRY[method].title, *_row(cost, costs.get("cgmvae", _UNKNOWN))]
         if np.isnan(cost.overhead):
-            row = [REGISTRY[method].title, _why_empty(results, data, method)]
+            row = [REGISTRY[method].title, results.why_empty(*_fits(results.scope, data, method))]
         elif reported:
             own = reported.get(REGISTRY[method].row, _UNKNOWN)
             epoch, ratio, _, *test = _row(own, reported["C-GMVAE"])
@@ -235,13 +235,6 @@ def _doubts(results: Results, data: str, costs: Mapping[str, Cost]) -> list[str]
             "machine was not warmed up or not idle. These methods are not compared."
         )
     return doubts
-
-
-def _why_empty(results: Results, data: str, method: str) -> str:
-    if (reason := why_unsupported(data, method)) is not None:
-        return reason
-    errors = (results.store.error(spec) for spec in _fits(results.scope, data, method))
-    return next((error for error in errors if error is not None), NOT_RUN)
 
 
 def tables(results: Results) -> list[Table]:
