@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.evaluation import METRIC_TITLES
-from cgmvae.methods import REGISTRY
 from cgmvae.methods.diagnostics import ACTIVE_VARIANCE
+from cgmvae.methods.registry import REGISTRY
 from cgmvae.model.presets import PRESETS
 from cgmvae.studies.ablation import (
     MIXTURE_ONLY,

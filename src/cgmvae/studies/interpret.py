@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
-from cgmvae.methods import REGISTRY
+from cgmvae.methods.registry import REGISTRY
 from cgmvae.studies.results import NOT_RUN, Results
 from cgmvae.studies.spec import RunSpec, Scope, Study, StudyFigure, is_available, why_missing
 from cgmvae.studies.statistics import SHARED_ROWS, difference_text, paired_difference, spread

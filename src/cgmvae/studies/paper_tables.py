@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from cgmvae.data import catalog, load_dataset
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
-from cgmvae.methods import REGISTRY
+from cgmvae.methods.registry import REGISTRY
 from cgmvae.studies.published import published_value
-from cgmvae.studies.results import Results, Rows, rank_by_means, score_rows, spread_note
+from cgmvae.studies.results import (
+    Results,
+    Rows,
+    rank_by_means,
+    rank_figures,
+    rank_table,
+    score_rows,
+    spread_note,
+)
 from cgmvae.studies.spec import (
     PAPER_DATA,
     STAND_INS,
@@ -19,7 +27,7 @@ from cgmvae.studies.spec import (
     method_title,
     why_missing,
 )
-from cgmvae.studies.statistics import RankTest, rank_figures, rank_table
+from cgmvae.studies.statistics import RankTest
 from cgmvae.studies.tables import Table, number
 
 QUICK_DATA = ("yeast", "scene")

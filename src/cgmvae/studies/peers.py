@@ -6,7 +6,15 @@ import numpy as np
 
 from cgmvae.data import catalog
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
-from cgmvae.studies.results import Results, Rows, rank_by_means, score_rows, spread_note
+from cgmvae.studies.results import (
+    Results,
+    Rows,
+    rank_by_means,
+    rank_figures,
+    rank_table,
+    score_rows,
+    spread_note,
+)
 from cgmvae.studies.sklearn_peers import PEERS
 from cgmvae.studies.spec import (
     RunSpec,
@@ -24,8 +32,6 @@ from cgmvae.studies.statistics import (
     difference_text,
     finding,
     paired_difference,
-    rank_figures,
-    rank_table,
     spread,
 )
 from cgmvae.studies.tables import Table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.studies.spec import RunSpec, Scope, is_available, why_unsupported
+from cgmvae.studies.spec import RunSpec, Scope, StudyFigure, is_available, why_unsupported
 from cgmvae.studies.statistics import (
     Difference,
     RankTest,
@@ -21,7 +22,7 @@ from cgmvae.studies.statistics import (
     spread,
 )
 from cgmvae.studies.store import Store
-from cgmvae.studies.tables import Cell, marked, number
+from cgmvae.studies.tables import Cell, Table, marked, number
 
 #: What a table says about runs that do not exist.
 NOT_RUN = "not run"
@@ -187,3 +188,33 @@ def rank_by_means(
     ]
     scores = np.reshape(means, (-1, n_methods, len(PAPER_METRICS))).swapaxes(1, 2)
     return rank_methods(scores.reshape(-1, n_methods))
+
+
+def rank_table(titles: Sequence[str], tests: Mapping[str, RankTest]) -> Table:
+    """Return the mean ranks of methods under each protocol, with the results of the tests."""
+    rows = [
+        [title, *(number(test.mean_ranks[i], 2) for test in tests.values())]
+        for i, title in enumerate(titles)
+    ]
+    notes = []
+    for protocol, test in tests.items():
+        p_value = "–" if math.isnan(test.p_value) else f"{test.p_value:.2g}"
+        notes.append(
+            f"{protocol}: over {test.n_problems} pairs of data set and metric on which every "
+            f"method has a score; Friedman p = {p_value}, Nemenyi's critical difference (.05) "
+            f"{number(test.critical_difference, 2)}. Metrics of one data set are not independent, "
+            "so the test is overconfident."
+        )
+    return Table("Mean ranks, 1 is best", ["method", *tests], rows, notes)
+
+
+def rank_figures(name: str, titles: Sequence[str], test: RankTest) -> list[StudyFigure]:
+    """Return the critical-difference plot of a test, or nothing if it has none."""
+    if math.isnan(test.critical_difference):
+        return []
+    contents = {
+        "names": list(titles),
+        "mean_ranks": test.mean_ranks,
+        "critical_difference": test.critical_difference,
+    }
+    return [StudyFigure(name, "critical-difference", contents)]

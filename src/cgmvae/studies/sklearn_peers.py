@@ -29,7 +29,7 @@ from cgmvae.data import MultiLabelDataset
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 from cgmvae.evaluation import micro_average_precision
-from cgmvae.methods import BinaryRelevance
+from cgmvae.methods.binary_relevance import BinaryRelevance
 from cgmvae.preparation.scaling import FeatureScaler
 
 #: Trees of a forest, and blocks that it is grown in. Each block is discarded after scoring: with

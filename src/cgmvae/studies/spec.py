@@ -17,8 +17,8 @@ import torch
 
 from cgmvae.data import catalog
 from cgmvae.errors import InputError
-from cgmvae.methods import REGISTRY
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.registry import REGISTRY
 from cgmvae.studies.sklearn_peers import PEERS
 
 if TYPE_CHECKING:

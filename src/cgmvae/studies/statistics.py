@@ -5,16 +5,12 @@ Scores of a method come as arrays of shape (n_splits, n_seeds), with NaN for mis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-
-from cgmvae.studies.spec import StudyFigure
-from cgmvae.studies.tables import Table, number
 
 #: Student's interval assumes independent splits, which those of one data set are not.
 SHARED_ROWS = "Splits of one data set share rows, so these intervals are somewhat too narrow."
@@ -238,33 +234,3 @@ def critical_difference(n_methods: int, n_problems: int, *, level: float = 0.05)
     """
     quantile = stats.studentized_range.ppf(1 - level, n_methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_problems)))
-
-
-def rank_table(titles: Sequence[str], tests: Mapping[str, RankTest]) -> Table:
-    """Return the mean ranks of methods under each protocol, with the results of the tests."""
-    rows = [
-        [title, *(number(test.mean_ranks[i], 2) for test in tests.values())]
-        for i, title in enumerate(titles)
-    ]
-    notes = []
-    for protocol, test in tests.items():
-        p_value = "–" if math.isnan(test.p_value) else f"{test.p_value:.2g}"
-        notes.append(
-            f"{protocol}: over {test.n_problems} pairs of data set and metric on which every "
-            f"method has a score; Friedman p = {p_value}, Nemenyi's critical difference (.05) "
-            f"{number(test.critical_difference, 2)}. Metrics of one data set are not independent, "
-            "so the test is overconfident."
-        )
-    return Table("Mean ranks, 1 is best", ["method", *tests], rows, notes)
-
-
-def rank_figures(name: str, titles: Sequence[str], test: RankTest) -> list[StudyFigure]:
-    """Return the critical-difference plot of a test, or nothing if it has none."""
-    if math.isnan(test.critical_difference):
-        return []
-    contents = {
-        "names": list(titles),
-        "mean_ranks": test.mean_ranks,
-        "critical_difference": test.critical_difference,
-    }
-    return [StudyFigure(name, "critical-difference", contents)]

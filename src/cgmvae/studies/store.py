@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -31,7 +31,9 @@ from numpy.typing import NDArray
 from cgmvae.data.files import atomic_path
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
-from cgmvae.studies.spec import RunSpec
+
+if TYPE_CHECKING:
+    from cgmvae.studies.spec import RunSpec
 
 DONE = "DONE"
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cgmvae.methods import REGISTRY, MultiLabelClassifier
+from cgmvae.methods.base import MultiLabelClassifier
+from cgmvae.methods.registry import REGISTRY
 from cgmvae.studies.published import published
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import (
