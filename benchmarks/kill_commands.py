@@ -16,11 +16,10 @@ from cgmvae.data.unfinished import SUFFIX
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.methods import CGMVAEClassifier, load
-from cgmvae.studies import studies
+from cgmvae.studies import commands
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, Study
 from cgmvae.studies.store import Store
-from cgmvae.studies.study import Scope, Study
 from cgmvae.studies.tables import Table
 
 #: What stands in the place of a result before.
@@ -40,16 +39,16 @@ RUNS = [
 ]
 
 
-def _tables(scope: Scope, results: Results) -> list[Table]:
+def _tables(results: Results) -> list[Table]:
     rows = []
     for spec in RUNS:
-        report = results.report(spec)
+        report = results.store.report(spec)
         metrics = {} if report is None else report["metrics"]["validation"]
         rows.append([spec.key, *(str(metrics.get(name)) for name in PAPER_METRICS)])
     return [Table("Tiny", ["run", *PAPER_METRICS], rows)]
 
 
-studies.STUDIES = {"tiny": Study("tiny", "A tiny study", lambda _: RUNS, _tables)}
+commands.STUDIES = {"tiny": Study("tiny", "A tiny study", lambda _: RUNS, _tables)}
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def damage(folder: Path) -> list[str]:
         store = Store(folder / "runs")
         if store.is_done(spec) and not (store.report(spec) and store.predictions(spec)):
             found.append(f"runs/{spec.key}")
-        if not store.is_done(spec) and store.place(spec).exists():
+        if not store.is_done(spec) and store.run_folder(spec).exists():
             found.append(f"runs/{spec.key} has no mark")
     return found
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from cgmvae.studies.commands import STUDIES
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import Store
-from cgmvae.studies.studies import STUDIES
 
 SMALL = ("--data", "yeast", "--methods", "mlknn,binary-relevance", "--splits", "0,1", "--quick")
 
@@ -49,7 +49,7 @@ def test_it_lists_every_study(succeeds):
 
 
 def test_the_rest_of_the_command_does_not_wait_for_the_studies(shell):
-    code = "import sys, cgmvae.cli.main; sys.exit('cgmvae.studies.studies' in sys.modules)"
+    code = "import sys, cgmvae.cli.main; sys.exit('cgmvae.studies.commands' in sys.modules)"
     assert shell("-c", code).code == 0
 
 
@@ -107,7 +107,7 @@ def test_figures(succeeds, folder, tmp_path):
         (("figures", "main", "--out", "a", "--format", "gif"), "no picture 'gif'"),
         (("main", "--data", "yeats"), "did you mean yeast"),
         (("main", "--methods", "ml-knn"), "There is no method 'ml-knn'"),
-        (("main", "--splits", "a"), "not a list of whole numbers"),
+        (("main", "--splits", "a"), "not a list of integers"),
         (("main", "--engine", "slurm"), "There is no engine 'slurm'"),
         (("main", "--workers", "0"), "--workers"),
         (("main", "--device", "tpu9"), "There is no device 'tpu9'"),
@@ -141,7 +141,7 @@ def test_runs_that_failed_are_named_with_their_reason(cgmvae, succeeds, tmp_path
 def test_a_damaged_run_says_so(refused, succeeds, tmp_path):
     small = ("--data", "yeast", "--methods", "mlknn", "--splits", "0", "--folder", tmp_path)
     succeeds("bench", "main", *small)
-    report = Store(tmp_path).place(RunSpec("yeast", "mlknn")) / "report.json"
+    report = Store(tmp_path).run_folder(RunSpec("yeast", "mlknn")) / "report.json"
     report.write_text("{")
     sentence = refused("bench", "table", "main", *small)
     assert sentence == f"{report} is damaged; remove {report.parent} and run the study again."

@@ -10,13 +10,11 @@ from cgmvae.errors import InputError
 from cgmvae.report.results_page import OPEN_PICTURES, READINGS, render_results, write_results_page
 from cgmvae.report.studies import KINDS
 from cgmvae.report.study_results import collect_studies, stored_keys
-from cgmvae.studies.commands import run_study
+from cgmvae.studies.commands import find_study, run_study
 from cgmvae.studies.engines import local_engine
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, Scope, Study, StudyFigure
 from cgmvae.studies.store import RunRecord, Store
-from cgmvae.studies.studies import find_study
-from cgmvae.studies.study import Scope, Study, StudyFigure
 from cgmvae.studies.tables import Cell, Table
 
 HOSTILE = '<img src="x" onerror="alert(1)"></script>{{ 7 * 7 }}'
@@ -118,7 +116,7 @@ def _figures(*_):
 
 def test_the_tables_are_those_of_the_study(page, store):
     study, scope = find_study("main"), Scope(quick=True)
-    expected = study.tables(scope, Results(store))
+    expected = study.tables(Results(scope, store))
     elements = Elements(page)
     assert len(expected) > 3
     shown = dict(zip([table.title for table in expected], elements.tables, strict=False))

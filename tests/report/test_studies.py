@@ -5,7 +5,7 @@ import pytest
 
 from cgmvae.errors import InputError
 from cgmvae.report.studies import draw
-from cgmvae.studies.study import StudyFigure
+from cgmvae.studies.spec import StudyFigure
 
 
 def texts(figure) -> set[str]:

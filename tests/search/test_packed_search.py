@@ -1,17 +1,22 @@
-"""A search is the trainings that it stands for, and survives being stopped."""
+"""A search gives what separate trainings give, and resumes after an interruption."""
 
 import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 
 from cgmvae.data import make_survey
+from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
-from cgmvae.methods import BinaryRelevance, CGMVAEClassifier, together
+from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
+from cgmvae.methods.inputs import Rows
+from cgmvae.methods.packed import Fit
 from cgmvae.search import PackedSearch, packed_search
-from cgmvae.search.halving import Halving
+from cgmvae.search.packed_search import Halving, members_that_fit, pad_features
+from cgmvae.training import pack as pack_module
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.plan import TrainingConfig
 
@@ -41,7 +46,7 @@ def test_values_are_those_of_training_each_setting(data):
     assert all(result.epochs == 8 for result in found.results_)
     values = [result.value for result in found.results_]
     assert values == sorted(values, reverse=True)
-    # A member's seed is that of its place; the first setting can be trained alone.
+    # A member's seed follows from its index, so the first setting can be trained alone.
     first = next(r for r in found.results_ if r.setting == {"learning_rate": 1e-4, "dropout": 0.0})
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     alone = clone(base(n_members=1, random_state=seed)).set_params(**first.setting)
@@ -68,18 +73,18 @@ def test_splits_and_seeds_are_averaged(data):
         assert result.value == pytest.approx(np.mean(result.values))
 
 
-def test_the_worse_are_left_out_on_the_way(data):
+def test_the_worst_settings_are_dropped_and_come_last(data):
     found = search(rungs=(0.25, 0.5), factor=2).fit(data.X, data.Y)
     assert [result.epochs for result in found.results_] == [8, 8, 4, 2, 2, 2]
     full = search().fit(data.X, data.Y)
-    # What goes on is trained as if it had always been alone.
+    # A setting that is kept is trained as if the others had never been there.
     values = {json.dumps(r.setting): r.value for r in full.results_}
     for result in found.results_[:2]:
         assert result.value == pytest.approx(values[json.dumps(result.setting)], abs=1e-6)
+    assert [result.finished for result in found.results_] == [True] * 2 + [False] * 4
 
 
-def test_only_who_was_left_out_comes_after_the_others(data):
-    """One that is planned shorter, or stops by itself, may be the best."""
+def test_a_setting_with_fewer_epochs_may_be_the_best(data):
     space = {"epochs": (6, 5), "learning_rate": (1e-7, 1e-2)}
     found = PackedSearch(base(), space, rungs=(), metric="micro_f1", random_state=0)
     results = found.fit(data.X, data.Y).results_
@@ -87,19 +92,18 @@ def test_only_who_was_left_out_comes_after_the_others(data):
     values = [result.value for result in results]
     assert values == sorted(values, reverse=True)
     assert [result.epochs for result in results] != [6, 6, 5, 5]
-    halved = search(rungs=(0.5,), factor=2).fit(data.X, data.Y).results_
-    assert [result.finished for result in halved] == [True] * 3 + [False] * 3
 
 
-def test_settings_of_other_sizes_are_packed_apart(data, monkeypatch):
+def test_settings_of_other_sizes_are_trained_in_other_packs(data, monkeypatch):
     packs = []
-    original = packed_search.train_together
+    original = packed_search.make_pack
 
     def record(models, fits, **options):
-        packs.append([dict(own) for own in models[0].members])
+        if models[0].members is not None:  # not a pack whose memory is measured
+            packs.append([dict(own) for own in models[0].members])
         return original(models, fits, **options)
 
-    monkeypatch.setattr(packed_search, "train_together", record)
+    monkeypatch.setattr(packed_search, "make_pack", record)
     space = {"embedding_dim": (8, 16), "dropout": (0.0, 0.2), "epochs": (2, 3)}
     found = PackedSearch(base(), space, n_best=9, rungs=(), random_state=0).fit(data.X, data.Y)
     assert sorted(map(len, packs)) == [2, 2, 2, 2]
@@ -112,14 +116,14 @@ def test_settings_of_other_sizes_are_packed_apart(data, monkeypatch):
 
 
 class Killed(BaseException):
-    """As a signal would."""
+    """What a signal raises."""
 
 
 def stopping(calls, pack, epoch):
-    """Return a progress that notes where it is, and is killed at the end of an epoch."""
+    """Return a callback that records its calls and raises at the end of an epoch."""
 
-    def progress(*told):
-        calls.append((told[0], told[2]))
+    def progress(*state):
+        calls.append((state[0], state[2]))
         if calls[-1] == (pack, epoch):
             raise Killed
 
@@ -136,7 +140,7 @@ def assert_found(found, expected):
 PLAN = {"rungs": (0.5,), "factor": 2}
 
 
-def test_a_stopped_search_continues(data, tmp_path, monkeypatch):
+def test_an_interrupted_search_resumes(data, tmp_path, monkeypatch):
     monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 3)
     expected = search(**PLAN).fit(data.X, data.Y)
     plan = PLAN | {"folder": tmp_path / "search"}
@@ -145,7 +149,7 @@ def test_a_stopped_search_continues(data, tmp_path, monkeypatch):
         search(**plan, progress=stopping(calls, 1, 6)).fit(data.X, data.Y)
     assert calls[-1] == (1, 6)
     calls.clear()
-    # What is measured may be another number now; the packs stay as they were.
+    # The packs stay as they were, even if another capacity is measured now.
     monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 2)
     found = search(**plan, progress=stopping(calls, None, 0)).fit(data.X, data.Y)
     assert calls == [(1, 7), (1, 8)]
@@ -154,7 +158,7 @@ def test_a_stopped_search_continues(data, tmp_path, monkeypatch):
         search(**plan, n_seeds=2).fit(data.X, data.Y)
 
 
-def test_the_ensemble_of_a_stopped_search_continues(data, tmp_path, monkeypatch):
+def test_the_ensemble_of_an_interrupted_search_resumes(data, tmp_path, monkeypatch):
     expected = search().fit(data.X, data.Y)
     train, n_saved = Checkpoint.save, 0
 
@@ -184,12 +188,11 @@ def test_a_folder_of_other_rows_or_a_damaged_one_is_refused(data, tmp_path):
         search(folder=tmp_path).fit(data.X, data.Y)
 
 
-def test_settings_that_an_accelerator_has_no_room_for_are_divided(data, tmp_path, monkeypatch):
-    """As if the packs had been planned so small."""
+def test_a_pack_that_exceeds_gpu_memory_is_split(data, tmp_path, monkeypatch):
     monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 3)
     expected = search(**PLAN).fit(data.X, data.Y)
     monkeypatch.undo()
-    train, sizes = together.train, []
+    train, sizes = pack_module.train, []
 
     def limited(network, members, *arguments, **options):
         sizes.append(len(members))
@@ -197,8 +200,8 @@ def test_settings_that_an_accelerator_has_no_room_for_are_divided(data, tmp_path
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
         return train(network, members, *arguments, **options)
 
-    monkeypatch.setattr(together, "train", limited)
-    for tried in ([6, 3, 3, 2], [6, 2]):  # the second time they are there
+    monkeypatch.setattr(pack_module, "train", limited)
+    for tried in ([6, 3, 3, 2], [6, 2]):  # the second time the results are stored
         sizes.clear()
         with pytest.warns(UserWarning, match="no memory for a pack of 6"):
             found = search(**PLAN, folder=tmp_path).fit(data.X, data.Y)
@@ -209,11 +212,11 @@ def test_settings_that_an_accelerator_has_no_room_for_are_divided(data, tmp_path
 def test_halving_counts_settings_not_members():
     rule = Halving(4, 2, TrainingConfig(epochs=10))
     rule.plan((0.2, 0.6), 2, least=1)
-    assert rule.left_after == {2: 2, 6: 1}
-    places = np.arange(16)  # two splits, four settings, two seeds
+    assert rule.kept_after == {2: 2, 6: 1}
+    members = np.arange(16)  # two splits, four settings, two seeds
     values = np.tile([0.1, 0.1, 0.9, 0.0, 0.4, 0.4, np.nan, np.nan], 2)
-    assert rule(1, places, values).tolist() == places.tolist()
-    kept = rule(2, places, values)
+    assert rule(1, members, values).tolist() == members.tolist()
+    kept = rule(2, members, values)
     assert kept.tolist() == [2, 3, 4, 5, 10, 11, 12, 13]
     assert rule(6, kept, values[kept]).tolist() == [2, 3, 10, 11]
 
@@ -227,16 +230,61 @@ def test_halving_counts_settings_not_members():
         ({"metric": "f2"}, "no metric 'f2'"),
     ],
 )
-def test_bad_plans_are_refused(data, changes, words):
+def test_invalid_parameters(data, changes, words):
     with pytest.raises(InputError, match=words):
         search(**changes).fit(data.X, data.Y)
 
 
 def test_only_networks_are_searched(data):
-    with pytest.raises(InputError, match="and BinaryRelevance is none"):
+    with pytest.raises(InputError, match="BinaryRelevance is not"):
         search(estimator=BinaryRelevance()).fit(data.X, data.Y)
 
 
-def test_given_validation_rows_are_one_split(data):
-    with pytest.raises(InputError, match="one split"):
+def test_validation_data_is_a_single_split(data):
+    with pytest.raises(InputError, match="a single split"):
         search(n_splits=2).fit(data.X, data.Y, validation_data=(data.X, data.Y))
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+def test_features_are_padded_with_zeros_on_the_right(form):
+    models = [CGMVAEClassifier(), CGMVAEClassifier()]
+    fits = []
+    for model, width in zip(models, (2, 3), strict=True):
+        model.n_inputs_ = width
+        rows = Rows(form(np.ones((2, width))), np.ones((2, 1)))
+        fits.append(Fit(rows, rows, 0))
+    found = pad_features(models, fits)
+    assert [model.n_inputs_ for model in models] == [3, 3]
+    for fit, expected in zip(found, ([1, 1, 0], [1, 1, 1]), strict=True):
+        for rows in (fit.train, fit.validation):
+            features = rows.features.toarray() if sp.issparse(rows.features) else rows.features
+            assert features.tolist() == [expected] * 2
+
+
+def test_splits_of_a_table_with_different_words_share_a_pack():
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"])
+    notes = [" ".join(rng.choice(words, 4)) for _ in range(60)]
+    X = as_columns({"depth": rng.normal(size=60), "notes": notes})
+    Y = np.column_stack([["worda" in note for note in notes], rng.random(60) < 0.5])
+    base = CGMVAEClassifier(
+        epochs=2,
+        embedding_dim=8,
+        device="cpu",
+        settings={"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
+    )
+    space = {"learning_rate": (1e-3, 1e-2)}
+    search = PackedSearch(base, space, n_splits=3, n_best=1, random_state=0).fit(X, Y)
+    assert all(len(result.values) == 3 for result in search.results_)
+    assert search.predict_proba(X).shape == (60, 2)
+
+
+def test_pack_size_on_a_cpu_is_limited_by_memory_and_a_maximum(data, monkeypatch):
+    model = CGMVAEClassifier(embedding_dim=8, device="cpu", random_state=0)
+    fit = Fit(*model._prepare(data.X, data.Y, None, None, None))
+    assert members_that_fit(model, fit) == packed_search._LARGEST_ON_CPU
+    monkeypatch.setattr(packed_search.os, "sysconf", lambda name: 1 << 14)  # 256 MiB
+    few = members_that_fit(model, fit)
+    assert 1 <= few < packed_search._LARGEST_ON_CPU
+    monkeypatch.setattr(packed_search.os, "sysconf", lambda name: 1)
+    assert members_that_fit(model, fit) == 1

@@ -26,7 +26,7 @@ def test_a_sample_has_different_settings_of_the_grid():
     assert len(sample(huge, 3, 0)) == 3
     with pytest.raises(InputError, match="at least 1"):
         sample(space, 0, 0)
-    with pytest.raises(InputError, match="no values of 'b'"):
+    with pytest.raises(InputError, match="no values for 'b'"):
         sample(space | {"b": ()}, None, 0)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the studies share: a tiny study, and processes that work at it."""
+"""Fixtures of the studies' tests: a tiny study, processes that work on it, and made-up runs."""
 
 import json
 import subprocess
@@ -19,14 +19,13 @@ from cgmvae.data.splits import Split
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS
 from cgmvae.studies.commands import run_study
 from cgmvae.studies.engines import local_engine
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, Scope
 from cgmvae.studies.store import RunRecord, Store
-from cgmvae.studies.study import Scope
 
 
 @pytest.fixture(scope="session")
 def whole_store(tmp_path_factory) -> Store:
-    """Return the store of the tiny study, made in one go; tests must not change it."""
+    """Return the store of the uninterrupted tiny study; tests must not change it."""
     store = Store(tmp_path_factory.mktemp("whole"))
     assert run_study(STUDY, Scope(), store, local_engine(device="cpu")) == []
     return store
@@ -34,13 +33,13 @@ def whole_store(tmp_path_factory) -> Store:
 
 @pytest.fixture(scope="session")
 def whole_table(whole_store) -> str:
-    """Return the tables of the tiny study, made in one go."""
+    """Return the tables of the uninterrupted tiny study."""
     return written(whole_store)
 
 
 @pytest.fixture(scope="session")
 def order() -> Iterator[Callable[..., list[int]]]:
-    """Give orders to processes that work at the tiny study; see ``tiny_study``."""
+    """Return a function that sends orders to processes; see ``tiny_study``."""
     script = Path(__file__).with_name("tiny_study.py")
     process = subprocess.Popen(
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -60,7 +59,7 @@ def order() -> Iterator[Callable[..., list[int]]]:
 
 
 class MadeUpRuns:
-    """A store, and runs with known numbers in it."""
+    """A store of runs with known numbers."""
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
@@ -76,9 +75,9 @@ class MadeUpRuns:
         environment: dict[str, Any] | None = None,
         similarity: Any = None,
     ) -> None:
-        """Keep a run that has one score in all metrics, and another under ``test-oracle``.
+        """Store a run with one score for all metrics, and another under ``test-oracle``.
 
-        ``more`` is what else its report says.
+        ``more`` is added to its report.
         """
         scores = dict.fromkeys(PROTOCOLS, score)
         scores["test-oracle"] = score if oracle is None else oracle
@@ -100,8 +99,8 @@ def made_up(tmp_path) -> MadeUpRuns:
 
 
 @pytest.fixture
-def here(monkeypatch) -> Callable[..., None]:
-    """Return a function that makes just these data sets be here, as far as studies can tell."""
+def available(monkeypatch) -> Callable[..., None]:
+    """Return a function that makes only the named data sets available to the studies."""
 
     def set_names(*names: str) -> None:
         monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""What the paper says in prose, from runs with known numbers and from the paper's source."""
+"""Claims of the paper's text, from runs with known numbers and from the paper's source."""
 
 import os
 import re
@@ -6,23 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_study import texts
 
-from cgmvae.studies.improvements import METRICS, PROSE, RIVAL_METHODS, printed_gains
+from cgmvae.studies import ablation, claims
+from cgmvae.studies.claims import METRICS, PROSE, RIVALS, reported_gains
+from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import unique
-from cgmvae.studies.studies import ablation, claims, main
-from cgmvae.studies.study import Scope
+from cgmvae.studies.spec import Scope, unique
 
 QUICK = Scope(quick=True)
-COLLAPSE, LOSSES, SCORES, STAGES, IMPROVEMENTS = 0, 2, 1, 3, 4
-
-
-def texts(table):
-    return [[getattr(cell, "text", cell) for cell in row] for row in table.rows]
+COLLAPSE, LOSSES, SCORES, IMPROVEMENTS = 0, 2, 1, 4
 
 
 def keep(made_up, variant, scores, units=None):
-    """Keep the runs of a variant on yeast: a score and active units, one a split."""
+    """Store the runs of a variant on yeast: a score and active units per split."""
     for split, score in enumerate(scores):
         found = None
         if units is not None:
@@ -30,22 +27,22 @@ def keep(made_up, variant, scores, units=None):
         made_up.keep(replace(variant.spec(QUICK, "yeast"), split=split), score, diagnostics=found)
 
 
-def test_runs_are_shared_with_the_other_studies(here):
-    here("yeast", "scene")
+def test_runs_are_shared_with_the_other_studies(available):
+    available("yeast", "scene")
     runs = unique(claims.runs(Scope()))
     variants = {str(run.settings) for run in runs if run.method == "cgmvae"}
     assert len(variants) == 1 + 6 + 1 + 5 + 2  # default, collapse, no loss, losses, two stages
-    assert len(runs) == 2 * 9 * (len(variants) + len(RIVAL_METHODS))
-    assert len(set(runs) & set(main.runs(Scope()))) == 2 * 9 * 5
+    assert len(runs) == 2 * 9 * (len(variants) + len(RIVALS))
+    assert len(set(runs) & set(main_runs(Scope()))) == 2 * 9 * 5
     assert len(set(runs) & set(ablation.runs(Scope()))) == 2 * 9 * 2
 
 
-def test_active_units_by_prior(made_up, here):
-    here("yeast")
+def test_active_units_by_prior(made_up, available):
+    available("yeast")
     group = claims.COLLAPSE["z"]
     keep(made_up, group["mixture"], (0.5, 0.5), units=(3, 4))
     keep(made_up, group["standard"], (0.5, 0.5), units=(1, 2))
-    table = claims.tables(QUICK, Results(made_up.store))[COLLAPSE]
+    table = claims.tables(Results(QUICK, made_up.store))[COLLAPSE]
     assert texts(table)[:3] == [
         ["yeast", "mixture, z", "3.5", "0.600", "0.050", "2"],
         ["yeast", "uni-Gaussian, z", "not run"],
@@ -58,21 +55,14 @@ def test_active_units_by_prior(made_up, here):
     assert "“mixture, (x, z)”: no runs yet." in notes
 
 
-def test_a_prior_that_keeps_its_units_has_not_collapsed(made_up, here):
-    here("yeast")
-    keep(made_up, claims.COLLAPSE["xz"]["mixture"], (0.5, 0.5), units=(60, 64))
-    notes = "\n".join(claims.tables(QUICK, Results(made_up.store))[COLLAPSE].notes)
-    assert "“mixture, (x, z)” has fewer than 6.4 active units on 0 of 1 data sets." in notes
-
-
-def test_losses_are_compared_at_equal_weights(made_up, here):
-    here("yeast")
+def test_losses_are_compared_at_equal_weights(made_up, available):
+    available("yeast")
     light, heavy = claims.LOSSES.values()
     keep(made_up, light["contrastive"], (0.5, 0.6))
     keep(made_up, light["triplet"], (0.4, 0.5))
     keep(made_up, heavy["contrastive"], (0.3, 0.4))
     keep(made_up, heavy["triplet"], (0.5, 0.6))
-    tables = claims.tables(QUICK, Results(made_up.store))
+    tables = claims.tables(Results(QUICK, made_up.store))
     notes = "\n".join(tables[LOSSES].notes)
     assert (
         "“contrastive, default weight” above “triplet, default weight”, micro-F1: found on 1 of 1"
@@ -86,24 +76,13 @@ def test_losses_are_compared_at_equal_weights(made_up, here):
     assert best == [light["contrastive"].title, heavy["triplet"].title]
 
 
-def test_two_stages_against_one(made_up, here):
-    here("yeast")
-    keep(made_up, claims.ONE_STAGE, (0.5, 0.6))
-    keep(made_up, claims.TWO_STAGES, (0.4, 0.7))
-    table = claims.tables(QUICK, Results(made_up.store))[STAGES]
-    assert (
-        "“two stages” above “one stage”, macro-F1: found on 0 of 1 data sets, within noise on 1 "
-        "(yeast); mean +0.000." in table.notes
-    )
-
-
-def test_average_improvements_three_ways(made_up, here):
-    here("yeast", "scene")
+def test_average_improvements_three_ways(made_up, available):
+    available("yeast", "scene")
     scores = {"yeast": {"cgmvae": 0.6, "asl": 0.5}, "scene": {"cgmvae": 0.55, "asl": 0.5}}
-    for run in main.runs(QUICK):
+    for run in main_runs(QUICK):
         if run.method in scores[run.data]:
             made_up.keep(run, scores[run.data][run.method], oracle=0.5)
-    table = claims.tables(QUICK, Results(made_up.store))[IMPROVEMENTS]
+    table = claims.tables(Results(QUICK, made_up.store))[IMPROVEMENTS]
     rows = {(row[0], row[1]): row[2:] for row in texts(table)}
     text, tables, oracle, honest, n_data, verdict = rows["micro-F1", "ASL"]
     assert (text, tables, n_data, verdict) == ("+4.4", "+4.6", "2", "within noise")
@@ -112,26 +91,26 @@ def test_average_improvements_three_ways(made_up, here):
     assert rows["macro-F1", "LaMP"][2:] == ["–", "–", "0", "not known"]
 
 
-def test_improvements_are_over_the_splits_that_both_have(made_up, here):
-    here("yeast", "scene")
+def test_improvements_are_over_the_splits_that_both_have(made_up, available):
+    available("yeast", "scene")
     scores = {"cgmvae": (0.6, 0.9), "asl": (0.5, None), "lamp": (0.0, 0.0)}
-    for run in main.runs(QUICK):
+    for run in main_runs(QUICK):
         score = scores.get(run.method, (None, None))[run.split]
         if score is not None:
             made_up.keep(run, score)
-    rows = texts(claims.tables(QUICK, Results(made_up.store))[IMPROVEMENTS])
+    rows = texts(claims.tables(Results(QUICK, made_up.store))[IMPROVEMENTS])
     honest = {(row[0], row[1]): row[5:7] for row in rows}
     assert honest["micro-F1", "ASL"] == ["+20.0 [+20.0, +20.0]", "2"]
     assert honest["micro-F1", "LaMP"] == ["–", "0"]  # nothing is a share of 0
 
 
-def test_the_paper_s_text_against_its_own_tables(made_up, here):
-    here()
-    note = claims.tables(QUICK, Results(made_up.store))[IMPROVEMENTS].notes[-1]
+def test_the_paper_s_text_against_its_own_tables(made_up, available):
+    available()
+    note = claims.tables(Results(QUICK, made_up.store))[IMPROVEMENTS].notes[-1]
     gaps = [
-        PROSE[metric][rival] - printed_gains(metric, rival).mean()
+        PROSE[metric][rival] - reported_gains(metric, rival).mean()
         for metric in METRICS
-        for rival in RIVAL_METHODS
+        for rival in RIVALS
     ]
     far = sum(abs(gap) > 0.1 for gap in gaps)
     assert f"in {far} of 12 numbers, most in macro-F1 over LaMP: {max(gaps):+.1f}." in note
@@ -146,12 +125,6 @@ def test_the_prose_is_the_paper_s():
     start = text.index("On ex-F1, C-GMVAE improves over ASL by")
     passage = text[start : text.index("respectively", start)]
     printed = [float(n) for n in re.findall(r"([\d.]+)\\%", passage)]
-    assert printed == [PROSE[metric][rival] for metric in METRICS for rival in RIVAL_METHODS]
+    assert printed == [PROSE[metric][rival] for metric in METRICS for rival in RIVALS]
     assert "on ma-F1, C-GMVAE improves over the unimodal Gaussian model by 7\\%" in text
     assert ablation.PROSE_GAIN == 7
-
-
-def test_data_that_is_not_here_is_named(made_up, here):
-    here("yeast")
-    tables = claims.tables(Scope(), Results(made_up.store))
-    assert any(row[0] == "scene" and row[1].startswith("not here") for row in texts(tables[0]))

@@ -6,8 +6,10 @@ from tiny_study import STUDY, runs
 from cgmvae.errors import InputError
 from cgmvae.studies.__main__ import main
 from cgmvae.studies.commands import (
+    STUDIES,
     describe_command,
     describe_failures,
+    find_study,
     make_scope,
     run_study,
     study_origin,
@@ -15,10 +17,8 @@ from cgmvae.studies.commands import (
     study_tables,
 )
 from cgmvae.studies.engines import Event
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, Scope
 from cgmvae.studies.store import Store
-from cgmvae.studies.studies import STUDIES, find_study
-from cgmvae.studies.study import Scope
 
 SMALL = ("--data", "yeast", "--methods", "mlknn", "--splits", "0")
 
@@ -36,13 +36,13 @@ def test_a_scope_from_texts():
         ({"data": "yeats"}, "did you mean yeast"),
         ({"data": ""}, "no data set ''"),
         ({"methods": "mlknn,ml-knn"}, "no method 'ml-knn'; choose one of cgmvae, .*, mlp"),
-        ({"splits": "0;1"}, "'0;1' is not a list of whole numbers; write 0,1,2"),
-        ({"seeds": ""}, "'' is not a list of whole numbers"),
-        ({"seeds": "-1"}, "-1 cannot seed"),
-        ({"splits": str(2**32)}, "cannot seed"),
+        ({"splits": "0;1"}, "'0;1' is not a list of integers; write 0,1,2"),
+        ({"seeds": ""}, "'' is not a list of integers"),
+        ({"seeds": "-1"}, "-1 is not a valid seed"),
+        ({"splits": str(2**32)}, "not a valid seed"),
     ],
 )
-def test_a_scope_that_makes_no_sense(given, words):
+def test_invalid_scopes(given, words):
     with pytest.raises(InputError, match=words):
         make_scope(**given)
 
@@ -86,8 +86,8 @@ def test_failures_with_the_same_reason_are_one_line(tmp_path):
 
 
 def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypatch):
-    """A job that is busy is asked for again, until it is there."""
-    monkeypatch.setattr("cgmvae.studies.commands._PATIENCE", 0)
+    """A busy job is tried again until it is stored."""
+    monkeypatch.setattr("cgmvae.studies.commands._POLL_SECONDS", 0)
     asked, told = [], []
 
     def engine(jobs, store):
@@ -98,13 +98,13 @@ def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypat
             else:
                 for spec in job:
                     (tmp_path / "runs").mkdir(exist_ok=True)
-                    store.place(spec).symlink_to(whole_store.place(spec))
+                    store.run_folder(spec).symlink_to(whole_store.run_folder(spec))
                 yield Event(job, "done")
 
-    def tell(progress) -> None:
+    def record(progress) -> None:
         told.append((progress.done, len(progress.elsewhere)))
 
-    assert run_study(STUDY, Scope(), Store(tmp_path), engine, tell=tell) == []
+    assert run_study(STUDY, Scope(), Store(tmp_path), engine, on_progress=record) == []
     assert asked == [5, 1]
     assert told[0] == (0, 0)
     assert told[5] == (8, 1)
@@ -112,13 +112,13 @@ def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypat
 
 
 def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, tmp_path):
-    """In other company a run would end with other last digits."""
+    """In another pack a run would differ in its last digits."""
     pack = [spec for spec in runs(Scope()) if spec.method == "asl"]
     (tmp_path / "runs").mkdir()
     store = Store(tmp_path)
     for spec in runs(Scope()):
         if spec != pack[1]:
-            store.place(spec).symlink_to(whole_store.place(spec))
+            store.run_folder(spec).symlink_to(whole_store.run_folder(spec))
     asked = []
 
     def engine(jobs, _):

@@ -7,23 +7,31 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_study import STUDY, runs, written
 
 from cgmvae.errors import InputError
 from cgmvae.studies.commands import (
+    find_study,
     make_engine,
     make_scope,
     run_study,
     study_status,
 )
-from cgmvae.studies.engines import RETRIES, Event, local_engine, ray_engine
-from cgmvae.studies.spec import make_jobs
+from cgmvae.studies.engines import (
+    RETRIES,
+    Event,
+    WorkerConfig,
+    _serve,
+    local_engine,
+    ray_engine,
+)
+from cgmvae.studies.spec import Scope, make_jobs
 from cgmvae.studies.store import Store
-from cgmvae.studies.studies import find_study
-from cgmvae.studies.study import Scope
 
 JOBS = make_jobs(runs(Scope()))
 
@@ -38,7 +46,7 @@ def kill_workers() -> None:
         os.kill(child.pid, signal.SIGKILL)
 
 
-def test_two_workers_give_the_same_tables_though_both_are_killed_once(whole_table, tmp_path):
+def test_two_workers_that_are_killed_once_give_the_same_tables(whole_table, tmp_path):
     store, killed = Store(tmp_path), []
 
     def kill_once(progress) -> None:
@@ -47,7 +55,7 @@ def test_two_workers_give_the_same_tables_though_both_are_killed_once(whole_tabl
             kill_workers()
 
     engine = local_engine(workers=2, device="cpu")
-    assert run_study(STUDY, Scope(), store, engine, tell=kill_once) == []
+    assert run_study(STUDY, Scope(), store, engine, on_progress=kill_once) == []
     assert killed
     assert written(store) == whole_table
     assert multiprocessing.active_children() == []
@@ -60,7 +68,7 @@ def test_a_job_whose_worker_is_killed_each_time_is_given_up(tmp_path):
         if event.what == "started":
             kill_workers()
     assert seen == [Event(JOBS[0], "started")] * (RETRIES + 1) + [Event(JOBS[0], "failed")]
-    assert "killed each time" in store.error(JOBS[0][0])
+    assert "killed in every attempt" in store.error(JOBS[0][0])
 
 
 def test_stopping_ends_the_workers(tmp_path):
@@ -71,9 +79,16 @@ def test_stopping_ends_the_workers(tmp_path):
     assert multiprocessing.active_children() == []
 
 
-def test_a_folder_that_cannot_be_written_ends_the_work():
+def test_a_worker_sends_back_that_the_folder_cannot_be_written():
+    ours, theirs = multiprocessing.Pipe()
+    config = WorkerConfig("/proc/none", "cpu", torch.get_num_threads())
+    thread = threading.Thread(target=_serve, args=(theirs, config))
+    thread.start()
+    ours.send(JOBS[0])
     with pytest.raises(InputError, match="Cannot lock /proc/none"):
-        list(local_engine(workers=2, device="cpu")(JOBS[:1], Store("/proc/none")))
+        raise ours.recv()
+    ours.close()
+    thread.join()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +149,7 @@ def test_a_ray_cluster_gives_the_same_tables_though_a_worker_is_killed(whole_tab
                 os.kill(worker, signal.SIGKILL)
 
     engine = ray_engine(workers=2, device="cpu")
-    assert run_study(STUDY, Scope(), store, engine, tell=kill_one) == []
+    assert run_study(STUDY, Scope(), store, engine, on_progress=kill_one) == []
     assert killed
     assert written(store) == whole_table
 

@@ -4,44 +4,38 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiny_study import texts
 
-from cgmvae.studies.commands import run_study
-from cgmvae.studies.engines import local_engine
+from cgmvae.studies import fewer_data
+from cgmvae.studies.fewer_data import FRACTIONS, Entry
+from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import unique
-from cgmvae.studies.store import Store
-from cgmvae.studies.studies import fewer_data, main
-from cgmvae.studies.studies.fewer_data import FRACTIONS, METHODS, Share
-from cgmvae.studies.study import Scope
+from cgmvae.studies.spec import Scope, unique
 
 QUICK = Scope(quick=True)
 
 
-def texts(table):
-    return [[getattr(cell, "text", cell) for cell in row] for row in table.rows]
-
-
 def keep(made_up, share, scores):
-    """Keep the runs of a method on yeast, one score a split."""
+    """Store the runs of a method on yeast, one score per split."""
     for split, score in enumerate(scores):
         made_up.keep(replace(share.spec(QUICK, "yeast"), split=split), score)
 
 
-def test_runs_with_all_rows_are_those_of_the_main_study(here):
-    here("yeast", "scene")
+def test_runs_with_all_rows_are_those_of_the_main_study(available):
+    available("yeast", "scene")
     runs = unique(fewer_data.runs(Scope()))
     assert len(runs) == 2 * 3 * 6 * 9
-    shared = set(runs) & set(main.runs(Scope()))
+    shared = set(runs) & set(main_runs(Scope()))
     assert len(shared) == 2 * 6 * 9
     assert {run.train_fraction for run in shared} == {1.0}
     assert {run.train_fraction for run in set(runs) - shared} == {0.1, 0.5}
 
 
-def test_half_the_rows_against_all_of_them(made_up, here):
-    here("yeast")
+def test_half_the_rows_against_all_of_them(made_up, available):
+    available("yeast")
     keep(made_up, fewer_data.HALF, (0.60, 0.62))
     keep(made_up, fewer_data.WHOLE, (0.65, 0.67))
-    honest, _, differences, *_ = fewer_data.tables(QUICK, Results(made_up.store))
+    honest, _, differences, *_ = fewer_data.tables(Results(QUICK, made_up.store))
     assert texts(honest) == [
         ["yeast", "MPVAE (100%)", *["0.660"] * 4, "2"],
         ["yeast", "C-GMVAE (50%)", *["0.610"] * 4, "2"],
@@ -49,34 +43,24 @@ def test_half_the_rows_against_all_of_them(made_up, here):
     assert honest.rows[0][2].mark == "best"
     assert texts(differences) == [["yeast", *["-0.050 [-0.050, -0.050]"] * 4]]
     assert differences.notes[1].endswith(
-        ": below on 1 (yeast), not told apart on 0, above on 0 of 1 data sets."
+        ": below on 1 (yeast), indistinguishable on 0, above on 0 of 1 data sets."
     )
 
 
-def test_half_the_rows_are_not_told_apart_where_splits_disagree(made_up, here):
-    here("yeast")
-    keep(made_up, fewer_data.HALF, (0.60, 0.70))
-    keep(made_up, fewer_data.WHOLE, (0.65, 0.67))
-    differences = fewer_data.tables(QUICK, Results(made_up.store))[2]
-    assert differences.notes[1].endswith(
-        ": below on 0, not told apart on 1 (yeast), above on 0 of 1 data sets."
-    )
-
-
-def test_the_paper_s_table_stands_beside_the_oracle_s(made_up, here):
-    here()
-    oracle = fewer_data.tables(Scope(), Results(made_up.store))[1]
+def test_the_paper_s_numbers_are_below_the_test_oracle_s(made_up, available):
+    available()
+    oracle = fewer_data.tables(Results(Scope(), made_up.store))[1]
     row = ["— the paper on ebird", "C-GMVAE (50%)", "0.842", "0.557", "0.615", "0.521"]
     assert row in texts(oracle)
 
 
-def test_gains_are_over_c2ae_with_the_same_rows(made_up, here):
-    here("yeast")
+def test_gains_are_over_c2ae_with_the_same_rows(made_up, available):
+    available("yeast")
     for fraction, base in zip(FRACTIONS, (0.2, 0.4, 0.5), strict=True):
-        keep(made_up, Share("c2ae", fraction), (base, base))
-        keep(made_up, Share("cgmvae", fraction), (1.1 * base, 1.2 * base))
-    keep(made_up, Share("asl", 0.1), (0.4, 0.4))
-    macro = fewer_data.tables(QUICK, Results(made_up.store))[-1]
+        keep(made_up, Entry("c2ae", fraction), (base, base))
+        keep(made_up, Entry("cgmvae", fraction), (1.1 * base, 1.2 * base))
+    keep(made_up, Entry("asl", 0.1), (0.4, 0.4))
+    macro = fewer_data.tables(Results(QUICK, made_up.store))[-1]
     rows = {row[1]: row[2:] for row in texts(macro)}
     assert rows["C-GMVAE"] == ["0.230 (+15.0%)", "0.460 (+15.0%)", "0.575 (+15.0%)"]
     assert rows["C2AE"][0] == "0.200 (+0.0%)"
@@ -85,11 +69,11 @@ def test_gains_are_over_c2ae_with_the_same_rows(made_up, here):
     assert "at 100% of the rows: found on 0 of 1 data sets, within noise" in macro.notes[3]
 
 
-def test_a_figure_holds_gains_and_their_deviations_over_splits(made_up, here):
-    here("yeast")
-    keep(made_up, Share("c2ae", 0.1), (0.2, 0.4))
-    keep(made_up, Share("cgmvae", 0.1), (0.22, 0.48))
-    figures = fewer_data.figures(QUICK, Results(made_up.store))
+def test_a_figure_holds_gains_and_their_deviations_over_splits(made_up, available):
+    available("yeast")
+    keep(made_up, Entry("c2ae", 0.1), (0.2, 0.4))
+    keep(made_up, Entry("cgmvae", 0.1), (0.22, 0.48))
+    figures = fewer_data.figures(Results(QUICK, made_up.store))
     assert [figure.name for figure in figures] == [
         f"fewer_data_yeast_{metric}" for metric in fewer_data.METRICS
     ]
@@ -102,53 +86,27 @@ def test_a_figure_holds_gains_and_their_deviations_over_splits(made_up, here):
     assert np.isnan(contents["values"][1:]).all()
 
 
-def test_without_runs_there_is_nothing_to_draw(made_up, here):
-    here("yeast")
-    assert fewer_data.figures(QUICK, Results(made_up.store)) == []
-    assert len(fewer_data.tables(QUICK, Results(made_up.store))) == 7
+def test_without_runs_there_is_nothing_to_draw(made_up, available):
+    available("yeast")
+    assert fewer_data.figures(Results(QUICK, made_up.store)) == []
+    assert len(fewer_data.tables(Results(QUICK, made_up.store))) == 7
 
 
-def test_without_the_base_scores_are_shown_and_gains_are_not(made_up, here):
-    here("yeast")
-    scope = replace(QUICK, methods=("cgmvae", "asl"))
-    keep(made_up, Share("cgmvae", 0.1), (0.2, 0.2))
-    macro = fewer_data.tables(scope, Results(made_up.store))[-1]
-    assert texts(macro)[0][2] == "0.200 (–)"
-
-
-def test_what_people_use_instead_may_be_chosen_too(made_up, here):
-    here("yeast")
+def test_peers_may_be_chosen_too(made_up, available):
+    available("yeast")
     scope = replace(QUICK, methods=("c2ae", "mlp"))
-    keep(made_up, Share("c2ae", 0.1), (0.2, 0.2))
-    keep(made_up, Share("mlp", 0.1), (0.3, 0.3))
-    macro = fewer_data.tables(scope, Results(made_up.store))[-1]
+    keep(made_up, Entry("c2ae", 0.1), (0.2, 0.2))
+    keep(made_up, Entry("mlp", 0.1), (0.3, 0.3))
+    macro = fewer_data.tables(Results(scope, made_up.store))[-1]
     assert texts(macro)[1][1:3] == ["multi-layer perceptron", "0.300 (+50.0%)"]
-    contents = fewer_data.figures(scope, Results(made_up.store))[0].contents
+    contents = fewer_data.figures(Results(scope, made_up.store))[0].contents
     assert contents["methods"] == ["multi-layer perceptron"]
 
 
-def test_there_is_no_gain_over_a_score_of_0(made_up, here):
-    here("yeast")
-    keep(made_up, Share("c2ae", 0.1), (0.0, 0.2))
-    keep(made_up, Share("asl", 0.1), (0.3, 0.3))
-    macro = fewer_data.tables(QUICK, Results(made_up.store))[-1]
+def test_there_is_no_gain_over_a_score_of_0(made_up, available):
+    available("yeast")
+    keep(made_up, Entry("c2ae", 0.1), (0.0, 0.2))
+    keep(made_up, Entry("asl", 0.1), (0.3, 0.3))
+    macro = fewer_data.tables(Results(QUICK, made_up.store))[-1]
     rows = {row[1]: row[2] for row in texts(macro)}
     assert rows["ASL"] == "0.300 (+50.0%)"
-
-
-def test_from_real_runs_on_yeast(tmp_path, monkeypatch):
-    tiny = {"n_members": 1, "epochs": 1, "batch_size": 1024}
-    monkeypatch.setattr(Scope, "settings", lambda *_: tiny)
-    scope, store = Scope(quick=True, methods=("c2ae", "asl")), Store(tmp_path)
-    assert run_study(fewer_data.STUDY, scope, store, local_engine(device="cpu")) == []
-    rows = [
-        store.report(Share("asl", fraction).spec(scope, "yeast"))["rows"] for fraction in FRACTIONS
-    ]
-    few, half, whole = (each["train"] for each in rows)
-    assert (few / whole, half / whole) == pytest.approx((0.1, 0.5), abs=0.001)
-    assert len({(each["validation"], each["test"]) for each in rows}) == 1
-    assert len(fewer_data.figures(scope, Results(store))) == 4
-
-
-def test_the_methods_are_the_neural_ones_of_the_paper():
-    assert METHODS == ("cgmvae", "mpvae", "lamp", "c2ae", "asl", "rbcc")

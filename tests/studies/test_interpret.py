@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from cgmvae.data import load_dataset
-from cgmvae.studies.label_groups import GroupedLabels, find_breaks, order_of
+from cgmvae.studies import interpret
+from cgmvae.studies.interpret import STUDY, GroupedLabels, find_breaks, order_of
+from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
 from cgmvae.studies.runner import run_job
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, Scope
 from cgmvae.studies.store import Store
-from cgmvae.studies.studies import interpret, main
-from cgmvae.studies.studies.interpret import STUDY
-from cgmvae.studies.study import Scope
 from cgmvae.studies.tables import Table, render
 
 YEAST = Scope(data=("yeast",), splits=(0, 1), seeds=(0, 1))
@@ -26,7 +25,7 @@ GROUPS = {"odd": ("Class1", "Class3"), "even": ("Class2", "Class4"), "last": ("C
 
 @pytest.fixture
 def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Group labels of yeast, which is always here."""
+    """Group labels of yeast, which is always available."""
     monkeypatch.setattr(interpret, "GROUPS", {"yeast": GROUPS})
 
 
@@ -40,7 +39,7 @@ def similarity_of(values: Mapping[tuple[int, int], float], rest: float = 0.0) ->
 
 
 def keep_all(made_up: Any, clear: float = 0.8, blurred: float = 0.1) -> None:
-    """Keep runs: C-GMVAE's keep both groups together, MPVAE's one of them."""
+    """Store runs: C-GMVAE's separate both groups, MPVAE's one of them."""
     for spec in STUDY.runs(YEAST):
         noise = 0.02 * spec.split
         own = {(1, 3): clear - noise, (2, 4): clear if spec.method == "cgmvae" else -blurred}
@@ -48,7 +47,7 @@ def keep_all(made_up: Any, clear: float = 0.8, blurred: float = 0.1) -> None:
 
 
 def tables(made_up: Any, scope: Scope = YEAST) -> list[Table]:
-    return STUDY.tables(scope, Results(made_up.store))
+    return STUDY.tables(Results(scope, made_up.store))
 
 
 def plain_order(similarity: Any, labels: GroupedLabels) -> float:
@@ -75,7 +74,7 @@ def test_order_without_pairs_of_both_kinds_is_not_known() -> None:
         assert np.isnan(order).all()
 
 
-def test_breaks_are_held_against_the_weakest_pair_of_either_group() -> None:
+def test_breaks_are_compared_with_the_weakest_pair_of_either_group() -> None:
     labels = GroupedLabels(list("abcd"), list("xxyy"), list(range(4)))
     table = np.zeros((4, 4))
     for i, j, value in ((0, 1, 0.9), (2, 3, 0.5), (0, 2, 0.7), (1, 3, 0.5), (1, 2, 0.4)):
@@ -86,21 +85,21 @@ def test_breaks_are_held_against_the_weakest_pair_of_either_group() -> None:
     ]
 
 
-def test_a_label_alone_in_its_group_is_held_against_the_other_group() -> None:
+def test_a_label_alone_in_its_group_is_compared_with_the_other_group() -> None:
     labels = GroupedLabels(list("abc"), list("xxy"), list(range(3)))
     table = np.array([[0, 0.3, 0.6], [0.3, 0, 0.2], [0.6, 0.2, 0]])
     assert [each.pair for each in find_breaks(table, labels)] == [("a", "c")]
 
 
-def test_full_runs_are_those_of_the_main_study(here: Any) -> None:
-    here("bbs_2003_2009")
+def test_full_runs_are_those_of_the_main_study(available: Any) -> None:
+    available("bbs_2003_2009")
     specs = STUDY.runs(Scope())
     assert len(specs) == 2 * 3 * 3
-    assert set(specs) <= set(main.STUDY.runs(Scope()))
+    assert set(specs) <= set(main_runs(Scope()))
 
 
-def test_quick_runs_are_few_and_short(here: Any) -> None:
-    here("bbs_2003_2009")
+def test_quick_runs_are_few_and_short(available: Any) -> None:
+    available("bbs_2003_2009")
     specs = STUDY.runs(Scope(quick=True))
     assert [spec.method for spec in specs] == ["cgmvae", "mpvae"]
     assert all(spec.settings == {"n_members": 1, "epochs": 3} for spec in specs)
@@ -141,7 +140,7 @@ def test_the_diagonal_is_left_out_of_tables_and_figures(made_up: Any) -> None:
     keep_all(made_up)
     matrix = next(t for t in tables(made_up) if t.title == "Label similarity, C-GMVAE")
     assert matrix.rows[0] == ["Class1 (odd)", "–", "0.790", "0.000", "0.000", "0.000"]
-    figures = STUDY.figures(YEAST, Results(made_up.store))
+    figures = STUDY.figures(Results(YEAST, made_up.store))
     assert [figure.kind for figure in figures] == ["similarity"] * 2
     contents = figures[0].contents
     assert contents["names"] == ["Class1", "Class3", "Class2", "Class4", "Class14"]
@@ -150,10 +149,10 @@ def test_the_diagonal_is_left_out_of_tables_and_figures(made_up: Any) -> None:
 
 
 @pytest.mark.usefixtures("grouped")
-def test_what_is_missing_is_said(made_up: Any) -> None:
+def test_missing_runs(made_up: Any) -> None:
     assert [row[1] for row in tables(made_up)[0].rows] == ["not run", "not run"]
     assert "not known" in tables(made_up)[0].notes[1]
-    assert STUDY.figures(YEAST, Results(made_up.store)) == []
+    assert STUDY.figures(Results(YEAST, made_up.store)) == []
     made_up.keep(STUDY.runs(YEAST)[0], 0.5)  # brought here without its similarity
     assert tables(made_up)[0].rows[0][1] == "not run"
 
@@ -161,15 +160,15 @@ def test_what_is_missing_is_said(made_up: Any) -> None:
 def test_data_without_groups_is_named(made_up: Any) -> None:
     assert STUDY.runs(YEAST) == []
     (table,) = tables(made_up)
-    assert "no groups of its labels" in table.rows[0][0]
+    assert "its labels are not grouped" in table.rows[0][0]
 
 
 @pytest.mark.usefixtures("grouped")
-@pytest.mark.parametrize("method", interpret.METHODS)
-def test_real_runs_keep_a_similarity(method: str, tmp_path: Path) -> None:
-    scope = replace(YEAST, methods=(method,), quick=True, splits=(0,), seeds=(0,))
+def test_real_runs_store_a_similarity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpret, "QUICK_EPOCHS", 1)
+    scope = replace(YEAST, methods=("mpvae",), quick=True, splits=(0,), seeds=(0,))
     (spec,) = STUDY.runs(scope)
     assert run_job([spec], Store(tmp_path), device="cpu") == "done"
     whole = Store(tmp_path).similarity(RunSpec.from_dict(spec.to_dict()))
-    np.testing.assert_allclose(np.diagonal(whole), 1.0, atol=1e-5)  # normalised
-    assert STUDY.tables(scope, Results(Store(tmp_path)))[0].rows[0][-1] == "1"
+    np.testing.assert_allclose(np.diagonal(whole), 1.0, atol=1e-5)  # normalized
+    assert STUDY.tables(Results(scope, Store(tmp_path)))[0].rows[0][-1] == "1"

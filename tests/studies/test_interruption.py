@@ -1,4 +1,4 @@
-"""Processes killed with SIGKILL, and several at once: nothing is lost, spoilt or done twice."""
+"""Processes killed with SIGKILL, and several at once: nothing is lost, damaged or done twice."""
 
 import json
 import signal
@@ -9,8 +9,8 @@ import pytest
 from tiny_study import STUDY, made_up, runs, written
 
 from cgmvae.studies.commands import study_status
+from cgmvae.studies.spec import Scope
 from cgmvae.studies.store import Store
-from cgmvae.studies.study import Scope
 
 KILLED = -signal.SIGKILL
 
@@ -24,30 +24,27 @@ def duration(order, tmp_path_factory) -> float:
 
 
 def check_runs(store: Store) -> None:
-    """Check that every run that counts as done is whole."""
+    """Check that every run that is done is complete."""
     for spec in runs(Scope()):
         if store.is_done(spec):
-            assert json.loads((store.place(spec) / "spec.json").read_text()) == spec.to_dict()
+            assert json.loads((store.run_folder(spec) / "spec.json").read_text()) == spec.to_dict()
             assert set(store.predictions(spec)) == {"validation", "test"}
             assert store.report(spec)["metrics"]
             assert spec.key in store.environment(spec)["pack"]
 
 
-@pytest.mark.parametrize("trial", range(2))
-def test_killed_at_random_moments_it_gives_the_same_tables(
-    order, duration, whole_table, tmp_path, trial
-):
-    rng, longest = np.random.default_rng(trial), duration
+def test_killed_at_random_moments_it_gives_the_same_tables(order, duration, whole_table, tmp_path):
+    rng, longest = np.random.default_rng(0), duration
     codes, folders = [], [tmp_path / "0"]
     while codes.count(KILLED) < 8:
         moment = {"kill_after": rng.uniform(0, longest)}
-        if len(codes) % 2:  # moments of writing are short, and a clock would seldom meet them
+        if len(codes) % 2:  # writing is short, so a timer would seldom hit it
             moment = {"kill_at": int(rng.integers(1, 150))}
         codes += order(folder=str(folders[-1]), **moment)
         store = Store(folders[-1])
         check_runs(store)
         assert study_status(STUDY, Scope(), store).running == 0  # the locks are free again
-        if codes[-1] == 0:  # it was through before: the next one starts anew, and is killed sooner
+        if codes[-1] == 0:  # it finished before: start again, and kill sooner
             folders.append(tmp_path / str(len(folders)))
             longest /= 2
     assert set(codes) <= {0, KILLED}
@@ -56,7 +53,7 @@ def test_killed_at_random_moments_it_gives_the_same_tables(
         assert written(Store(folder)) == whole_table
 
 
-def test_killed_at_any_file_operation_a_run_is_there_whole_or_not_at_all(order, tmp_path):
+def test_killed_at_any_file_operation_a_run_is_complete_or_absent(order, tmp_path):
     spec, moment, outcomes = runs(Scope())[0], 0, []
     while not outcomes or outcomes[-1] == KILLED:
         moment += 1
@@ -76,7 +73,7 @@ def test_killed_at_any_file_operation_a_run_is_there_whole_or_not_at_all(order, 
         assert [path.name for path in (folder / "runs").iterdir()] == [spec.key]
         assert store.error(spec) is None
     assert outcomes[-1] == 0
-    assert len(outcomes) > 10  # each part of a run was broken off
+    assert len(outcomes) > 10  # every part of a run was interrupted
 
 
 def test_two_processes_at_once_train_every_run_once(order, whole_table, tmp_path):
@@ -86,11 +83,9 @@ def test_two_processes_at_once_train_every_run_once(order, whole_table, tmp_path
     assert written(Store(tmp_path / "runs")) == whole_table
 
 
-def test_one_of_two_is_killed_and_the_other_does_its_work_too(
-    order, duration, whole_table, tmp_path
-):
+def test_one_of_two_is_killed_and_the_other_takes_over(order, duration, whole_table, tmp_path):
     folder, codes, moment = tmp_path, [0, 0], duration
-    while codes == [0, 0]:  # both were through before
+    while codes == [0, 0]:  # both finished before
         moment /= 2
         folder = tmp_path / str(moment)
         codes = order(folder=str(folder), children=2, kill_after=moment)

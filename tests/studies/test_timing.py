@@ -5,25 +5,25 @@ from typing import Any
 import pytest
 
 from cgmvae.methods import REGISTRY
+from cgmvae.studies import timing
 from cgmvae.studies.commands import run_study
 from cgmvae.studies.engines import local_engine
+from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import RunSpec, is_network, make_jobs
+from cgmvae.studies.spec import RunSpec, Scope, is_network, make_jobs
 from cgmvae.studies.store import Store
-from cgmvae.studies.studies import main, timing
-from cgmvae.studies.studies.timing import STUDY, Cost, cost_of
-from cgmvae.studies.study import Scope
 from cgmvae.studies.tables import Table
+from cgmvae.studies.timing import STUDY
 
 YEAST = Scope(data=("yeast",))
 MACHINE = {"device": "a card", "torch": "2", "commit": "abc", "pack": ["one"]}
 
-#: Seconds an epoch of each network in these tests.
+#: Seconds per epoch of each network in these tests.
 EPOCH = {"cgmvae": 0.2, "c2ae": 0.4, "lamp": 0.3, "mpvae": 0.5, "asl": 0.1, "rbcc": 2.0}
 
 
 def keep(made_up: Any, spec: RunSpec, **changes: Any) -> None:
-    """Keep a run whose fit takes 3 s and its epochs, and of the warm-up 9 s more."""
+    """Store a run whose fit takes 3 s plus its epochs, and 9 s more for the warm-up."""
     epochs = spec.settings.get("epochs", 0)
     fit = 3.0 + EPOCH.get(spec.method, 0.0) * epochs + (9.0 if epochs == 1 else 0.0)
     seconds = {"fit": fit, "predict": 0.01 * len(spec.method)}
@@ -32,7 +32,7 @@ def keep(made_up: Any, spec: RunSpec, **changes: Any) -> None:
 
 
 def table_of(made_up: Any, scope: Scope = YEAST) -> Table:
-    (table,) = STUDY.tables(scope, Results(made_up.store))
+    (table,) = STUDY.tables(Results(scope, made_up.store))
     return table
 
 
@@ -40,20 +40,16 @@ def row_of(table: Table, title: str) -> list[Any]:
     return next(list(row) for row in table.rows if row[0] == title)
 
 
-def test_networks_are_fitted_three_times_and_alone(here: Any) -> None:
-    here(*timing.DATA)
+def test_networks_are_fitted_three_times_and_alone(available: Any) -> None:
+    available(*timing.DATA)
     specs = STUDY.runs(Scope())
     too_many_labels = 2 * 3  # RBCC on the survey and on delicious
     assert len({spec.key for spec in specs}) == len(specs) == 6 * (6 * 3 + 4) - too_many_labels
     assert {spec.method for spec in specs} == set(REGISTRY)
     assert all(len(job) == 1 for job in make_jobs(specs))
     networks = [spec for spec in specs if is_network(spec.method)]
+    assert [spec.settings["epochs"] for spec in networks[:3]] == [1, 5, 25]  # the warm-up first
     assert {spec.settings["n_members"] for spec in networks} == {1}
-
-
-def test_the_warm_up_comes_first() -> None:
-    epochs = [spec.settings["epochs"] for spec in STUDY.runs(YEAST) if spec.method == "lamp"]
-    assert epochs == [1, 5, 25]
 
 
 def test_more_splits_and_seeds_than_one_would_be_trained_at_once() -> None:
@@ -64,15 +60,7 @@ def test_more_splits_and_seeds_than_one_would_be_trained_at_once() -> None:
 @pytest.mark.parametrize("quick", [False, True])
 def test_no_run_is_taken_from_the_main_study(quick: bool) -> None:
     scope = Scope(quick=quick, data=("yeast",))
-    assert not set(STUDY.runs(scope)) & set(main.STUDY.runs(scope))
-
-
-def test_an_epoch_costs_the_difference_of_two_fits() -> None:
-    def report(epochs: int, fit: float) -> dict[str, Any]:
-        return {"epochs": epochs, "seconds": {"fit": fit, "predict": 0.5}}
-
-    cost = cost_of([report(1, 60.0), report(5, 4.0), report(25, 14.0)])
-    assert cost == Cost(epoch=0.5, besides=1.5, predict=0.5)
+    assert not set(STUDY.runs(scope)) & set(main_runs(scope))
 
 
 def test_table_has_seconds_and_ratios(made_up: Any) -> None:
@@ -86,8 +74,8 @@ def test_table_has_seconds_and_ratios(made_up: Any) -> None:
     assert not any("compared" in note or "together" in note for note in table.notes)
 
 
-def test_the_papers_seconds_stand_beside_those_of_a_stand_in(made_up: Any, here: Any) -> None:
-    here("bbs_2003_2009")
+def test_the_papers_seconds_stand_beside_those_of_a_stand_in(made_up: Any, available: Any) -> None:
+    available("bbs_2003_2009")
     scope = Scope(data=("bbs_2003_2009",))
     for spec in STUDY.runs(scope):
         keep(made_up, spec)
@@ -115,7 +103,7 @@ def test_the_claim_is_judged_by_the_numbers(made_up: Any, monkeypatch: Any) -> N
     ("changes", "said"),
     [({"device": "another"}, "cannot be compared"), ({"pack": ["one", "two"]}, "trained together")],
 )
-def test_doubtful_times_are_said_to_be(made_up: Any, changes: Any, said: str) -> None:
+def test_doubtful_times_have_a_note(made_up: Any, changes: Any, said: str) -> None:
     first, *others = STUDY.runs(YEAST)
     keep(made_up, first, **changes)
     for spec in others:
@@ -124,9 +112,7 @@ def test_doubtful_times_are_said_to_be(made_up: Any, changes: Any, said: str) ->
 
 
 @pytest.mark.parametrize("seconds", [-0.1, 2.0])
-def test_disturbed_times_are_doubted_and_not_judged(
-    made_up: Any, monkeypatch: Any, seconds: float
-) -> None:
+def test_disturbed_times_are_not_compared(made_up: Any, monkeypatch: Any, seconds: float) -> None:
     for spec in STUDY.runs(YEAST):
         with monkeypatch.context() as changed:
             if spec.method == "lamp" and (seconds < 0 or spec.settings["epochs"] == 25):
@@ -149,8 +135,8 @@ def test_missing_and_failed_fits_are_named(made_up: Any) -> None:
     assert "not known" in table.notes[1]
 
 
-def test_a_method_that_does_not_take_the_data_is_not_timed(made_up: Any, here: Any) -> None:
-    here("delicious")
+def test_a_method_that_does_not_take_the_data_is_not_timed(made_up: Any, available: Any) -> None:
+    available("delicious")
     scope = Scope(data=("delicious",))
     assert "rbcc" not in {spec.method for spec in STUDY.runs(scope)}
     assert row_of(table_of(made_up, scope), "RBCC")[1] == "takes at most 100 labels"
@@ -160,7 +146,7 @@ def test_real_fits_are_timed(tmp_path: Any) -> None:
     scope = Scope(quick=True, data=("yeast",), methods=("asl", "mlknn"))
     store = Store(tmp_path)
     assert run_study(STUDY, scope, store, local_engine(device="cpu")) == []
-    (table,) = STUDY.tables(scope, Results(store))
+    (table,) = STUDY.tables(Results(scope, store))
     for title in ("ASL", "ML-kNN"):
         assert float(row_of(table, title)[3]) != 0
         assert float(row_of(table, title)[4]) > 0

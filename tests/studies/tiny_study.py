@@ -1,13 +1,13 @@
-"""A study of real runs that ends within seconds, and processes that work at it.
+"""A study of real runs that takes seconds, and processes that work on it.
 
-As a script it waits for orders, one JSON object a line, and obeys each in children of its own; they
-start at once, since this process has loaded the library already. An order says::
+As a script it reads orders, one JSON object per line, and carries out each in child processes; they
+start quickly, since this process has loaded the library already. The fields of an order::
 
     folder      of the store
-    children    how many work at the study at the same time (1)
+    children    number of processes that work on the study at the same time (1)
     kill_after  seconds after which the first of them is killed
-    kill_at     number of the file operation in the folder at which the child kills itself
-    write       only write one run that is made up, and train nothing
+    kill_at     index of the file operation in the folder at which the child kills itself
+    write       only write one made-up run, and train nothing
     log         a file to which each child appends the runs that it trains
 
 The answer is a list of the children's exit codes, negative where a signal ended them.
@@ -31,9 +31,8 @@ from cgmvae.studies import runner
 from cgmvae.studies.commands import run_study
 from cgmvae.studies.engines import local_engine
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, Scope, Study
 from cgmvae.studies.store import RunRecord, Store
-from cgmvae.studies.study import Scope, Study
 from cgmvae.studies.tables import Table, render
 
 SIZES = {"feature_hidden": [16], "label_hidden": [16], "decoder_hidden": [16], "latent_dim": 4}
@@ -42,7 +41,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "asl": {"n_members": 2, "epochs": 3, "hidden_dim": 16},
 }
 
-#: Of the training rows: 97 of yeast, so that a run takes a fraction of a second.
+#: Fraction of the training rows: 97 of yeast, so that a run takes a fraction of a second.
 SHARE = 0.05
 
 
@@ -56,11 +55,11 @@ def runs(_: Scope) -> list[RunSpec]:
     return single + packs
 
 
-def tables(scope: Scope, results: Results) -> list[Table]:
+def tables(results: Results) -> list[Table]:
     """Return every metric of every run, to the last digit."""
     rows = []
-    for spec in runs(scope):
-        report = results.report(spec)
+    for spec in runs(results.scope):
+        report = results.store.report(spec)
         values = ["–"] * 5 if report is None else report["metrics"]["validation"].values()
         rows.append([spec.key, *map(str, values)])
     return [Table("Tiny", ["run", *PAPER_METRICS], rows)]
@@ -70,12 +69,17 @@ STUDY = Study("tiny", "A tiny study", runs, tables)
 
 
 def written(store: Store) -> str:
-    """Return the tables, without the day and the commit of the runs."""
-    return render(tables(Scope(), Results(store)), "md")
+    """Return the tables, without the date and the commit of the runs."""
+    return render(tables(Results(Scope(), store)), "md")
+
+
+def texts(table: Table) -> list[list[str]]:
+    """Return the rows of a table without marks."""
+    return [[getattr(cell, "text", cell) for cell in row] for row in table.rows]
 
 
 def made_up(spec: RunSpec) -> RunRecord:
-    """Return a run that nobody trained."""
+    """Return a run that was not trained."""
     return RunRecord(
         split=Split([0, 1], [2], [3], kind="random", seed=spec.split, train_fraction=1.0),
         environment={"date": "today"},
@@ -142,7 +146,7 @@ def _log_trainings(path: str) -> None:
 
 
 def _kill_self_at(wanted: int, folder: str) -> None:
-    """Kill this process before its so-many-th operation on a file of the folder."""
+    """Kill this process before its n-th operation on a file of the folder."""
     seen = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:

@@ -29,8 +29,8 @@ from cgmvae.errors import InputError
 if TYPE_CHECKING:
     from cgmvae.studies.commands import Progress as StudyProgress
     from cgmvae.studies.engines import Engine
+    from cgmvae.studies.spec import Scope, Study
     from cgmvae.studies.store import Store
-    from cgmvae.studies.study import Scope, Study
 
 #: Jobs under way that the bar names; of more it says the number.
 _NAMED_JOBS = 2
@@ -59,7 +59,7 @@ class _Studies(TyperGroup):
     """The commands below, and one for each study; these are loaded when somebody asks."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from cgmvae.studies.studies import STUDIES
+        from cgmvae.studies.commands import STUDIES
 
         return [*STUDIES, *super().list_commands(ctx)]
 
@@ -67,7 +67,7 @@ class _Studies(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        from cgmvae.studies.studies import STUDIES
+        from cgmvae.studies.commands import STUDIES
 
         if cmd_name not in STUDIES:
             return None
@@ -154,7 +154,7 @@ def _run_and_print(study: Study, scope: Scope, store: Store, engine: Engine) -> 
 
     try:
         with _progress(study.name) as tell:
-            failed = run_study(study, scope, store, engine, tell=tell)
+            failed = run_study(study, scope, store, engine, on_progress=tell)
     except KeyboardInterrupt:
         raise Stopped(
             f"Stopped; what is done is kept in {store.folder}, and the same command goes on."
@@ -203,8 +203,7 @@ def status(
 
     STUDY is one of them; without it, all are shown.
     """
-    from cgmvae.studies.commands import describe_failures, study_status
-    from cgmvae.studies.studies import STUDIES, find_study
+    from cgmvae.studies.commands import STUDIES, describe_failures, find_study, study_status
 
     chosen = STUDIES.values() if study is None else [find_study(study)]
     counts = [(each.name, *study_status(each, scope, store)) for each in chosen]
@@ -225,8 +224,7 @@ def table(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write the tables of STUDY from the runs that are there."""
-    from cgmvae.studies.commands import study_tables
-    from cgmvae.studies.studies import find_study
+    from cgmvae.studies.commands import find_study, study_tables
 
     if out is not None:
         check_target(out, overwrite=overwrite)
@@ -249,12 +247,12 @@ def figures(
     format: Annotated[str, typer.Option(metavar="NAME", help="png, svg or pdf.")] = "png",
 ) -> None:
     """Draw the figures of STUDY from the runs that are there."""
+    from cgmvae.studies.commands import find_study
     from cgmvae.studies.results import Results
-    from cgmvae.studies.studies import find_study
 
     if format not in PICTURES:
         raise InputError(f"There is no picture {format!r}; choose one of {', '.join(PICTURES)}.")
-    found = find_study(study).figures(scope, Results(store))
+    found = find_study(study).figures(Results(scope, store))
     if not found:
         print_text(f"The study {study} has nothing to draw; see cgmvae bench status {study}.")
         return

@@ -72,8 +72,8 @@ def _is_folder(path: str) -> bool:
 
 
 def _report_results(folder: str, out: str, *, quick: bool) -> None:
+    from cgmvae.studies.spec import Scope
     from cgmvae.studies.store import Store
-    from cgmvae.studies.study import Scope
 
     with needs_extra("A report", "report"):
         from cgmvae.report.results_page import write_results_page

@@ -121,7 +121,7 @@ class LaMP(NeuralClassifier):
         super()._restore_fitted(arrays, description)
         _check_sizes(self.network_.config)
 
-    def _prepare_network(self, network: Any, fits: list[tuple[Rows, int]]) -> None:
+    def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
         graphs = [
             label_graph(self.graph, rows) for rows, n_members in fits for _ in range(n_members)
         ]

@@ -103,6 +103,7 @@ class PackedClassifier(MultiLabelClassifier):
     checkpoint: str | os.PathLike[str] | None = None
     progress: Progress | None = None
     network_: Any = field(init=False)
+    member_settings_: list[Mapping[str, Any]] = field(init=False)
 
     @abstractmethod
     def _training_config(self, train: Rows) -> TrainingConfig:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows, targets_of_rows
+from cgmvae.methods.inputs import targets_of_rows
 from cgmvae.methods.label_structure import LabelStructure, given_structure
 from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.methods.parameters import check_whole
@@ -123,7 +123,7 @@ class RBCC(NeuralClassifier):
             )
         return RBCCConfig(self.state_dim, self.hidden_dim, int(n_parents))
 
-    def _prepare_network(self, network: Any, fits: list[tuple[Rows, int]]) -> None:
+    def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
         given = self._given()
         if given is None:
             rows = [rows for rows, _ in fits]

@@ -21,8 +21,8 @@ from cgmvae.report.page import MEANINGS, content_policy, find_template, read_tem
 from cgmvae.report.pictures import Picture, make_picture
 from cgmvae.report.studies import draw
 from cgmvae.report.study_results import StudyResults, collect_studies, stored_keys
+from cgmvae.studies.spec import Scope, StudyFigure
 from cgmvae.studies.store import Store
-from cgmvae.studies.study import Scope, StudyFigure
 from cgmvae.studies.tables import Cell, Table
 
 #: Pictures of a study that are seen at once; the others are folded away.

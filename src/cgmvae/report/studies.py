@@ -12,7 +12,7 @@ from cgmvae.report import (
     FewerDataDisplay,
     LabelSimilarityDisplay,
 )
-from cgmvae.studies.study import StudyFigure
+from cgmvae.studies.spec import StudyFigure
 
 Contents = Mapping[str, Any]
 

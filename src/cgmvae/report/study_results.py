@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cgmvae.errors import InputError
-from cgmvae.studies.commands import describe_failures, study_origin
+from cgmvae.studies.commands import STUDIES, describe_failures, study_origin
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import RunSpec, unique
+from cgmvae.studies.spec import RunSpec, Scope, Study, StudyFigure, unique
 from cgmvae.studies.store import DONE, Store
-from cgmvae.studies.studies import STUDIES
-from cgmvae.studies.study import Scope, Study, StudyFigure
 from cgmvae.studies.tables import Table
 
 
@@ -73,12 +71,12 @@ def _results(study: Study, scope: Scope, store: Store) -> StudyResults:
     done = [spec for spec in runs if store.is_done(spec)]
     if not done:
         return StudyResults(study, (), len(runs), (), (), ())
-    results = Results(store)
+    results = Results(scope, store)
     return StudyResults(
         study,
         done,
         len(runs),
-        tables=[*study.tables(scope, results), *study_origin(study, scope, store)],
-        figures=study.figures(scope, results),
+        tables=[*study.tables(results), *study_origin(study, scope, store)],
+        figures=study.figures(results),
         failures=describe_failures(runs, store),
     )

@@ -1,4 +1,4 @@
-"""Search of settings: a whole grid as one pack (:mod:`cgmvae.search.packed_search`)."""
+"""Hyperparameter search: a whole grid as one pack (:mod:`cgmvae.search.packed_search`)."""
 
 from cgmvae.search.packed_search import PackedSearch
 from cgmvae.search.results import SearchResult

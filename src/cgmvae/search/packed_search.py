@@ -1,8 +1,8 @@
-"""Search by packing: every setting, split and seed is a member of one training.
+"""Hyperparameter search by packing: every setting, split and seed is a member of one training.
 
-Members that share sizes and plan are trained in one pass, as many at a time as the device holds.
-Part of the way the worse settings are left out of the pack (successive halving). The best settings
-are then fitted as one ensemble, an ordinary estimator whose ``members`` they are.
+Settings that share sizes and training plan are trained in one pack, as many at a time as the device
+holds. Part of the way through, the worst settings are dropped (successive halving). The best
+settings are then fitted as one ensemble: an ordinary estimator whose ``members`` they are.
 """
 
 from __future__ import annotations
@@ -15,66 +15,71 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
+from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
-from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.inputs import Rows
+from cgmvae.methods.packed import Fit, PackedClassifier, make_pack
 from cgmvae.methods.parameters import check_whole
-from cgmvae.methods.together import Fit, train_together, training_rows
-from cgmvae.search.capacity import members_that_fit
-from cgmvae.search.halving import Halving
 from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
-from cgmvae.search.widths import equally_wide
-from cgmvae.training.loop import TrainingResult
-from cgmvae.training.memory import in_parts
+from cgmvae.training.device import find_device, free_memory
+from cgmvae.training.loop import TrainingResult, train
+from cgmvae.training.pack import FittingParts, training_rows
+from cgmvae.training.plan import Member, TrainingConfig
+from cgmvae.training.rows import TrainingRows
 from cgmvae.training.selection import MEAN_OF_FIVE
 
-#: Told after each epoch: pack, packs, epoch, epochs, best metric so far.
+#: Called after each epoch with pack, number of packs, epoch, number of epochs, best metric so far.
 SearchProgress = Callable[[int, int, int, int, float], None]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PackedSearch(MetaEstimatorMixin, BaseEstimator):
-    """Search of a packed method's settings.
+    """Search over the hyperparameters of a packed method.
 
     Parameters
     ----------
     estimator : PackedClassifier
-        What all settings share.
+        The estimator whose parameters are searched; what is not in ``space`` stays as it is.
     space : mapping of str to sequence
         Values to try, by parameter of the estimator.
     n_settings : int, optional
-        So many settings, drawn at random; all of them by default.
+        Number of settings to draw at random; all of them by default.
     metric : str
-        What settings are compared by, on validation rows, at its best threshold.
+        Validation metric that settings are compared by, at its best threshold.
     n_splits, n_seeds : int
-        Splits into training and validation rows, and seeds on each, that a setting is tried with.
+        Number of splits into training and validation rows, and of seeds per split, that each
+        setting is trained with.
     rungs : sequence of float
-        Shares of the training after which all but 1 in ``factor`` of the settings are left out.
+        Fractions of the training after which only 1 in ``factor`` of the settings is kept.
     factor : int
         See ``rungs``.
     n_best : int
-        Settings that make up the ensemble.
+        Number of settings in the final ensemble.
     folder : path, optional
-        Where finished packs and the state of the unfinished one are kept; a search that was
-        stopped continues from it.
+        Where finished packs and the checkpoint of the current one are stored; an interrupted
+        search resumes from it.
     progress : callable, optional
-        Told after each epoch.
+        Called after each epoch, see ``SearchProgress``.
     random_state : int, RandomState or None
         Seed of everything.
 
     Attributes
     ----------
     results_ : list of SearchResult
-        All settings, the best first; those that were left out on the way come after the others, the
-        sooner the later.
+        All settings, best first. Settings that were dropped come last, the earliest dropped at the
+        very end.
     best_estimator_ : PackedClassifier
-        The ensemble of the best settings, fitted.
+        The fitted ensemble of the best settings.
 
     Examples
     --------
@@ -104,7 +109,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     def fit(
         self, X: Any, Y: Any, *, validation_data: tuple[Any, Any] | None = None, groups: Any = None
     ) -> Self:
-        """Try the settings, and fit the ensemble of the best.
+        """Train all settings, then fit the ensemble of the best ones.
 
         Parameters
         ----------
@@ -120,80 +125,85 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
             clone(self.estimator).set_params(random_state=seed + i) for i in range(self.n_splits)
         ]
         fits = [Fit(*model._prepare(X, Y, validation_data, None, groups)) for model in models]
-        fits = equally_wide(models, fits)
-        kept = SearchFolder(self.folder, settings, lambda: self._description(settings, fits))
-        trial = _Trial(self, models, fits, settings, kept)
-        packs = kept.packs(trial.packs)
+        fits = pad_features(models, fits)
+        stored = SearchFolder(self.folder, settings, lambda: self._description(settings, fits))
+        trial = _Trial(self, models, fits, settings, stored)
+        packs = stored.packs(trial.packs)
         found: list[SearchResult] = []
         for number, pack in enumerate(packs):
-            for part in in_parts(partial(trial.run, number, len(packs)), pack):
-                found += part
-        self.results_ = sorted(found, key=_rank)
+            parts = FittingParts([pack])
+            for part in parts:
+                try:
+                    found += trial.run(number, len(packs), part)
+                except torch.cuda.OutOfMemoryError as error:
+                    parts.halve(error)
+        self.results_ = sorted(found, key=_sort_key)
         best = self._ensemble(models[0], fits[0], seed)
-        best.set_params(checkpoint=kept.checkpoint(None) or self.estimator.checkpoint)
+        best.set_params(checkpoint=stored.checkpoint(None) or self.estimator.checkpoint)
         best.fit(X, Y, validation_data=validation_data, groups=groups)
         self.best_estimator_ = best.set_params(checkpoint=self.estimator.checkpoint)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
-        """Return what the ensemble of the best settings returns."""
+        """Return the label probabilities of the best ensemble, (n_samples, n_labels)."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return what the ensemble of the best settings returns."""
+        """Return the labels that the best ensemble predicts, (n_samples, n_labels)."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
     def _check(self, validation_data: Any) -> None:
         if validation_data is not None and self.n_splits != 1:
-            raise InputError("Validation rows are given, so there is one split; use n_splits=1.")
+            raise InputError("With validation_data there is a single split; use n_splits=1.")
         if not isinstance(self.estimator, PackedClassifier):
             raise InputError(
-                f"A search trains networks together, and {type(self.estimator).__name__} is none; "
-                "give it one, such as CGMVAEClassifier."
+                f"A search needs a neural method, which {type(self.estimator).__name__} is not; "
+                "use one such as CGMVAEClassifier."
             )
         check_whole(1, n_splits=self.n_splits, n_seeds=self.n_seeds, n_best=self.n_best)
         if self.factor < 2 or not all(0 < rung < 1 for rung in self.rungs):
-            raise InputError("factor must be at least 2, and rungs shares between 0 and 1.")
+            raise InputError("factor must be at least 2, and all rungs between 0 and 1.")
 
     def _ensemble(self, model: PackedClassifier, fit: Fit, seed: int) -> PackedClassifier:
-        """Return the unfitted ensemble of the best settings that share sizes and plan."""
+        """Return the unfitted ensemble of the best settings that can be trained in one pack."""
         best = self.results_[0].setting
-        plan = _plan_of(model, fit, best)
+        key = _pack_key(model, fit, best)
         settings = (result.setting for result in self.results_)
-        alike = [setting for setting in settings if _plan_of(model, fit, setting) == plan]
+        alike = [setting for setting in settings if _pack_key(model, fit, setting) == key]
         base = clone(self.estimator).set_params(random_state=seed, **best)
         return base.set_params(members=alike[: self.n_best])
 
     def _description(self, settings: Sequence[Any], fits: Sequence[Fit]) -> dict[str, Any]:
-        """Return what tells this search from another, as JSON holds it."""
+        """Return what distinguishes this search from another one, in JSON types."""
         parameters = clone(self.estimator).get_params(deep=False)
-        elsewhere = {"device", "checkpoint", "progress", "random_state", "members"}
-        own = {name: repr(value) for name, value in parameters.items() if name not in elsewhere}
+        ignored = {"device", "checkpoint", "progress", "random_state", "members"}
+        own = {name: repr(value) for name, value in parameters.items() if name not in ignored}
         names = ("metric", "n_splits", "n_seeds", "rungs", "factor", "n_best", "random_state")
+        rows = [part for fit in fits for part in (fit.train, fit.validation)]
         return {
             "estimator": own,
             **{name: repr(getattr(self, name)) for name in names},
             "settings": [repr(setting) for setting in settings],
-            "data": training_rows(fits, torch.device("cpu")).digests(),
+            "data": training_rows(rows, torch.device("cpu")).digests(),
         }
 
 
-def _rank(result: SearchResult) -> tuple[bool, float, float]:
-    """Return what results are sorted by; those without any score come last."""
-    left_out = -math.inf if result.finished else -result.epochs
-    return result.value == -math.inf, left_out, -result.value
+def _sort_key(result: SearchResult) -> tuple[bool, float, float]:
+    """Order by metric, after that the dropped settings, then those without any score."""
+    dropped = -math.inf if result.finished else -result.epochs
+    return result.value == -math.inf, dropped, -result.value
 
 
-def _plan_of(model: PackedClassifier, fit: Fit, setting: Mapping[str, Any]) -> str:
-    """Return what settings of one pack agree in."""
+def _pack_key(model: PackedClassifier, fit: Fit, setting: Mapping[str, Any]) -> str:
+    """Return a key that is equal for settings that can be trained in one pack."""
     own = model._with(setting)
     return repr((own._shape(), own._training_config(fit.train)))
 
 
 class _Trial:
-    """The packs of one search: which settings they have, and what becomes of them."""
+    """The packs of one search: which settings each one has, and how it is trained."""
 
     def __init__(
         self,
@@ -201,39 +211,39 @@ class _Trial:
         models: Sequence[PackedClassifier],
         fits: Sequence[Fit],
         settings: list[dict[str, Any]],
-        kept: SearchFolder,
+        stored: SearchFolder,
     ) -> None:
         self.search, self.models, self.fits = search, models, fits
-        self.settings, self.kept = settings, kept
+        self.settings, self.stored = settings, stored
 
     def packs(self) -> list[Pack]:
-        """Return settings that are trained together: alike in sizes and plan, as many as fit."""
+        """Group settings of the same sizes and training plan, as many as the device holds."""
         model, fit = self.models[0], self.fits[0]
         groups: dict[str, Pack] = {}
         for number, setting in enumerate(self.settings):
-            groups.setdefault(_plan_of(model, fit, setting), []).append(number)
+            groups.setdefault(_pack_key(model, fit, setting), []).append(number)
         packs = []
         for alike in groups.values():
-            room = members_that_fit(model._with(self.settings[alike[0]]), fit)
-            size = max(1, room // (self.search.n_splits * self.search.n_seeds))
+            capacity = members_that_fit(model._with(self.settings[alike[0]]), fit)
+            size = max(1, capacity // (self.search.n_splits * self.search.n_seeds))
             packs += [alike[i : i + size] for i in range(0, len(alike), size)]
         return packs
 
     def run(self, number: int, n_packs: int, pack: Pack) -> list[SearchResult]:
-        """Train one pack, or read what became of it when it was trained before."""
-        stored = self.kept.results(pack)
+        """Train one pack, or read its results where it was trained before."""
+        stored = self.stored.results(pack)
         if stored is not None:
             return stored
         search, settings = self.search, [self.settings[i] for i in pack]
-        tried = [self._model(model, pack, number, n_packs) for model in self.models]
-        plan = tried[0]._training_config(self.fits[0].train)
+        models = [self._model(model, pack, number, n_packs) for model in self.models]
+        plan = models[0]._training_config(self.fits[0].train)
         halving = Halving(len(settings), search.n_seeds, plan)
         halving.plan(search.rungs, search.factor, least=min(search.n_best, len(settings)))
-        # One setting is compared with none, and its splits and seeds may be trained in parts.
+        # A single setting has no competitors, so its splits and seeds may be trained in parts.
         keep = halving if len(settings) > 1 else None
-        result = train_together(tried, self.fits, keep=keep, selection=search.metric)
+        result = make_pack(models, self.fits, keep=keep, selection=search.metric).train()
         found = self._results(settings, result)
-        self.kept.keep(pack, found)
+        self.stored.keep(pack, found)
         return found
 
     def _results(
@@ -242,7 +252,7 @@ class _Trial:
         values = result.best_value.reshape(len(self.models), len(settings), -1)
         series = result.history.arrays()["validation"]
         trained = (~np.isnan(series)).sum(0).reshape(values.shape)
-        finished = np.isin(np.arange(values.size), result.places).reshape(values.shape)
+        finished = np.isin(np.arange(values.size), result.finished).reshape(values.shape)
         return [
             SearchResult(
                 setting,
@@ -260,8 +270,125 @@ class _Trial:
         """Return an estimator whose members are the settings of a pack, each with every seed."""
         own = model._with(self.settings[pack[0]])
         own.members = [self.settings[i] for i in pack for _ in range(self.search.n_seeds)]
-        own.checkpoint = self.kept.checkpoint(pack)
+        own.checkpoint = self.stored.checkpoint(pack)
         if self.search.progress is not None:
-            tell = self.search.progress
-            own.progress = lambda epoch, epochs, best: tell(number, n_packs, epoch, epochs, best)
+            report = self.search.progress
+            own.progress = lambda epoch, epochs, best: report(number, n_packs, epoch, epochs, best)
         return own
+
+
+class Halving:
+    """Successive halving: drops the worst settings of a pack during training.
+
+    Members are ordered by split, setting and seed.
+    """
+
+    def __init__(self, n_settings: int, n_seeds: int, config: TrainingConfig) -> None:
+        self.n_settings, self.n_seeds, self.config = n_settings, n_seeds, config
+        self.kept_after: Mapping[int, int] = {}
+
+    def plan(self, rungs: Sequence[float], factor: int, *, least: int) -> None:
+        """Set how many settings are kept after which epoch."""
+        kept, after = self.n_settings, {}
+        for rung in sorted(rungs):
+            kept = max(least, -(-kept // factor))
+            after[max(1, round(rung * self.config.epochs))] = kept
+        self.kept_after = after
+
+    def __call__(
+        self, epoch: int, members: NDArray[np.int64], values: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Return the indices of the members that continue."""
+        if epoch not in self.kept_after:
+            return members
+        setting = members // self.n_seeds % self.n_settings
+        finite = np.where(np.isfinite(values), values, -1.0)
+        sums = np.bincount(setting, finite, self.n_settings)
+        counts = np.bincount(setting, minlength=self.n_settings)
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
+        best = np.argsort(-means, kind="stable")[: self.kept_after[epoch]]
+        return members[np.isin(setting, best)]
+
+
+def pad_features(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:
+    """Pad the features of all splits with zeros to the same width, and set it in the models.
+
+    Each split learns from its own training rows which words and categories become features, so the
+    widths may differ; members of one pack need the same.
+    """
+    width = max(model.n_inputs_ for model in models)
+    for model in models:
+        model.n_inputs_ = width
+
+    def padded(rows: Rows) -> Rows:
+        return rows._replace(features=_pad_columns(rows.features, width))
+
+    return [
+        fit._replace(train=padded(fit.train), validation=padded(fit.validation)) for fit in fits
+    ]
+
+
+def _pad_columns(features: Matrix, width: int) -> Matrix:
+    if isinstance(features, MappedRows):
+        return features.then(partial(_pad_columns, width=width))
+    n_rows, n_features = features.shape
+    if sp.issparse(features):
+        cells = (features.data, features.indices, features.indptr)
+        return sp.csr_array(cells, shape=(n_rows, width))
+    return np.pad(features, ((0, 0), (0, width - n_features)))
+
+
+#: Fraction of a device's memory that a pack may take.
+_MEMORY_FRACTION = 0.6
+
+#: Copies of its weights that a member needs in training: weights, gradients, two moments, the best
+#: weights, and one more for everything else.
+_COPIES = 6
+
+#: Sizes of the packs whose GPU memory is measured.
+_FEW, _MANY = 4, 12
+
+#: Largest pack on a CPU: more members train no faster per member.
+_LARGEST_ON_CPU = 32
+
+
+def members_that_fit(model: PackedClassifier, fit: Fit) -> int:
+    """Return how many members like the model's can be trained in one pack, at least 1."""
+    device = find_device(model.device)
+    if device.type == "cuda":
+        free_memory()
+        free, _ = torch.cuda.mem_get_info(device)
+        return max(1, int(free * _MEMORY_FRACTION / _bytes_per_member(model, fit, device)))
+    if not hasattr(os, "sysconf"):  # Windows does not say how much memory it has this way
+        return _LARGEST_ON_CPU
+    network, _, _ = _assemble(model, fit, 1)
+    weights = sum(parameter.nbytes for parameter in network.parameters())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(_LARGEST_ON_CPU, int(memory * _MEMORY_FRACTION / (_COPIES * weights))))
+
+
+def _assemble(
+    model: PackedClassifier, fit: Fit, n_members: int
+) -> tuple[nn.Module, list[Member], TrainingRows]:
+    pack = make_pack([model._with({"n_members": n_members})], [fit])
+    return pack.assemble(np.arange(n_members))
+
+
+def _bytes_per_member(model: PackedClassifier, fit: Fit, device: torch.device) -> float:
+    """Return the GPU memory of one more member, measured with packs of two sizes.
+
+    Infinite where the larger one runs out of memory.
+    """
+    config = TrainingConfig(epochs=1, batch_size=model._training_config(fit.train).batch_size)
+    peaks = []
+    try:
+        for n_members in (_FEW, _MANY):
+            torch.cuda.reset_peak_memory_stats(device)
+            before = torch.cuda.memory_allocated(device)
+            network, members, rows = _assemble(model, fit, n_members)
+            train(network, members, rows, config, device=device)
+            peaks.append(torch.cuda.max_memory_allocated(device) - before)
+            del network, rows
+    except torch.cuda.OutOfMemoryError:
+        return np.inf
+    return max(1.0, (peaks[1] - peaks[0]) / (_MANY - _FEW))

@@ -1,11 +1,11 @@
-"""What a search found, and where it is kept until the search is through.
+"""The results of a search, and the folder that stores them until the search has finished.
 
 ::
 
-    FOLDER/plan.json            what is searched, and which settings are trained together
-    FOLDER/pack_ID.json         what became of the settings of a pack that is finished
-    FOLDER/pack_ID.checkpoint   the state of the one that is not
-    FOLDER/ensemble.checkpoint  the state of the last training, that of the best settings
+    FOLDER/plan.json            what is searched, and which settings share a pack
+    FOLDER/pack_ID.json         the results of a finished pack
+    FOLDER/pack_ID.checkpoint   the checkpoint of the pack in training
+    FOLDER/ensemble.checkpoint  the checkpoint of the final ensemble of the best settings
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cgmvae.data.files import atomic_path, make_folder
 from cgmvae.errors import InputError
 from cgmvae.training.checkpoint import Checkpoint
 
-#: Settings that are trained together, by their numbers.
+#: Indices of the settings that are trained together.
 Pack = list[int]
 
 
 class SearchResult(NamedTuple):
-    """What became of one setting."""
+    """The result of one setting."""
 
     setting: dict[str, Any]
     value: float
@@ -34,23 +34,23 @@ class SearchResult(NamedTuple):
     values: list[float]
     """The metric of each split and seed."""
     epochs: int
-    """Epochs that it was trained for."""
+    """Number of epochs it was trained for."""
     finished: bool = True
-    """Whether it was trained to its end, and not left out on the way."""
+    """False if it was dropped before the end of the training."""
 
 
 class SearchFolder:
-    """A folder that holds what a search has finished; a search that was stopped continues from it.
+    """The folder of a search, from which an interrupted search resumes.
 
     Parameters
     ----------
     path : path, optional
-        Made when something is kept; without it nothing is.
+        Created on the first write; nothing is stored without it.
     settings : sequence of dict
-        All that are tried.
+        All settings of the search.
     describe : callable
-        Returns what tells this search from another, as JSON can hold it; asked where there is a
-        folder.
+        Returns what distinguishes this search from another one, in JSON types; called only if
+        there is a folder.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class SearchFolder:
         self.description = {} if path is None else describe()
 
     def packs(self, make: Callable[[], list[Pack]]) -> list[Pack]:
-        """Return the packs of the search that was stopped, or those that ``make`` makes.
+        """Return the packs of the interrupted search, or those that ``make`` returns.
 
-        How many settings fit into a pack is measured, and may be another number the next time.
+        How many settings fit into a pack is measured, so ``make`` may return others next time.
         """
         stored = self._read("plan.json")
         if stored is None:
@@ -75,12 +75,12 @@ class SearchFolder:
             return packs
         if stored.get("search") != self.description:
             raise InputError(
-                f"{self.path} is of another search; remove the folder or name another."
+                f"{self.path} belongs to another search; remove the folder or choose another one."
             )
         return stored["packs"]
 
     def results(self, pack: Pack) -> list[SearchResult] | None:
-        """Return what became of a pack, or None where it is not finished."""
+        """Return the results of a pack, or None if it is not finished."""
         stored = self._read(f"{_name(pack)}.json")
         if stored is None:
             return None
@@ -90,14 +90,14 @@ class SearchFolder:
         ]
 
     def keep(self, pack: Pack, found: Sequence[SearchResult]) -> None:
-        """Keep what became of a pack, and forget the state of its training."""
+        """Store the results of a pack, and remove its checkpoint."""
         if self.path is None:
             return
         self._write(f"{_name(pack)}.json", {"results": [result[1:] for result in found]})
         Checkpoint(self.path / f"{_name(pack)}.checkpoint").remove()
 
     def checkpoint(self, pack: Pack | None) -> Path | None:
-        """Return where the state of a pack's training is kept, or of the ensemble's for None."""
+        """Return the path of a pack's checkpoint, or of the ensemble's for None."""
         if self.path is None:
             return None
         return self.path / f"{'ensemble' if pack is None else _name(pack)}.checkpoint"

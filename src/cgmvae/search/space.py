@@ -1,4 +1,4 @@
-"""What a search tries: values by parameter, as a whole grid or a sample of it."""
+"""Search spaces: values by parameter, taken as a full grid or as a random sample of it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PAPER_SPACE: Space = MappingProxyType(
 
 
 def read_space(name: str | os.PathLike[str], method: str = "cgmvae") -> Space:
-    """Return the space ``paper``, a method's own ``default``, or one from a JSON file.
+    """Return the space ``paper``, a method's ``default``, or the one of a JSON file.
 
-    The file holds one object: a list of values for each parameter.
+    The file contains one object: a list of values for each parameter.
     """
     if name == "paper":
         return PAPER_SPACE
@@ -48,7 +48,7 @@ def read_space(name: str | os.PathLike[str], method: str = "cgmvae") -> Space:
     values = read.values() if isinstance(read, dict) else ()
     if not values or not all(isinstance(each, list) and each for each in values):
         raise InputError(
-            f"{path} must hold one object with a list of values for each parameter, such as "
+            f"{path} must contain one object with a list of values for each parameter, such as "
             '{"learning_rate": [0.001, 0.002]}.'
         )
     return read
@@ -66,19 +66,19 @@ def grid(space: Space) -> list[dict[str, Any]]:
 
 
 def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, Any]]:
-    """Return so many different settings of a space, drawn at random; all of them without a number.
+    """Return ``n_settings`` different settings of a space, drawn at random; all of them if None.
 
-    The grid is never listed: it may be larger than memory.
+    The grid is never listed, since it may be larger than memory.
     """
     if empty := [name for name, values in space.items() if len(values) == 0]:
-        raise InputError(f"The space has no values of {empty[0]!r}; give at least one.")
+        raise InputError(f"The space has no values for {empty[0]!r}; give at least one.")
     sizes = [len(values) for values in space.values()]
     total = math.prod(sizes)
     if n_settings is None or n_settings >= total:
         return grid(space)
     if n_settings < 1:
-        raise InputError(f"A search of {n_settings} settings finds nothing; try at least 1.")
-    generator = random.Random(seed)  # of integers of any size
+        raise InputError(f"n_settings is {n_settings}; it must be at least 1.")
+    generator = random.Random(seed)  # NumPy draws no integers beyond 64 bits
     numbers: dict[int, None] = {}
     while len(numbers) < n_settings:
         numbers.setdefault(generator.randrange(total))
@@ -86,9 +86,9 @@ def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, An
 
 
 def _setting(space: Space, sizes: Sequence[int], number: int) -> dict[str, Any]:
-    """Return one setting of the grid by its number."""
+    """Return the setting at a position of the grid."""
     setting = {}
     for (name, values), size in zip(space.items(), sizes, strict=True):
-        number, place = divmod(number, size)
-        setting[name] = values[place]
+        number, i = divmod(number, size)
+        setting[name] = values[i]
     return setting

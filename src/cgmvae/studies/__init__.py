@@ -1,1 +1,1 @@
-"""The paper's studies, and what it printed (:mod:`cgmvae.studies.published`)."""
+"""The paper's studies, and the numbers it reports (:mod:`cgmvae.studies.published`)."""

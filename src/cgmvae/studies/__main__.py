@@ -1,4 +1,4 @@
-"""``python -m cgmvae.studies``: the studies with the core packages alone.
+"""``python -m cgmvae.studies``: the studies with the core packages only.
 
 python -m cgmvae.studies main --quick --folder runs
 python -m cgmvae.studies status --folder runs
@@ -14,37 +14,38 @@ from collections.abc import Sequence
 from cgmvae.errors import InputError
 from cgmvae.studies.commands import (
     ENGINES,
+    STUDIES,
     Progress,
     describe_failures,
+    find_study,
     make_engine,
     make_scope,
     run_study,
     study_status,
     study_tables,
 )
+from cgmvae.studies.spec import Scope, Study
 from cgmvae.studies.store import Store
-from cgmvae.studies.studies import STUDIES, find_study
-from cgmvae.studies.study import Scope, Study
 from cgmvae.studies.tables import FORMATS
 
-#: What a shell calls the end by Ctrl-C.
+#: Exit code after Ctrl-C, as in a shell.
 _STOPPED = 130
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m cgmvae.studies", description="The studies, with the core packages."
+        prog="python -m cgmvae.studies", description="Run the studies with the core packages."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, study in STUDIES.items():
         run = commands.add_parser(name, help=study.title.replace("%", "%%"))
         _add_scope(run)
         run.add_argument("--engine", choices=ENGINES, default="local")
-        run.add_argument("--workers", type=int, help="jobs at a time on this machine")
-        run.add_argument("--address", help="of a running Ray cluster")
-        run.add_argument("--gpus", type=float, default=0, help="accelerators of a Ray job")
+        run.add_argument("--workers", type=int, help="number of parallel jobs on this machine")
+        run.add_argument("--address", help="address of a running Ray cluster")
+        run.add_argument("--gpus", type=float, default=0, help="GPUs per Ray job")
         run.add_argument("--device", default="auto")
-    for name, text in (("status", "how far studies are"), ("table", "the tables of a study")):
+    for name, text in (("status", "state of the runs"), ("table", "tables of a study")):
         command = commands.add_parser(name, help=text)
         command.add_argument("study", nargs="?" if name == "status" else None)
         _add_scope(command)
@@ -54,10 +55,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--folder", default="runs", help="where the runs are kept")
+    parser.add_argument("--folder", default="runs", help="folder of the runs")
     parser.add_argument("--quick", action="store_true", help="a small version")
     for option in ("data", "methods", "splits", "seeds"):
-        parser.add_argument(f"--{option}", help="separated by commas")
+        parser.add_argument(f"--{option}", help="comma-separated")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Stopped; the same command goes on.", file=sys.stderr)
+        print("Stopped; run the same command to resume.", file=sys.stderr)
         return _STOPPED
 
 
@@ -102,7 +103,7 @@ def _run_study(study: Study, scope: Scope, store: Store, given: argparse.Namespa
         gpus=given.gpus,
         device=given.device,
     )
-    failed = run_study(study, scope, store, engine, tell=_print_progress)
+    failed = run_study(study, scope, store, engine, on_progress=_print_progress)
     print(study_tables(study, scope, store, "md"))
     _print_failures(study, scope, store)
     return 1 if failed else 0

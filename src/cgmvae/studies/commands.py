@@ -1,30 +1,65 @@
-"""What the commands of a study do: run what is missing, say how far it is, write its tables.
+"""The studies by name, and their commands: run what is missing, show the status, write tables.
 
-``cgmvae bench`` and ``python -m cgmvae.studies`` are two thin faces of these functions.
+``cgmvae bench`` and ``python -m cgmvae.studies`` are two thin front ends of these functions.
 """
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cgmvae.errors import InputError
+from cgmvae.studies import (
+    ablation,
+    claims,
+    fewer_data,
+    interpret,
+    paper_tables,
+    peers,
+    regimes,
+    replacement,
+    timing,
+)
 from cgmvae.studies.engines import Engine, Event, local_engine, ray_engine
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import RunSpec, make_jobs, unique
+from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
 from cgmvae.studies.store import Store
-from cgmvae.studies.study import Scope, Study
 from cgmvae.studies.tables import Table, check_format, render
-from cgmvae.studies.workers import Job
 
-#: Seconds between looks at runs that another process makes.
-_PATIENCE = 1.0
+STUDIES: Mapping[str, Study] = MappingProxyType(
+    {
+        study.name: study
+        for study in (
+            paper_tables.MAIN,
+            paper_tables.STATS,
+            ablation.STUDY,
+            replacement.STUDY,
+            fewer_data.STUDY,
+            claims.STUDY,
+            regimes.STUDY,
+            timing.STUDY,
+            interpret.STUDY,
+            peers.STUDY,
+        )
+    }
+)
 
 ENGINES = ("local", "ray")
+
+#: Seconds between checks of runs that another process makes.
+_POLL_SECONDS = 1.0
+
+
+def find_study(name: str) -> Study:
+    """Return the study of this name."""
+    if name not in STUDIES:
+        raise InputError(f"There is no study {name!r}; choose one of {', '.join(STUDIES)}.")
+    return STUDIES[name]
 
 
 def make_scope(
@@ -35,18 +70,18 @@ def make_scope(
     splits: str | None = None,
     seeds: str | None = None,
 ) -> Scope:
-    """Return a scope from texts in which commas separate."""
+    """Return a scope from comma-separated texts."""
 
     def words(text: str | None) -> tuple[str, ...] | None:
         return None if text is None else tuple(word.strip() for word in text.split(","))
 
-    def numbers(text: str | None) -> tuple[int, ...] | None:
+    def integers(text: str | None) -> tuple[int, ...] | None:
         try:
             return None if text is None else tuple(int(word) for word in text.split(","))
         except ValueError as error:
-            raise InputError(f"{text!r} is not a list of whole numbers; write 0,1,2.") from error
+            raise InputError(f"{text!r} is not a list of integers; write 0,1,2.") from error
 
-    return Scope(quick, words(data), words(methods), numbers(splits), numbers(seeds))
+    return Scope(quick, words(data), words(methods), integers(splits), integers(seeds))
 
 
 def make_engine(
@@ -64,29 +99,28 @@ def make_engine(
         return ray_engine(address=address, workers=workers, gpus=gpus, device=device)
     if address is not None or gpus:
         raise InputError(
-            "Only the engine ray takes an address and accelerators of a job; choose it, or leave "
-            "them out."
+            "Only the engine ray takes an address or GPUs per job; choose it, or leave them out."
         )
     return local_engine(workers=1 if workers is None else workers, device=device)
 
 
 @dataclass
 class Progress:
-    """How far a study is."""
+    """The progress of a study."""
 
     done: int
-    """Runs that are there."""
+    """Number of stored runs."""
     total: int
     running: list[Job] = field(default_factory=list)
-    """Jobs under way, as far as the engine knows."""
+    """Jobs in progress, as far as the engine knows."""
     elsewhere: list[Job] = field(default_factory=list)
-    """Jobs that another process works at."""
+    """Jobs that another process works on."""
     failed: list[RunSpec] = field(default_factory=list)
-    """Runs that could not be made; the store knows why."""
+    """Runs that failed; the store has the reasons."""
 
 
 class Status(NamedTuple):
-    """Runs of a study by what became of them."""
+    """Numbers of runs of a study by state."""
 
     done: int
     running: int
@@ -100,47 +134,40 @@ def run_study(
     store: Store,
     engine: Engine,
     *,
-    tell: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[RunSpec]:
-    """Make the runs of a study that are missing, beside any other process that does the same.
+    """Make the missing runs of a study; other processes may do the same at the same time.
 
     Returns
     -------
     list of RunSpec
-        The runs that could not be made; the store knows why.
+        The runs that failed; the store has the reasons.
     """
     runs = unique(study.runs(scope))
     waiting = [job for job in make_jobs(runs) if not _all_done(store, job)]
     progress = Progress(_count_done(store, runs), len(runs))
-    tell(progress)
+    on_progress(progress)
     if waiting:
         store.check_writable()
     while waiting:
         progress.elsewhere = []
-        with _closed_in_the_end(engine(waiting, store)) as events:
+        with ExitStack() as stack:
+            events = engine(waiting, store)
+            if hasattr(events, "close"):  # Ctrl-C must not leave processes behind
+                stack.callback(events.close)
             for event in events:
-                _take_in(event, progress, store)
+                _update(progress, event, store)
                 progress.done = _count_done(store, runs)
-                tell(progress)
+                on_progress(progress)
         waiting = [job for job in progress.elsewhere if not _all_done(store, job)]
         if waiting:
-            time.sleep(_PATIENCE)
+            time.sleep(_POLL_SECONDS)
     progress.done = _count_done(store, runs)
-    tell(progress)
+    on_progress(progress)
     return progress.failed
 
 
-@contextmanager
-def _closed_in_the_end(events: Iterator[Event]) -> Iterator[Iterator[Event]]:
-    """End the engine's work with the block: Ctrl-C must not leave processes behind."""
-    try:
-        yield events
-    finally:
-        if hasattr(events, "close"):
-            events.close()
-
-
-def _take_in(event: Event, progress: Progress, store: Store) -> None:
+def _update(progress: Progress, event: Event, store: Store) -> None:
     job, what = event
     if what == "started":
         progress.running.append(job)
@@ -162,7 +189,7 @@ def _count_done(store: Store, runs: Sequence[RunSpec]) -> int:
 
 
 def study_status(study: Study, scope: Scope, store: Store) -> Status:
-    """Count the runs of a study."""
+    """Count the runs of a study by state."""
     found = {"done": 0, "running": 0, "failed": 0, "missing": 0}
     for spec in unique(study.runs(scope)):
         if store.is_done(spec):
@@ -175,7 +202,7 @@ def study_status(study: Study, scope: Scope, store: Store) -> Status:
 
 
 def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
-    """Say why runs could not be made, a line for all splits and seeds with the same reason."""
+    """Return why runs failed, one line for all splits and seeds with the same reason."""
     reasons: dict[tuple[str, str, str], int] = {}
     for spec in unique(runs):
         if (reason := store.error(spec)) is not None:
@@ -188,19 +215,19 @@ def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
 
 
 def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
-    """Write the tables of a study from the runs that are there, and where these come from."""
+    """Return the text of a study's tables from the stored runs, and of their origin."""
     check_format(format)
     if not store.folder.is_dir() and study.runs(scope):
         raise InputError(
-            f"There is no folder {store.folder}; name the one that has the runs, or make them "
-            f"with: cgmvae bench {study.name}"
+            f"There is no folder {store.folder}; choose the folder of the runs, or make them with: "
+            f"cgmvae bench {study.name}"
         )
-    found = study.tables(scope, Results(store))
+    found = study.tables(Results(scope, store))
     return render([*found, *study_origin(study, scope, store)], format)
 
 
 def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
-    """Return a table of the environments that the runs were made in."""
+    """Return a table of the environments in which the runs were made."""
     counts: dict[tuple[str, ...], int] = {}
     fields = ("date", "device", "commit", "cgmvae", "torch")
     for spec in unique(study.runs(scope)):
@@ -217,11 +244,10 @@ def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
 
 
 def describe_command(study: Study, scope: Scope) -> str:
-    """Return the command that makes a study of this scope.
+    """Return the command that runs a study with this scope.
 
     Examples
     --------
-    >>> from cgmvae.studies.studies import find_study
     >>> describe_command(find_study("main"), Scope(quick=True, seeds=(0, 1)))
     'cgmvae bench main --quick --seeds 0,1'
     """

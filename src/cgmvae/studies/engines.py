@@ -1,64 +1,71 @@
-"""Where jobs run: in this process, in several on this machine, or on a Ray cluster.
+"""Where jobs run: in this process, in several worker processes, or on a Ray cluster.
 
-All engines share the store's folder and its locks: any number of them may work on one study.
+All engines share the store's folder and its locks, so any number of them may work on one study.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from multiprocessing.connection import wait
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, NamedTuple
 
+import torch
 from joblib import cpu_count
 
 from cgmvae.errors import InputError
-from cgmvae.studies.runner import Outcome, give_up, run_job
+from cgmvae.studies.runner import Outcome, run_job, write_errors
+from cgmvae.studies.spec import Job
 from cgmvae.studies.store import Store
-from cgmvae.studies.workers import Job, Worker, WorkPlace, cores_each
 from cgmvae.training.device import find_device
 
-#: How often a job is tried again whose process was killed.
+#: How often a job whose process was killed is tried again.
 RETRIES = 2
 
-#: Seconds in which a cluster must answer.
-_ANSWER_SECONDS = 10.0
+#: Seconds that an idle worker has to exit by itself.
+_EXIT_SECONDS = 10.0
 
-_KILLED = "The process that made it was killed each time, perhaps for want of memory."
+#: Seconds that a Ray cluster has to accept a connection.
+_CONNECT_SECONDS = 10.0
+
+_KILLED = "Its process was killed in every attempt, perhaps because it ran out of memory."
 
 
 class Event(NamedTuple):
-    """What happened to a job; not every engine knows when one is started."""
+    """What happened to a job; not every engine reports when a job starts."""
 
     job: Job
     what: Outcome | Literal["started"]
 
 
-#: Runs jobs in some order, and tells of each; closing the iterator ends what is under way.
+#: Runs jobs in some order, and yields their events; closing the iterator stops all work.
 Engine = Callable[[Iterable[Job], Store], Iterator[Event]]
 
 
 def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
-    """Return an engine of this machine.
+    """Return an engine that runs jobs on this machine.
 
     Parameters
     ----------
     workers : int
-        Processes; with 1 the jobs run in this process.
+        Number of processes; with 1 the jobs run in this process.
     device : str
         Where networks are trained.
     """
     if workers < 1:
-        raise InputError(f"There cannot be {workers} workers; take at least 1.")
+        raise InputError(f"There cannot be {workers} workers; use at least 1.")
     find_device(device)
 
     def run(jobs: Iterable[Job], store: Store) -> Iterator[Event]:
         if workers > 1:
-            place = WorkPlace(str(store.folder.absolute()), device, cores_each(workers))
-            yield from _run_in_workers(deque(jobs), store, place, workers)
+            threads = max(1, cpu_count() // workers)
+            config = WorkerConfig(str(store.folder.absolute()), device, threads)
+            yield from _run_in_workers(deque(jobs), store, config, workers)
             return
         for job in jobs:
             yield Event(job, "started")
@@ -68,15 +75,21 @@ def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
 
 
 def _run_in_workers(
-    jobs: deque[Job], store: Store, place: WorkPlace, n_workers: int
+    jobs: deque[Job], store: Store, config: WorkerConfig, n_workers: int
 ) -> Iterator[Event]:
     deaths: dict[Job, int] = {}
     idle: list[Worker] = []
     busy: dict[Any, tuple[Worker, Job]] = {}
+
+    def start_worker() -> Worker:
+        worker = Worker(config)
+        stack.callback(worker.stop)
+        return worker
+
     with ExitStack() as stack:
         while jobs or busy:
             while jobs and len(busy) < n_workers:
-                worker, job = idle.pop() if idle else _begin(place, stack), jobs.popleft()
+                worker, job = idle.pop() if idle else start_worker(), jobs.popleft()
                 worker.start(job)
                 busy[worker.pipe] = worker, job
                 yield Event(job, "started")
@@ -91,14 +104,91 @@ def _run_in_workers(
                 if deaths[job] <= RETRIES:
                     jobs.append(job)
                     continue
-                give_up(job, store, _KILLED)
+                write_errors(job, store, _KILLED)
                 yield Event(job, "failed")
 
 
-def _begin(place: WorkPlace, stack: ExitStack) -> Worker:
-    worker = Worker(place)
-    stack.callback(worker.stop)
-    return worker
+class WorkerConfig(NamedTuple):
+    """What all workers of an engine share."""
+
+    folder: str
+    """Of the store."""
+    device: str
+    threads: int
+    """CPU threads of each worker."""
+
+
+class Worker:
+    """A process that runs one job after the other.
+
+    Each worker has its own pipe, so that it is known which job a process had that was killed, for
+    instance because memory ran out.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        # A forked process would inherit locks that threads of this one hold.
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        # Not a daemon: those may not start the processes that scikit-learn's forests use.
+        self._process = context.Process(target=_serve, args=(theirs, config))
+        with _interrupts_blocked():  # inherited by the process, which ignores Ctrl-C
+            self._process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    def start(self, job: Job) -> None:
+        """Send a job to the process; if it is dead, :meth:`outcome` returns None."""
+        self.job = job
+        with suppress(OSError):  # a closed pipe, which outcome() notices too
+            self.pipe.send(job)
+
+    def outcome(self) -> Outcome | None:
+        """Wait for the job and return its outcome, or None if the process was killed."""
+        try:
+            found = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        self.job = None
+        if isinstance(found, InputError):
+            raise found
+        return found
+
+    def stop(self) -> None:
+        """End the process; its current job is lost."""
+        self.pipe.close()
+        if self.job is None:  # it exits by itself, together with the processes that it started
+            self._process.join(_EXIT_SECONDS)
+        self._process.terminate()
+        self._process.join()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Hold back Ctrl-C until the block ends; Windows cannot, where it reaches the workers too."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(pipe: Connection, config: WorkerConfig) -> None:
+    """Run jobs until the other end of the pipe is closed."""
+    torch.set_num_threads(config.threads)
+    store = Store(config.folder)
+    try:
+        while True:
+            job = pipe.recv()
+            try:
+                found: Outcome | InputError = run_job(job, store, device=config.device)
+            except InputError as error:  # the folder cannot be written, whatever the job
+                found = error
+            pipe.send(found)
+    except (EOFError, BrokenPipeError):
+        return
 
 
 def ray_engine(
@@ -108,18 +198,19 @@ def ray_engine(
     gpus: float = 0,
     device: str = "auto",
 ) -> Engine:
-    """Return an engine of a Ray cluster whose machines share the store's folder and the data.
+    """Return an engine for a Ray cluster whose machines share the store's folder and the data.
 
-    A job takes one processor core, and is tried again on another worker when its own is lost.
+    A job takes one CPU core, and is tried again on another worker if its own is lost.
 
     Parameters
     ----------
     address : str, optional
-        Of a running cluster; by default one is started on this machine, and ended with the jobs.
+        Address of a running cluster; by default one is started on this machine, and stopped after
+        the jobs.
     workers : int, optional
-        Jobs at a time on the cluster that is started; as many as there are cores by default.
+        Number of parallel jobs on the cluster that is started; by default the number of CPU cores.
     gpus : float
-        What a job takes of the accelerators.
+        Number of GPUs per job; fractions share a GPU.
     device : str
         Where networks are trained.
     """
@@ -148,7 +239,7 @@ def ray_engine(
 
 
 def _start_ray(ray: Any, address: str | None, workers: int | None) -> None:
-    """Join a cluster, or start one on this machine that nobody outside can reach."""
+    """Join a cluster, or start one that is reachable from this machine only."""
     if address is None:
         ray.init(
             num_cpus=workers or cpu_count(),
@@ -159,30 +250,30 @@ def _start_ray(ray: Any, address: str | None, workers: int | None) -> None:
         )
         return
     try:
-        _check_answers(address)
+        _check_connection(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"No Ray cluster answers at {address}; check the address, and RAY_AUTH_TOKEN where it "
-            "asks for one."
+            f"No Ray cluster answers at {address}; check the address, and RAY_AUTH_TOKEN if the "
+            "cluster asks for a token."
         ) from error
 
 
-def _check_answers(address: str) -> None:
-    """Raise an OSError where nobody listens: Ray itself would try for minutes."""
+def _check_connection(address: str) -> None:
+    """Raise an OSError where nothing listens: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS):
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
             pass
 
 
 def _ray_outcome(ray: Any, ready: Any, job: Job, store: Store) -> Outcome:
     try:
         return ray.get(ready)
-    except ray.exceptions.RayTaskError as error:  # the folder: no job can be kept
+    except ray.exceptions.RayTaskError as error:  # the folder cannot be written
         raise error.cause from error
     except ray.exceptions.RayError:
-        give_up(job, store, _KILLED)
+        write_errors(job, store, _KILLED)
         return "failed"
 
 

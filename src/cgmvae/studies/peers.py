@@ -1,238 +1,162 @@
-"""What people use instead: scikit-learn's classifiers, set up as a careful user would.
-
-Whatever they leave open is chosen on the validation rows by micro average precision. They know no
-unknown labels; training rows that have some are refused. A label that all training rows agree on is
-scored as they have it. :mod:`~cgmvae.studies.runner` runs them beside the registered methods.
-"""
+"""C-GMVAE against common alternatives: forests, boosting, regressions, chains, a perceptron."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
-
 import numpy as np
-import scipy.sparse as sp
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
-from sklearn.ensemble import (
-    ExtraTreesClassifier,
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
+
+from cgmvae.data import catalog
+from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
+from cgmvae.studies.results import (
+    Results,
+    Rows,
+    rank_by_means,
+    rank_figures,
+    rank_table,
+    score_rows,
+    spread_note,
 )
-from sklearn.linear_model import LogisticRegression
-from sklearn.multioutput import ClassifierChain
-from sklearn.neural_network import MLPClassifier
+from cgmvae.studies.sklearn_peers import PEERS
+from cgmvae.studies.spec import (
+    RunSpec,
+    Scope,
+    Study,
+    StudyFigure,
+    is_available,
+    method_title,
+    why_missing,
+)
+from cgmvae.studies.statistics import (
+    SHARED_ROWS,
+    Difference,
+    RankTest,
+    difference_text,
+    finding,
+    paired_difference,
+    spread,
+)
+from cgmvae.studies.tables import Table
 
-from cgmvae.data import MultiLabelDataset
-from cgmvae.data.dataset import Matrix
-from cgmvae.errors import InputError
-from cgmvae.evaluation import micro_average_precision
-from cgmvae.methods import BinaryRelevance
-from cgmvae.preparation.scaling import FeatureScaler
+DATA = (
+    "yeast", "scene", "sider", "reuters_tfidf", "bbs_2003_2009", "mirflickr_tags", "delicious",
+)  # fmt: skip
+QUICK_DATA = ("yeast", "scene")
 
-#: Trees of a forest, and blocks that it is grown in: a block scores and is forgotten, since with
-#: hundreds of labels all trees of one would take tens of gigabytes.
-N_TREES, N_BLOCKS = 300, 5
-
-#: Strengths that logistic regression is tried with; the best on the validation rows is taken.
-STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)
-
-#: Steps of a logistic regression at most.
-_LOGISTIC_STEPS = 2000
-
-#: Orders of the labels that classifier chains are averaged over (Read et al. 2011).
-N_CHAINS = 5
-
-#: Of the perceptron: hidden units, epochs at most, and epochs without gain after which it stops.
-HIDDEN_UNITS, MOST_EPOCHS, PATIENCE = 512, 200, 10
-
-Rows = MultiLabelDataset
-#: Of the validation and of the test rows, each (n_samples, n_labels).
-Scores = list[NDArray[np.floating]]
+OURS = "cgmvae"
+METHODS = (OURS, *PEERS)
 
 
-class Peer(NamedTuple):
-    """One of them."""
-
-    title: str
-    scores: Callable[[Rows, Sequence[Rows], int], Scores]
-    """Learns from training rows, and scores validation and test rows; takes a seed too."""
-    seeded: bool
-    """Whether another seed gives other scores."""
-    most_cells: int | None = None
-    """Rows times labels of a data set beyond which it takes hours."""
+def _data(scope: Scope) -> tuple[str, ...]:
+    return scope.chosen_data(DATA, QUICK_DATA)
 
 
-def _known_labels(train: Rows) -> NDArray[np.uint8]:
-    if train.unknown is not None and train.unknown.sum():
-        raise InputError("This classifier cannot learn from unknown labels; choose another one.")
-    return train.Y.toarray() if sp.issparse(train.Y) else train.Y
+def _specs(scope: Scope, data: str) -> dict[str, RunSpec]:
+    """Return the runs on a data set by method: C-GMVAE and the chosen peers."""
+    chosen = scope.chosen_methods(METHODS)
+    methods = [name for name in METHODS if name == OURS or name in chosen]
+    return {name: RunSpec(data, name, settings=scope.settings(name)) for name in methods}
 
 
-def _features(train: Rows, others: Sequence[Rows]) -> list[Matrix]:
-    """Return features scaled as the library's own estimators scale them."""
-    scaler = FeatureScaler("auto").fit(train.X)
-    return [scaler.transform(rows.X) for rows in (train, *others)]
+def _n_cells(data: str) -> int:
+    """Return rows × labels of a data set."""
+    size = catalog.find_entry(data).statistics
+    return size.samples * size.labels
 
 
-class _Task(NamedTuple):
-    """The labels that vary in the training rows, which is what there is to learn."""
-
-    train: Rows
-    others: Sequence[Rows]
-    labels: NDArray[np.uint8]
-    """(n_samples, n_varying)"""
-    vary: NDArray[np.int64]
-    """Their columns, (n_varying,)"""
-    seed: int
-
-    @property
-    def target(self) -> NDArray[np.uint8]:
-        """The labels in the shape that scikit-learn wants, which is flat for a single one."""
-        return self.labels[:, 0] if len(self.vary) == 1 else self.labels
-
-    def precision(self, scores: NDArray[np.floating]) -> float:
-        """Return how well scores of the validation rows rank, (n_samples, n_varying)."""
-        held = self.others[0]
-        unknown = None if held.unknown is None else held.unknown[:, self.vary]
-        return micro_average_precision(held.Y[:, self.vary], scores, unknown=unknown)
+def is_too_large(data: str, method: str) -> bool:
+    """Return whether a data set is too large for a peer."""
+    limit = PEERS[method].max_cells if method in PEERS else None
+    return limit is not None and _n_cells(data) > limit
 
 
-def _on_varying_labels(
-    learn: Callable[[_Task], Scores],
-) -> Callable[[Rows, Sequence[Rows], int], Scores]:
-    """Return how a peer scores that can only learn labels of which there are both kinds."""
-
-    def scores(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-        labels = _known_labels(train)
-        vary = np.flatnonzero(labels.min(axis=0) != labels.max(axis=0))
-        found = [np.tile(labels[0].astype(np.float64), (rows.n_samples, 1)) for rows in others]
-        if len(vary):
-            learnt = learn(_Task(train, others, labels[:, vary], vary, seed))
-            for all_scores, own in zip(found, learnt, strict=True):
-                all_scores[:, vary] = own
-        return list(found)
-
-    return scores
-
-
-def _positive(probabilities: Any) -> NDArray[np.floating]:
-    """Return scikit-learn's probabilities of label 1, (n_samples, n_labels), in all its forms."""
-    if isinstance(probabilities, list):
-        return np.column_stack([column[:, 1] for column in probabilities])
-    return probabilities[:, 1:]
-
-
-def _forest(kind: Any) -> Callable[[Rows, Sequence[Rows], int], Scores]:
-    """Return how a forest whose trees see all labels scores."""
-
-    def learn(task: _Task) -> Scores:
-        totals = [np.zeros((rows.n_samples, len(task.vary))) for rows in task.others]
-        for block in range(N_BLOCKS):
-            seed = task.seed * N_BLOCKS + block
-            forest = kind(N_TREES // N_BLOCKS, n_jobs=-1, random_state=seed)
-            forest.fit(task.train.X, task.target)
-            for total, rows in zip(totals, task.others, strict=True):
-                total += _positive(forest.predict_proba(rows.X)) / N_BLOCKS
-        return list(totals)
-
-    return _on_varying_labels(learn)
-
-
-def _each_label(estimator: Any, train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-    """Fit one classifier a label, and score."""
-    _known_labels(train)
-    model = BinaryRelevance(estimator, n_jobs=-1, random_state=seed)
-    model.fit(train.X, train, validation_data=(others[0].X, others[0]))
-    return [model.predict_proba(rows.X) for rows in others]
-
-
-def _boosting(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-    """Boost trees label by label; without early stopping, which needs two positive rows."""
-    dense = [
-        replace(rows, X=rows.X.toarray()) if sp.issparse(rows.X) else rows
-        for rows in (train, *others)
-    ]
-    trees = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
-    return _each_label(trees, dense[0], dense[1:], seed)
-
-
-def _try_strengths(train: Rows, others: Sequence[Rows], seed: int) -> tuple[float, Scores]:
-    """Return the strength of logistic regression that ranks validation rows best, and scores."""
-    held = others[0]
-    tried = [
-        (c, _each_label(LogisticRegression(C=c, max_iter=_LOGISTIC_STEPS), train, others, seed))
-        for c in STRENGTHS
-    ]
-    return max(
-        tried,
-        key=lambda each: micro_average_precision(held.Y, each[1][0], unknown=held.unknown),
+def runs(scope: Scope) -> list[RunSpec]:
+    """Return C-GMVAE and every peer on each available data set that is not too large for it."""
+    return scope.runs(
+        [
+            spec
+            for data in _data(scope)
+            for method, spec in _specs(scope, data).items()
+            if not is_too_large(data, method)
+        ]
     )
 
 
-def _logistic(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-    return _try_strengths(train, others, seed)[1]
+def _data_table(results: Results, data: str, protocol: str) -> Table:
+    title = f"{data}, thresholds: {protocol}"
+    if not is_available(data):
+        return Table(title, ["data"], [[why_missing(data)]])
+    rows: Rows = []
+    for name, *cells in score_rows(results, _specs(results.scope, data), protocol=protocol):
+        method = str(name)
+        if is_too_large(data, method):
+            limit = PEERS[method].max_cells
+            cells = [f"left out: {_n_cells(data):,} rows × labels, more than {limit:,}"]
+        rows.append([method_title(method), *cells])
+    note = (
+        f"{spread_note('column')} C-GMVAE has its default settings; those of the peers are tuned "
+        "on the validation rows."
+    )
+    return Table(title, ["method", *METRIC_TITLES.values(), "runs"], rows, [note])
 
 
-def _chains(task: _Task) -> Scores:
-    """Average chains of logistic regressions over random orders of the labels.
-
-    Their strength is the one that is best without a chain: to try all would cost six times more.
-    """
-    features, *rest = _features(task.train, task.others)
-    strength, _ = _try_strengths(task.train, task.others, task.seed)
-
-    def scores_of(order: int) -> Scores:
-        base = LogisticRegression(C=strength, max_iter=_LOGISTIC_STEPS)
-        seed = task.seed * N_CHAINS + order
-        chain = ClassifierChain(base, order="random", random_state=seed)
-        chain.fit(features, task.labels)
-        return [chain.predict_proba(each) for each in rest]
-
-    chains = Parallel(n_jobs=-1)(delayed(scores_of)(order) for order in range(N_CHAINS))
-    return [np.mean(parts, axis=0) for parts in zip(*chains, strict=True)]
+def _best_peer(results: Results, data: str, metric: str) -> RunSpec | None:
+    """Return the peer with the highest mean, or None without any run."""
+    specs = [spec for name, spec in _specs(results.scope, data).items() if name != OURS]
+    means = [spread(results.metric(spec, metric)).mean for spec in specs]
+    return None if np.isnan(means).all() else specs[int(np.nanargmax(means))]
 
 
-def _perceptron(task: _Task) -> Scores:
-    """Train scikit-learn's network, and keep the epoch that ranks validation rows best.
+def _difference_table(results: Results) -> Table:
+    """Return how far C-GMVAE is above the best peer of each data set and metric."""
+    rows: Rows = []
+    by_metric: dict[str, dict[str, Difference]] = {name: {} for name in PAPER_METRICS}
+    for data in filter(is_available, _data(results.scope)):
+        ours, cells = _specs(results.scope, data)[OURS], []
+        for metric, differences in by_metric.items():
+            peer = _best_peer(results, data, metric)
+            if peer is None:
+                cells.append("–")
+                continue
+            differences[data] = paired_difference(
+                results.metric(ours, metric), results.metric(peer, metric)
+            )
+            cells.append(f"{difference_text(differences[data])} ({method_title(peer.method)})")
+        rows.append([data, *cells])
+    notes = [
+        "Protocol validation; paired over splits and seeds, with the 95% interval over splits. "
+        f"{SHARED_ROWS} The best peer of each data set and metric is chosen by its mean on the "
+        "same test rows, which favors the peers."
+    ]
+    notes += [
+        finding(f"C-GMVAE above the best peer, {METRIC_TITLES[metric]}", found)
+        for metric, found in by_metric.items()
+    ]
+    return Table("C-GMVAE minus the best peer", ["data", *METRIC_TITLES.values()], rows, notes)
 
-    Its own early stopping counts rows with all labels right: with many labels there are none.
-    """
-    features, *rest = _features(task.train, task.others)
-    # A generator, not a number: a number would shuffle the rows alike in every epoch.
-    shuffles = np.random.RandomState(task.seed)
-    model = MLPClassifier((HIDDEN_UNITS,), random_state=shuffles)
-    classes = np.arange(max(2, len(task.vary)))
-    # In the type of the classes: scikit-learn casts these to the labels' type, where 256 is 0.
-    target = task.target.astype(classes.dtype)
-    best, best_epoch, kept = np.nan, 0, []
-    for epoch in range(MOST_EPOCHS):
-        model.partial_fit(features, target, classes=classes)
-        scores = [_network_scores(model, task, each) for each in rest]
-        precision = task.precision(scores[0])
-        if epoch == 0 or precision > best:  # NaN where no validation row has a label
-            best, best_epoch, kept = precision, epoch, scores
-        if epoch - best_epoch >= PATIENCE:
-            break
-    return kept
+
+def _ranks(results: Results, protocol: str) -> RankTest:
+    scope = results.scope
+    return rank_by_means(results, _data(scope), lambda data: _specs(scope, data), protocol=protocol)
 
 
-def _network_scores(model: MLPClassifier, task: _Task, features: Matrix) -> NDArray[np.floating]:
-    probabilities = model.predict_proba(features)
-    return probabilities[:, 1:] if len(task.vary) == 1 else probabilities
+def _titles(scope: Scope) -> list[str]:
+    return [method_title(method) for method in _specs(scope, _data(scope)[0])]
 
 
-PEERS: Mapping[str, Peer] = MappingProxyType(
-    {
-        "random-forest": Peer("random forest", _forest(RandomForestClassifier), True, 5_000_000),
-        "extra-trees": Peer("extra trees", _forest(ExtraTreesClassifier), True, 5_000_000),
-        "gradient-boosting": Peer("gradient boosting", _boosting, False, 500_000),
-        "logistic-regression": Peer("logistic regression", _logistic, False),
-        "classifier-chains": Peer(
-            "classifier chains", _on_varying_labels(_chains), True, 1_000_000
-        ),
-        "mlp": Peer("multi-layer perceptron", _on_varying_labels(_perceptron), True),
-    }
-)
+def tables(results: Results) -> list[Table]:
+    """Return C-GMVAE against the best peer, the ranks, and the scores on each data set."""
+    each = [
+        _data_table(results, data, protocol)
+        for protocol in PROTOCOLS
+        for data in _data(results.scope)
+    ]
+    tests = {protocol: _ranks(results, protocol) for protocol in PROTOCOLS}
+    return [_difference_table(results), rank_table(_titles(results.scope), tests), *each]
+
+
+def figures(results: Results) -> list[StudyFigure]:
+    """Return the critical-difference plot of the protocol ``validation``, if there is one."""
+    test = _ranks(results, "validation")
+    return rank_figures("peers_validation", _titles(results.scope), test)
+
+
+STUDY = Study("peers", "C-GMVAE against common alternatives", runs, tables, figures)

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, read from ``published.toml``."""
+"""The numbers that the paper reports, read from ``published.toml``."""
 
 from __future__ import annotations
 

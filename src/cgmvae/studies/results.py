@@ -1,144 +1,220 @@
-"""Stored runs as arrays, and what studies compute from them."""
+"""Stored runs as numbers, and the tables that several studies share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, Scope, StudyFigure, is_available, why_unsupported
+from cgmvae.studies.statistics import (
+    Difference,
+    RankTest,
+    Spread,
+    paired_difference,
+    rank_methods,
+    spread,
+)
 from cgmvae.studies.store import Store
+from cgmvae.studies.tables import Cell, Table, marked, number
 
+#: What a table says about runs that do not exist.
+NOT_RUN = "not run"
 
-class Spread(NamedTuple):
-    """A mean, and where its noise comes from; NaN where there is nothing to take it from."""
-
-    mean: float
-    over_seeds: float
-    """Standard deviation over seeds on one split, root mean square over the splits."""
-    over_splits: float
-    """Standard deviation over splits of the means over seeds."""
-    n_runs: int
-
-
-def spread(values: NDArray[np.float64]) -> Spread:
-    """Return mean and deviations of one metric over splits and seeds, (n_splits, n_seeds).
-
-    Missing runs are NaN. A deviation of fewer than two values is NaN.
-
-    Examples
-    --------
-    >>> spread(np.array([[1.0, 3.0], [5.0, 7.0]]))
-    Spread(mean=4.0, over_seeds=1.4142135623730951, over_splits=2.8284271247461903, n_runs=4)
-    """
-    known = ~np.isnan(values)
-    if not known.any():
-        return Spread(np.nan, np.nan, np.nan, 0)
-    rows = [row[ok] for row, ok in zip(values, known, strict=True) if ok.any()]
-    within = [row.var(ddof=1) for row in rows if len(row) > 1]
-    means = np.array([row.mean() for row in rows])
-    return Spread(
-        float(means.mean()),
-        float(np.sqrt(np.mean(within))) if within else np.nan,
-        float(means.std(ddof=1)) if len(means) > 1 else np.nan,
-        int(known.sum()),
-    )
-
-
-class Difference(NamedTuple):
-    """How much higher one setting scores than another on the same splits and seeds."""
-
-    mean: float
-    low: float
-    high: float
-    """Bounds of the mean's interval; NaN with fewer than two values."""
-    n_splits: int
-    """Splits on which both were run; where means of data sets are compared, data sets."""
-
-    @property
-    def verdict(self) -> str:
-        """What becomes of the claim that the first setting is better."""
-        if np.isnan(self.low):
-            return "not known"
-        if self.low > 0:
-            return "found"
-        return "not found" if self.high < 0 else "within noise"
-
-
-def paired_difference(
-    first: NDArray[np.float64], second: NDArray[np.float64], *, confidence: float = 0.95
-) -> Difference:
-    """Return how much higher the first values are, with Student's interval over the splits.
-
-    Both are (n_splits, n_seeds), NaN where a run is missing. Differences are taken run by run where
-    both are there, and averaged over the seeds of each split: splits are what varies. They are
-    taken to be independent; splits that share rows are not, so their interval is too narrow.
-
-    Examples
-    --------
-    >>> first = np.array([[0.7, 0.8], [0.6, 0.7]])
-    >>> difference = paired_difference(first, first - [[0.2], [0.3]])
-    >>> round(difference.mean, 3), difference.verdict
-    (0.25, 'within noise')
-    """
-    gaps = first - second
-    known = ~np.isnan(gaps)
-    means = np.array([row[ok].mean() for row, ok in zip(gaps, known, strict=True) if ok.any()])
-    return interval_of_mean(means, confidence=confidence)
-
-
-def interval_of_mean(values: NDArray[np.float64], *, confidence: float = 0.95) -> Difference:
-    """Return the mean of some differences, (n,), with Student's interval.
-
-    Examples
-    --------
-    >>> interval_of_mean(np.array([1.0, 1.0])).verdict, interval_of_mean(np.array([1.0])).verdict
-    ('found', 'not known')
-    """
-    if len(values) < 2:
-        mean = float(values[0]) if len(values) else np.nan
-        return Difference(mean, np.nan, np.nan, len(values))
-    mean, error = float(values.mean()), float(stats.sem(values))
-    reach = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
-    return Difference(mean, mean - reach, mean + reach, len(values))
+#: Rows of a table; short ones are padded.
+Rows = list[Sequence[Cell | str]]
 
 
 @dataclass(frozen=True)
 class Results:
-    """The runs of a study as far as they are there."""
+    """Scores of stored runs over all splits and seeds of a scope; NaN for missing runs.
 
+    A spec stands for its runs with every split and seed. The array of a method that does not depend
+    on its seed has a single column.
+    """
+
+    scope: Scope
     store: Store
+    _reports: dict[RunSpec, list[list[dict[str, Any] | None]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def report(self, spec: RunSpec) -> dict[str, Any] | None:
-        """Return the report of a run, or None."""
-        return self.store.report(spec)
-
-    def grid(
-        self, spec: RunSpec, splits: Sequence[int], seeds: Sequence[int]
-    ) -> list[list[dict[str, Any] | None]]:
-        """Return the reports of a run with each split and seed."""
-        return [
-            [self.report(replace(spec, split=split, seed=seed)) for seed in seeds]
-            for split in splits
-        ]
-
-    def metrics(
-        self, spec: RunSpec, splits: Sequence[int], seeds: Sequence[int], *, protocol: str
-    ) -> NDArray[np.float64]:
-        """Return the five metrics, (n_splits, n_seeds, 5); NaN where a run is missing."""
-        nothing = [np.nan] * len(PAPER_METRICS)
-        rows = [
-            [
-                nothing
-                if report is None
-                else [report["metrics"][protocol][name] for name in PAPER_METRICS]
-                for report in line
+    def reports(self, spec: RunSpec) -> list[list[dict[str, Any] | None]]:
+        """Return the reports of a run by split and seed; each file is read once."""
+        if spec not in self._reports:
+            self._reports[spec] = [
+                [
+                    self.store.report(replace(spec, split=split, seed=seed))
+                    for seed in self.scope.seeds_of(spec.method)
+                ]
+                for split in self.scope.chosen_splits()
             ]
-            for line in self.grid(spec, splits, seeds)
-        ]
-        return np.array(rows, np.float64)
+        return self._reports[spec]
+
+    def _values(self, spec: RunSpec, *path: str) -> NDArray[np.float64]:
+        """Return one number of every report, (n_splits, n_seeds)."""
+
+        def find(report: Any) -> float:
+            for name in path:
+                report = (report or {}).get(name)
+            return np.nan if report is None else report
+
+        return np.array(
+            [[find(report) for report in line] for line in self.reports(spec)], np.float64
+        )
+
+    def metric(
+        self, spec: RunSpec, name: str, *, protocol: str = "validation"
+    ) -> NDArray[np.float64]:
+        """Return one of the five metrics, (n_splits, n_seeds)."""
+        return self._values(spec, "metrics", protocol, name)
+
+    def diagnostic(self, spec: RunSpec, name: str) -> NDArray[np.float64]:
+        """Return one of C-GMVAE's diagnostics, (n_splits, n_seeds)."""
+        return self._values(spec, "diagnostics", name)
+
+    def spreads(self, spec: RunSpec, *, protocol: str = "validation") -> dict[str, Spread]:
+        """Return mean and deviations by metric."""
+        return {name: spread(self.metric(spec, name, protocol=protocol)) for name in PAPER_METRICS}
+
+    def differences(self, first: RunSpec, second: RunSpec) -> dict[str, Difference]:
+        """Return by metric how much higher the first scores, thresholds: validation."""
+        return {
+            name: paired_difference(self.metric(first, name), self.metric(second, name))
+            for name in PAPER_METRICS
+        }
+
+    def gains(
+        self, pairs: Iterable[tuple[RunSpec, RunSpec]], metric: str, *, protocol: str
+    ) -> NDArray[np.float64]:
+        """Return how much higher the first of each pair scores on average, in % of the second.
+
+        Only splits with runs of both count. Pairs that have none in common, and those whose second
+        scores 0, are left out.
+        """
+        gains = []
+        for pair in pairs:
+            scores = [self.metric(spec, metric, protocol=protocol) for spec in pair]
+            in_common = ~np.any([np.isnan(own).all(axis=1) for own in scores], axis=0)
+            first, second = (spread(own[in_common]).mean for own in scores)
+            if second > 0:  # and not NaN
+                gains.append(100 * (first / second - 1))
+        return np.array(gains, np.float64)
+
+    def why_empty(self, *specs: RunSpec) -> str:
+        """Return why there are no runs: the first error, or that none were made."""
+        reasons = (why_unsupported(spec.data, spec.method) for spec in specs)
+        errors = (self.store.error(run) for run in self.scope.runs(specs))
+        return next((why for why in chain(reasons, errors) if why is not None), NOT_RUN)
+
+    def run_count(self, spec: RunSpec, done: int) -> str:
+        """Return the number of runs, and of how many if some are missing."""
+        total = len(self.scope.chosen_splits()) * len(self.scope.seeds_of(spec.method))
+        return str(done) if done == total else f"{done} of {total}"
+
+
+def mean_cell(mean: Cell, _: Spread) -> Cell:
+    """Return a mean without its deviations."""
+    return mean
+
+
+def spread_cell(mean: Cell, own: Spread) -> Cell:
+    """Return a mean, already marked, with its deviations."""
+    return Cell(f"{mean.text} ± {number(own.over_seeds)} ± {number(own.over_splits)}", mean.mark)
+
+
+def spread_note(marked_within: str) -> str:
+    """Explain a table of :func:`spread_cell`, and what the best are marked within."""
+    return (
+        "Mean ± deviation over seeds ± deviation over splits; the best and the second of each "
+        f"{marked_within} are marked."
+    )
+
+
+def score_rows(
+    results: Results,
+    specs: Mapping[str, RunSpec],
+    *,
+    protocol: str,
+    metrics: Sequence[str] = PAPER_METRICS,
+    cell: Callable[[Cell, Spread], Cell] = spread_cell,
+) -> list[list[Cell | str]]:
+    """Return one row per run: title, marked scores, number of runs; or why there are none.
+
+    Parameters
+    ----------
+    results : Results
+    specs : mapping of str to RunSpec
+        The runs to compare, by title.
+    protocol : str
+    metrics : sequence of str
+    cell : callable
+        Makes a cell from a marked mean and its deviations.
+    """
+    found = [results.spreads(spec, protocol=protocol) for spec in specs.values()]
+    marks = {metric: marked([own[metric].mean for own in found]) for metric in metrics}
+    rows: list[list[Cell | str]] = []
+    for i, (title, spec) in enumerate(specs.items()):
+        n_runs = found[i][metrics[0]].n_runs
+        if n_runs == 0:
+            rows.append([title, results.why_empty(spec)])
+            continue
+        cells = [cell(marks[metric][i], found[i][metric]) for metric in metrics]
+        rows.append([title, *cells, results.run_count(spec, n_runs)])
+    return rows
+
+
+def rank_by_means(
+    results: Results,
+    data: Sequence[str],
+    specs: Callable[[str], Mapping[str, RunSpec]],
+    *,
+    protocol: str,
+) -> RankTest:
+    """Rank methods by their mean scores, over pairs of available data set and metric.
+
+    ``specs`` returns the runs to rank on a data set, by title; the titles must be the same on all.
+    """
+    n_methods = len(specs(data[0]))
+    means = [
+        [[own.mean for own in results.spreads(spec, protocol=protocol).values()] for spec in line]
+        for line in (specs(name).values() for name in filter(is_available, data))
+    ]
+    scores = np.reshape(means, (-1, n_methods, len(PAPER_METRICS))).swapaxes(1, 2)
+    return rank_methods(scores.reshape(-1, n_methods))
+
+
+def rank_table(titles: Sequence[str], tests: Mapping[str, RankTest]) -> Table:
+    """Return the mean ranks of methods under each protocol, with the results of the tests."""
+    rows = [
+        [title, *(number(test.mean_ranks[i], 2) for test in tests.values())]
+        for i, title in enumerate(titles)
+    ]
+    notes = []
+    for protocol, test in tests.items():
+        p_value = "–" if math.isnan(test.p_value) else f"{test.p_value:.2g}"
+        notes.append(
+            f"{protocol}: over {test.n_problems} pairs of data set and metric on which every "
+            f"method has a score; Friedman p = {p_value}, Nemenyi's critical difference (.05) "
+            f"{number(test.critical_difference, 2)}. Metrics of one data set are not independent, "
+            "so the test is overconfident."
+        )
+    return Table("Mean ranks, 1 is best", ["method", *tests], rows, notes)
+
+
+def rank_figures(name: str, titles: Sequence[str], test: RankTest) -> list[StudyFigure]:
+    """Return the critical-difference plot of a test, or nothing if it has none."""
+    if math.isnan(test.critical_difference):
+        return []
+    contents = {
+        "names": list(titles),
+        "mean_ranks": test.mean_ranks,
+        "critical_difference": test.critical_difference,
+    }
+    return [StudyFigure(name, "critical-difference", contents)]

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import platform
+import subprocess
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy
 import scipy.sparse as sp
+import sklearn
+import torch
+from joblib import cpu_count
 from numpy.typing import NDArray
 
+from cgmvae import __version__
 from cgmvae.data import MultiLabelDataset, load_dataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
@@ -20,15 +30,15 @@ from cgmvae.evaluation import PROTOCOLS, Scored, evaluate, label_table
 from cgmvae.methods import find_method, fit_together
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.similarity import LabelSimilarity
-from cgmvae.studies.environment import describe_environment
-from cgmvae.studies.peers import PEERS
+from cgmvae.studies.sklearn_peers import PEERS
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import RunRecord, Store
+from cgmvae.training.device import find_device
 
 Outcome = Literal["done", "busy", "failed"]
 
-#: Test rows that diagnostics are taken on at most: they are means, and cost memory.
-_DIAGNOSED_ROWS = 2000
+#: Largest number of test rows for diagnostics, which are means and need memory.
+_DIAGNOSTIC_ROWS = 2000
 
 
 class Parts(NamedTuple):
@@ -41,20 +51,20 @@ class Parts(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What a model made of the validation and the test rows, each (n_samples, n_labels)."""
+    """A model's scores of the validation and the test rows, each (n_samples, n_labels)."""
 
     validation: NDArray[np.floating]
     test: NDArray[np.floating]
     seconds: dict[str, float]
-    """``fit`` (of the whole pack, for networks) and, where it is known apart, ``predict``."""
+    """``fit`` (of the whole pack, for networks) and, where it is timed separately, ``predict``."""
     model: Any = None
-    """The estimator, where it is one of this library."""
+    """The fitted estimator, if it is one of this library."""
 
 
 def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Outcome:
-    """Make and keep the runs of a job that are missing.
+    """Make and store the missing runs of a job.
 
-    A job that another process works at is "busy".
+    The outcome is "busy" if another process works on the job.
     """
     with store.claim([spec for spec in job if not store.is_done(spec)]) as held:
         if not held:
@@ -67,7 +77,7 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
         except Exception as error:
             known = isinstance(error, InputError)
             message = str(error) if known else f"{type(error).__name__}: {error}"
-            give_up(missing, store, message, "" if known else traceback.format_exc())
+            write_errors(missing, store, message, "" if known else traceback.format_exc())
             return "failed"
         for spec in missing:
             store.write(spec, records[spec])
@@ -75,21 +85,21 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
 
 
 def _pack(job: Sequence[RunSpec], missing: list[RunSpec], store: Store) -> list[RunSpec]:
-    """Return what is trained together: the missing runs.
+    """Return the runs that are trained together: the missing ones.
 
-    Where a process was killed while it wrote the runs of a pack, the rest of that pack belongs to
-    them: a pack of another composition differs in its last digits.
+    If a process was killed while it stored the runs of a pack, the whole pack is trained again: in
+    a pack of other runs the results would differ in their last digits.
     """
-    wanted = {spec.key for spec in missing}
+    missing_keys = {spec.key for spec in missing}
     for spec in job:
         pack = (store.environment(spec) or {}).get("pack", ())
-        if wanted.intersection(pack):
-            return [each for each in job if each.key in pack or each.key in wanted]
+        if missing_keys.intersection(pack):
+            return [each for each in job if each.key in pack or each.key in missing_keys]
     return missing
 
 
-def give_up(job: Sequence[RunSpec], store: Store, message: str, details: str = "") -> None:
-    """Keep why the runs of a job that are missing could not be made, on one line."""
+def write_errors(job: Sequence[RunSpec], store: Store, message: str, details: str = "") -> None:
+    """Store on one line why the missing runs of a job failed."""
     for spec in job:
         if not store.is_done(spec):
             store.write_error(spec, " ".join(message.split()), details)
@@ -98,11 +108,11 @@ def give_up(job: Sequence[RunSpec], store: Store, message: str, details: str = "
 def make_records(job: Sequence[RunSpec], *, device: str = "auto") -> dict[RunSpec, RunRecord]:
     """Fit and measure runs; networks as one pack."""
     parts = [load_parts(spec) for spec in job]
-    scored = _score_peer if job[0].method in PEERS else _score_method
+    score = _score_peer if job[0].method in PEERS else _score_method
     environment = describe_environment(device) | {"pack": [spec.key for spec in job]}
     return {
         spec: _record(own, scores, environment)
-        for spec, own, scores in zip(job, parts, scored(job, parts, device), strict=True)
+        for spec, own, scores in zip(job, parts, score(job, parts, device), strict=True)
     }
 
 
@@ -112,7 +122,7 @@ def _dataset(name: str) -> MultiLabelDataset:
 
 
 def load_parts(spec: RunSpec) -> Parts:
-    """Return the rows of a run; labels are hidden in the training rows alone."""
+    """Return the rows of a run; labels are hidden in the training rows only."""
     data = _dataset(spec.data)
     kind = "random" if data.groups is None else "group"
     split = make_split(data, kind, seed=spec.split, train_fraction=spec.train_fraction)
@@ -124,14 +134,13 @@ def load_parts(spec: RunSpec) -> Parts:
     return Parts(split, train, validation, test)
 
 
-def hide_labels(rows: MultiLabelDataset, share: float, seed: int) -> MultiLabelDataset:
-    """Return the rows with this share of their labels, drawn at random, unknown."""
-    if not 0 <= share < 1:
-        raise InputError(f"hidden_labels is {share}; it must be at least 0 and below 1.")
-    hidden = np.random.default_rng(seed).random(rows.Y.shape) < share
+def hide_labels(rows: MultiLabelDataset, fraction: float, seed: int) -> MultiLabelDataset:
+    """Return the rows with a random fraction of their labels made unknown."""
+    if not 0 <= fraction < 1:
+        raise InputError(f"hidden_labels is {fraction}; it must be at least 0 and below 1.")
+    hidden = np.random.default_rng(seed).random(rows.Y.shape) < fraction
     if rows.unknown is not None:
-        known = rows.unknown
-        hidden |= known.toarray() if sp.issparse(known) else known
+        hidden |= rows.unknown.toarray() if sp.issparse(rows.unknown) else rows.unknown
     labels = rows.Y.toarray() if sp.issparse(rows.Y) else rows.Y
     return replace(rows, Y=np.where(hidden, 0, labels).astype(np.uint8), unknown=hidden)
 
@@ -146,26 +155,25 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts], _: str) -> Itera
 
 def _score_method(job: Sequence[RunSpec], parts: Sequence[Parts], device: str) -> Iterator[Scores]:
     models = [_estimator(spec, device) for spec in job]
-    together = isinstance(models[0], PackedClassifier)
+    packed = isinstance(models[0], PackedClassifier)
     start = time.perf_counter()
-    if together:
+    if packed:
         fit_together(models, [(p.train.X, p.train, (p.validation.X, p.validation)) for p in parts])
-    seconds = time.perf_counter() - start
+    fit_seconds = time.perf_counter() - start
     for model, own in zip(models, parts, strict=True):
-        start = time.perf_counter()
-        if not together:
-            held = (own.validation.X, own.validation)
-            model.fit(own.train.X, own.train, validation_data=held)
-            seconds = time.perf_counter() - start
+        if not packed:
+            start = time.perf_counter()
+            validation_data = (own.validation.X, own.validation)
+            model.fit(own.train.X, own.train, validation_data=validation_data)
+            fit_seconds = time.perf_counter() - start
         start = time.perf_counter()
         test = model.predict_proba(own.test.X)
-        predicting = time.perf_counter() - start
-        validation = model.predict_proba(own.validation.X)
-        yield Scores(validation, test, {"fit": seconds, "predict": predicting}, model)
+        seconds = {"fit": fit_seconds, "predict": time.perf_counter() - start}
+        yield Scores(model.predict_proba(own.validation.X), test, seconds, model)
 
 
 def _estimator(spec: RunSpec, device: str) -> Any:
-    """Return the unfitted estimator of a run; lists, which JSON has, become tuples again."""
+    """Return the unfitted estimator of a run; JSON's lists become tuples again."""
     estimator = find_method(spec.method).estimator
     model = estimator(**_with_tuples(spec.settings), random_state=spec.seed)
     return model.set_params(device=device) if isinstance(model, PackedClassifier) else model
@@ -187,7 +195,7 @@ def _record(parts: Parts, scores: Scores, environment: dict[str, Any]) -> RunRec
             "best_epoch": model.best_epoch_.tolist(),
         }
     if hasattr(model, "diagnostics"):
-        few = parts.test.rows(np.arange(min(parts.test.n_samples, _DIAGNOSED_ROWS)))
+        few = parts.test.rows(np.arange(min(parts.test.n_samples, _DIAGNOSTIC_ROWS)))
         report["diagnostics"] = model.diagnostics(few.X, few)
     similarity = model.label_similarity() if isinstance(model, LabelSimilarity) else None
     return RunRecord(
@@ -202,13 +210,13 @@ def _record(parts: Parts, scores: Scores, environment: dict[str, Any]) -> RunRec
 def measure(
     parts: Parts, validation_scores: NDArray[np.floating], test_scores: NDArray[np.floating]
 ) -> dict[str, Any]:
-    """Return the five metrics under each protocol, and F1 label by label.
+    """Return the five metrics under each protocol, and the F1 of each label.
 
-    ``label_f1`` is that of the protocol ``validation``, NaN for a label neither true nor predicted;
-    ``train_positives`` are counted among the labels that the model saw.
+    ``label_f1`` is that of the protocol ``validation``, NaN for a label that is neither true nor
+    predicted; ``train_positives`` counts the known positive labels of the training rows.
     """
-    held, test = parts.validation, parts.test
-    validation = Scored(held.Y, validation_scores, held.unknown)
+    held_out, test = parts.validation, parts.test
+    validation = Scored(held_out.Y, validation_scores, held_out.unknown)
     tested = Scored(test.Y, test_scores, test.unknown)
     found = {protocol: evaluate(tested, validation, protocol=protocol) for protocol in PROTOCOLS}
     rule = found["validation"].rules["micro_f1"]
@@ -219,3 +227,42 @@ def measure(
         "train_positives": np.asarray(parts.train.Y.sum(axis=0)).ravel().tolist(),
         "rows": {name: getattr(parts, name).n_samples for name in ("train", "validation", "test")},
     }
+
+
+def describe_environment(device: str = "auto") -> dict[str, Any]:
+    """Return versions, commit, device and date, for JSON; nothing that names a person or host."""
+    return {
+        "cgmvae": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "sklearn": sklearn.__version__,
+        "device": _device_name(device),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def _device_name(device: str) -> str:
+    """Return the name of the GPU, or the number of CPU cores."""
+    found = find_device(device)
+    if found.type == "cuda":
+        return torch.cuda.get_device_name(found)
+    return f"{cpu_count()} CPU cores"
+
+
+@cache
+def _commit() -> str | None:
+    """Return the commit of the source tree, or None for an installed package."""
+    if given := os.environ.get("CGMVAE_COMMIT"):  # a copy of the tree without its history
+        return given
+    tree = Path(__file__).parents[3]
+    if not (tree / ".git").exists():  # git would find the repository around an installed package
+        return None
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip() or None

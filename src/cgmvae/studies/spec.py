@@ -1,43 +1,63 @@
-"""What one run is: data, split, method, settings, seed; and what runs are trained together."""
+"""What a run is (:class:`RunSpec`), and what a study is: the runs it needs, and its tables.
+
+A run is one model on one split of one data set. Runs of neural methods that fit into one pack form
+a job and are trained together. A :class:`Scope` says how much of a study is run.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from cgmvae.methods import REGISTRY
+from cgmvae.data import catalog
+from cgmvae.errors import InputError
 from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.registry import REGISTRY
+from cgmvae.studies.sklearn_peers import PEERS
 
-#: Runs of a job at most, which are trained as one pack: on a processor more would save nothing.
-LARGEST_JOB, LARGEST_ON_ACCELERATOR = 16, 64
+if TYPE_CHECKING:
+    from cgmvae.studies.results import Results
+    from cgmvae.studies.tables import Table
+
+#: Largest number of runs in a job, which are trained as one pack; on a CPU more would save nothing.
+LARGEST_ON_CPU, LARGEST_ON_GPU = 16, 64
+
+#: Seeds of splits and models are below this: NumPy takes no others.
+_SEED_LIMIT = 2**32
+
+#: Methods whose results do not depend on their seed: they are run with one.
+DETERMINISTIC = {
+    "binary-relevance", "mlknn", *(name for name, peer in PEERS.items() if not peer.seeded)
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class RunSpec:
-    """One model on one split of one data set; equal specs are the same run, whatever study asks."""
+    """One model on one split of one data set; equal specs are the same run in every study."""
 
     data: str
-    """A name of the catalog."""
+    """Name in the catalog."""
     method: str
-    """A name of the registry, or of :data:`cgmvae.studies.peers.PEERS`."""
+    """Name in the registry or in :data:`cgmvae.studies.sklearn_peers.PEERS`."""
     split: int = 0
-    """Seed of the split: by group where the data has groups, else random."""
+    """Seed of the split: by group where the data set has groups, otherwise random."""
     seed: int = 0
     """Seed of the model."""
     train_fraction: float = 1.0
-    """Share of the training rows that is used."""
+    """Fraction of the training rows that is used."""
     hidden_labels: float = 0.0
-    """Share of the known labels of the training rows that is made unknown."""
+    """Fraction of the training labels that is made unknown."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the estimator, as JSON can hold them; its own defaults for the others."""
+    """Parameters of the estimator in JSON types; the others keep their defaults."""
 
     def __post_init__(self) -> None:
-        # 1 and 1.0 are the same share, and must give the same key.
+        # 1 and 1.0 are the same fraction, and must give the same key.
         for name in ("train_fraction", "hidden_labels"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
@@ -52,7 +72,7 @@ class RunSpec:
 
     @property
     def key(self) -> str:
-        """A short name that follows from the fields alone.
+        """A short name, a hash of the fields.
 
         Examples
         --------
@@ -69,13 +89,17 @@ class RunSpec:
         return hash(self.key)
 
 
+#: Runs that are trained together.
+Job = tuple[RunSpec, ...]
+
+
 def unique(specs: Iterable[RunSpec]) -> list[RunSpec]:
-    """Return each run once, in the order in which they come."""
+    """Return each run once, in the order of first appearance."""
     return list(dict.fromkeys(specs))
 
 
 def is_network(method: str) -> bool:
-    """Tell whether runs of a method can be trained as one pack.
+    """Return whether runs of a method can be trained as one pack.
 
     Examples
     --------
@@ -85,18 +109,19 @@ def is_network(method: str) -> bool:
     return method in REGISTRY and issubclass(REGISTRY[method].estimator, PackedClassifier)
 
 
-def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[tuple[RunSpec, ...]]:
-    """Return the runs that are made together: networks that fit into one pack.
+def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[Job]:
+    """Group runs into jobs.
 
-    They are of one method, with the same network, training plan, data and share of the rows; they
-    may differ in split, seed, rates, weights of terms and hidden labels. Other methods gain nothing
-    from company; each of their runs is a job, so that little is lost when one is stopped.
+    Runs of a neural method share a job if they have the same network, training plan, data set and
+    fraction of the training rows; they may differ in split, seed, rates, weights of loss terms and
+    hidden labels. Each run of another method is a job of its own, so that little is lost when one
+    is interrupted.
 
     Parameters
     ----------
     specs : iterable of RunSpec
     largest : int, optional
-        Runs of a job at most; by default it depends on whether there is an accelerator.
+        Largest number of runs in a job; by default it depends on whether there is a GPU.
 
     Examples
     --------
@@ -105,23 +130,178 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[t
     [2, 1, 1]
     """
     if largest is None:
-        on_card = torch.cuda.is_available()
-        largest = LARGEST_ON_ACCELERATOR if on_card else LARGEST_JOB
-    alike: dict[str, list[RunSpec]] = {}
+        largest = LARGEST_ON_GPU if torch.cuda.is_available() else LARGEST_ON_CPU
+    groups: dict[str, list[RunSpec]] = {}
     for spec in unique(specs):
-        alike.setdefault(_pack_of(spec).key, []).append(spec)
+        groups.setdefault(_shared_spec(spec).key, []).append(spec)
     return [
         tuple(group[start : start + largest])
-        for group in alike.values()
+        for group in groups.values()
         for start in range(0, len(group), largest)
     ]
 
 
-def _pack_of(spec: RunSpec) -> RunSpec:
-    """Return what all runs of a pack have in common."""
+def _shared_spec(spec: RunSpec) -> RunSpec:
+    """Return what all runs of a job have in common."""
     if not is_network(spec.method):
         return spec
     estimator = cast(type[PackedClassifier], REGISTRY[spec.method].estimator)
     free = estimator.member_parameters
     settings = {name: value for name, value in spec.settings.items() if name not in free}
     return replace(spec, split=0, seed=0, hidden_labels=0.0, settings=settings)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much of a study is run; a field that is None is left to the study.
+
+    Names are checked, and duplicates removed.
+    """
+
+    quick: bool = False
+    """A small version that takes minutes on two CPU cores."""
+    data: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    splits: tuple[int, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        checks: dict[str, Callable[[Any], Any]] = {
+            "data": lambda name: catalog.find_entry(name).name,
+            "methods": _check_method,
+            "splits": _check_seed,
+            "seeds": _check_seed,
+        }
+        for name, check in checks.items():
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, tuple(dict.fromkeys(map(check, given))))
+
+    def chosen_data(self, full: Sequence[str], quick: Sequence[str]) -> tuple[str, ...]:
+        """Return the data sets, available or not."""
+        return self.data or tuple(quick if self.quick else full)
+
+    def chosen_methods(self, full: Sequence[str]) -> tuple[str, ...]:
+        """Return the methods."""
+        return self.methods or tuple(full)
+
+    def chosen_splits(self, full: Sequence[int] = (0, 1, 2)) -> tuple[int, ...]:
+        """Return the seeds of the splits."""
+        return self.splits or ((0, 1) if self.quick else tuple(full))
+
+    def chosen_seeds(self, full: Sequence[int] = (0, 1, 2)) -> tuple[int, ...]:
+        """Return the seeds of the models."""
+        return self.seeds or ((0,) if self.quick else tuple(full))
+
+    def seeds_of(self, method: str) -> tuple[int, ...]:
+        """Return the seeds of a method's models; a deterministic one is run with the first."""
+        return self.chosen_seeds()[:1] if method in DETERMINISTIC else self.chosen_seeds()
+
+    def settings(self, method: str) -> dict[str, Any]:
+        """Return the settings of a method: in a quick study, networks have one member."""
+        return {"n_members": 1} if self.quick and is_network(method) else {}
+
+    def runs(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
+        """Return each spec that can be run with every split and seed of the scope."""
+        return [
+            replace(spec, split=split, seed=seed)
+            for spec in specs
+            if is_available(spec.data) and why_unsupported(spec.data, spec.method) is None
+            for split, seed in product(self.chosen_splits(), self.seeds_of(spec.method))
+        ]
+
+
+def _check_method(name: str) -> str:
+    known = (*REGISTRY, *PEERS)
+    if name not in known:
+        raise InputError(f"There is no method {name!r}; choose one of {', '.join(known)}.")
+    return name
+
+
+def _check_seed(seed: int) -> int:
+    if not 0 <= seed < _SEED_LIMIT:
+        raise InputError(f"{seed} is not a valid seed; use 0, 1, 2, and so on.")
+    return seed
+
+
+class StudyFigure(NamedTuple):
+    """The contents of a plot; :mod:`cgmvae.report` knows how to draw each kind."""
+
+    name: str
+    """Of the file, without suffix."""
+    kind: str
+    contents: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study of the paper, or of ours."""
+
+    name: str
+    title: str
+    """One line for a list of studies."""
+    runs: Callable[[Scope], list[RunSpec]]
+    tables: Callable[[Results], list[Table]]
+    figures: Callable[[Results], list[StudyFigure]] = field(default=lambda _: [])
+
+
+#: The paper's nine data sets, in its order, and stand-ins for those that are not public.
+PAPER_DATA = (
+    "ebird", "mirflickr", "nus_vec", "yeast", "scene", "sider", "reuters", "bookmarks", "delicious",
+)  # fmt: skip
+STAND_INS: Mapping[str, str] = {
+    "bbs_2003_2009": "ebird",
+    "mirflickr_tags": "mirflickr",
+    "reuters_tfidf": "reuters",
+}
+
+
+def paper_data(name: str) -> str:
+    """Return the paper's data set that this one is, or stands in for."""
+    return STAND_INS.get(name, name)
+
+
+def paper_row(name: str) -> str:
+    """Return the title of the row that has the paper's numbers for this data set."""
+    return "— the paper" if paper_data(name) == name else f"— the paper on {paper_data(name)}"
+
+
+def data_title(name: str) -> str:
+    """Return the name of a data set, and of the one that it stands in for.
+
+    Examples
+    --------
+    >>> data_title("yeast"), data_title("bbs_2003_2009")
+    ('yeast', 'bbs_2003_2009 (in place of ebird)')
+    """
+    return f"{name} (in place of {STAND_INS[name]})" if name in STAND_INS else name
+
+
+def method_title(method: str) -> str:
+    """Return the usual name of a method of the registry or of scikit-learn.
+
+    Examples
+    --------
+    >>> method_title("cgmvae"), method_title("mlp")
+    ('C-GMVAE', 'multi-layer perceptron')
+    """
+    return REGISTRY[method].title if method in REGISTRY else PEERS[method].title
+
+
+def is_available(data: str) -> bool:
+    """Return whether a data set can be read without downloading anything."""
+    return catalog.locate(data) is not None
+
+
+def why_unsupported(data: str, method: str) -> str | None:
+    """Return why a method does not support a data set, or None if it does."""
+    limit = REGISTRY[method].max_labels if method in REGISTRY else None
+    if limit is None or catalog.find_entry(data).statistics.labels <= limit:
+        return None
+    return f"takes at most {limit} labels"
+
+
+def why_missing(data: str) -> str:
+    """Return a short explanation of why a data set has no numbers."""
+    entry = catalog.find_entry(data)
+    return f"not available: put {entry.file} into the folder named by CGMVAE_DATA"

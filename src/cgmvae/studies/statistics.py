@@ -1,25 +1,195 @@
-"""Are the methods really different? Ranks, Friedman's test, Nemenyi's critical difference."""
+"""Do methods and settings really differ? Spreads, paired differences, rank tests, and verdicts.
+
+Scores of a method come as arrays of shape (n_splits, n_seeds), with NaN for missing runs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+#: Student's interval assumes independent splits, which those of one data set are not.
+SHARED_ROWS = "Splits of one data set share rows, so these intervals are somewhat too narrow."
+
+DIFFERENCE_NOTE = (
+    "Differences are paired over splits and seeds, thresholds: validation; in brackets the 95% "
+    f"interval over splits. {SHARED_ROWS} Even with independent splits, one in twenty would miss 0 "
+    "by chance."
+)
+
+
+class Spread(NamedTuple):
+    """A mean and its standard deviations; NaN where there are too few values."""
+
+    mean: float
+    over_seeds: float
+    """Standard deviation over seeds on one split, root mean square over the splits."""
+    over_splits: float
+    """Standard deviation over splits of the means over seeds."""
+    n_runs: int
+
+
+def spread(values: NDArray[np.float64]) -> Spread:
+    """Return mean and standard deviations of one metric, (n_splits, n_seeds).
+
+    Examples
+    --------
+    >>> spread(np.array([[1.0, 3.0], [5.0, 7.0]]))
+    Spread(mean=4.0, over_seeds=1.4142135623730951, over_splits=2.8284271247461903, n_runs=4)
+    """
+    known = ~np.isnan(values)
+    if not known.any():
+        return Spread(np.nan, np.nan, np.nan, 0)
+    rows = [row[ok] for row, ok in zip(values, known, strict=True) if ok.any()]
+    within = [row.var(ddof=1) for row in rows if len(row) > 1]
+    means = np.array([row.mean() for row in rows])
+    return Spread(
+        float(means.mean()),
+        float(np.sqrt(np.mean(within))) if within else np.nan,
+        float(means.std(ddof=1)) if len(means) > 1 else np.nan,
+        int(known.sum()),
+    )
+
+
+class Difference(NamedTuple):
+    """How much higher one setting scores than another on the same splits and seeds."""
+
+    mean: float
+    low: float
+    high: float
+    """Bounds of the mean's confidence interval; NaN with fewer than two values."""
+    n_splits: int
+    """Number of splits with runs of both; for means over data sets, the number of data sets."""
+
+    @property
+    def verdict(self) -> str:
+        """What follows for the claim that the first setting is better."""
+        if np.isnan(self.low):
+            return "not known"
+        if self.low > 0:
+            return "found"
+        return "not found" if self.high < 0 else "within noise"
+
+
+def paired_difference(
+    first: NDArray[np.float64], second: NDArray[np.float64], *, confidence: float = 0.95
+) -> Difference:
+    """Return how much higher the first scores are, with Student's interval over the splits.
+
+    Differences are taken run by run where both exist, and averaged over the seeds of each split.
+    The splits are assumed to be independent; if they share rows, the interval is too narrow.
+
+    Parameters
+    ----------
+    first, second : array, (n_splits, n_seeds)
+        A method that does not depend on its seed may have a single column.
+    confidence : float
+
+    Examples
+    --------
+    >>> first = np.array([[0.7, 0.8], [0.6, 0.7]])
+    >>> difference = paired_difference(first, first - [[0.2], [0.3]])
+    >>> round(difference.mean, 3), difference.verdict
+    (0.25, 'within noise')
+    """
+    gaps = first - second
+    known = ~np.isnan(gaps)
+    means = np.array([row[ok].mean() for row, ok in zip(gaps, known, strict=True) if ok.any()])
+    return interval_of_mean(means, confidence=confidence)
+
+
+def interval_of_mean(values: NDArray[np.float64], *, confidence: float = 0.95) -> Difference:
+    """Return the mean of some differences, (n,), with Student's interval.
+
+    Examples
+    --------
+    >>> interval_of_mean(np.array([1.0, 1.0])).verdict, interval_of_mean(np.array([1.0])).verdict
+    ('found', 'not known')
+    """
+    if len(values) < 2:
+        mean = float(values[0]) if len(values) else np.nan
+        return Difference(mean, np.nan, np.nan, len(values))
+    mean, error = float(values.mean()), float(stats.sem(values))
+    reach = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    return Difference(mean, mean - reach, mean + reach, len(values))
+
+
+def difference_text(difference: Difference, digits: int = 3) -> str:
+    """Format a difference with its interval.
+
+    Examples
+    --------
+    >>> difference_text(Difference(0.012, -0.001, 0.025, 3))
+    '+0.012 [-0.001, +0.025]'
+    """
+    mean, low, high = (signed(value, digits) for value in difference[:3])
+    return mean if np.isnan(difference.low) else f"{mean} [{low}, {high}]"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """Format a number with its sign, or a dash for NaN."""
+    return "–" if np.isnan(value) else f"{value:+.{digits}f}"
+
+
+_OTHER_VERDICTS = {
+    "within noise": "within noise on",
+    "not found": "not found, but the opposite, on",
+    "not known": "not known, for lack of a second split, on",
+}
+
+
+def finding(claim: str, by_data: Mapping[str, Difference], *, digits: int = 3) -> str:
+    """Return a sentence that says on which data sets a claim was reproduced.
+
+    Parameters
+    ----------
+    claim : str
+    by_data : mapping of str to Difference
+        By data set, the difference that is above 0 according to the claim.
+
+    Examples
+    --------
+    >>> found, noise = Difference(0.2, 0.1, 0.3, 3), Difference(0.1, -0.1, 0.3, 3)
+    >>> finding("A above B", {"yeast": found, "scene": noise})
+    'A above B: found on 1 of 2 data sets (yeast), within noise on 1 (scene); mean +0.150.'
+    """
+    known = {name: each for name, each in by_data.items() if each.n_splits > 0}
+    if not known:
+        return f"{claim}: no runs yet."
+    names = {
+        verdict: [name for name, each in known.items() if each.verdict == verdict]
+        for verdict in ("found", *_OTHER_VERDICTS)
+    }
+    parts = [f"found on {len(names['found'])} of {len(known)} data sets{listed(names['found'])}"]
+    parts += [
+        f"{words} {len(names[verdict])}{listed(names[verdict])}"
+        for verdict, words in _OTHER_VERDICTS.items()
+        if names[verdict]
+    ]
+    mean = float(np.mean([each.mean for each in known.values()]))
+    return f"{claim}: {', '.join(parts)}; mean {signed(mean, digits)}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in brackets, to follow a number, or nothing."""
+    return f" ({', '.join(names)})" if names else ""
+
 
 class RankTest(NamedTuple):
-    """Methods ranked on several problems, 1 the best."""
+    """Ranks of methods over several problems, 1 is best."""
 
     mean_ranks: NDArray[np.float64]
     """(n_methods,)"""
     n_problems: int
     p_value: float
-    """Of Friedman's test that all methods are alike; NaN below three methods or two problems, and
-    where all methods tie everywhere."""
+    """Of Friedman's test that all methods are alike; NaN with fewer than three methods or two
+    problems, and if all methods tie everywhere."""
     critical_difference: float
-    """See :func:`critical_difference`; NaN below two methods or two problems."""
+    """See :func:`critical_difference`; NaN with fewer than two methods or two problems."""
 
 
 def rank_methods(scores: NDArray[np.float64], *, level: float = 0.05) -> RankTest:
@@ -28,9 +198,9 @@ def rank_methods(scores: NDArray[np.float64], *, level: float = 0.05) -> RankTes
     Parameters
     ----------
     scores : array, (n_problems, n_methods)
-        Higher is better; NaN where a method has none. Ties share their ranks.
+        Higher is better; NaN for missing scores. Ties share their ranks.
     level : float
-        Of Nemenyi's test (Demšar 2006).
+        Significance level of Nemenyi's test (Demšar 2006).
 
     Examples
     --------
@@ -55,7 +225,7 @@ def rank_methods(scores: NDArray[np.float64], *, level: float = 0.05) -> RankTes
 
 
 def critical_difference(n_methods: int, n_problems: int, *, level: float = 0.05) -> float:
-    """Return Nemenyi's critical difference: mean ranks closer than this do not differ at the level.
+    """Return Nemenyi's critical difference: mean ranks closer than this do not differ.
 
     Examples
     --------

@@ -1,13 +1,14 @@
-"""Where runs are kept: a folder each, written whole or not at all, claimed by one process.
+"""The folder of runs: each run is written atomically, and made by one process at a time.
 
 ::
 
     FOLDER/runs/KEY/     spec.json · split.json · environment.json · report.json
                          predictions.npz · similarity.npy (where the method has one) · DONE
-    FOLDER/errors/KEY.json   why a run could not be made; it is tried again next time
-    FOLDER/locks/KEY     held by the process that makes the run (:mod:`cgmvae.studies.locks`)
+    FOLDER/errors/KEY.json   why a run failed; it is tried again next time
+    FOLDER/locks/KEY     file lock of the process that makes the run
 
 Several processes, on one machine or on several that share the folder, may work on the same studies.
+The operating system releases the locks of a process that ends, however it ends.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from cgmvae.data.files import atomic_path
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
-from cgmvae.studies.locks import is_locked, lock
-from cgmvae.studies.spec import RunSpec
+
+if TYPE_CHECKING:
+    from cgmvae.studies.spec import RunSpec
 
 DONE = "DONE"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run leaves behind."""
+    """Everything that is stored of a run."""
 
     split: Split
     environment: dict[str, Any]
@@ -45,16 +48,16 @@ class RunRecord:
     predictions: dict[str, NDArray[np.floating]]
     """Scores of the validation and the test rows, (n_samples, n_labels)."""
     similarity: NDArray[np.floating] | None = None
-    """How alike labels are, (n_labels, n_labels), where the method says."""
+    """Similarity of the labels, (n_labels, n_labels), for methods that have one."""
 
 
 class Store:
-    """Runs in a folder, which is made when the first of them is written.
+    """Runs in a folder, which is created with the first run.
 
     Parameters
     ----------
     folder : path
-        Local, or shared by machines with POSIX locks.
+        Local, or on a disk that several machines share, provided that it supports file locks.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -66,98 +69,124 @@ class Store:
                 f"{self.folder} cannot be read ({error.strerror}); choose another folder."
             ) from error
         if is_file:
-            raise InputError(f"{self.folder} is a file; name a folder for the runs.")
+            raise InputError(f"{self.folder} is a file; give a folder for the runs.")
 
     def check_writable(self) -> None:
-        """Make the folder, and refuse one in which nothing can be written."""
+        """Create the folder, and raise an error if nothing can be written into it."""
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
 
-    def place(self, spec: RunSpec) -> Path:
-        """Return the folder of a run, which may not be there yet."""
+    def run_folder(self, spec: RunSpec) -> Path:
+        """Return the folder of a run, which may not exist yet."""
         return self.folder / "runs" / spec.key
 
     def is_done(self, spec: RunSpec) -> bool:
-        """Tell whether the run is there, whole."""
-        return (self.place(spec) / DONE).exists()
+        """Return whether the run is stored and complete."""
+        return (self.run_folder(spec) / DONE).exists()
 
     def report(self, spec: RunSpec) -> dict[str, Any] | None:
         """Return the report of a run, or None if it is not done."""
-        return _read(self.place(spec) / "report.json") if self.is_done(spec) else None
+        return _read_json(self.run_folder(spec) / "report.json") if self.is_done(spec) else None
 
     def environment(self, spec: RunSpec) -> dict[str, Any] | None:
-        """Return where and with what a run was made, or None if it is not done."""
-        return _read(self.place(spec) / "environment.json") if self.is_done(spec) else None
+        """Return where and with what versions a run was made, or None if it is not done."""
+        if not self.is_done(spec):
+            return None
+        return _read_json(self.run_folder(spec) / "environment.json")
 
     def predictions(self, spec: RunSpec) -> dict[str, NDArray[np.floating]]:
-        """Return the scores of a run that is done: ``validation`` and ``test``."""
-        path = self.place(spec) / "predictions.npz"
+        """Return the ``validation`` and ``test`` scores of a run that is done."""
+        path = self.run_folder(spec) / "predictions.npz"
         with _reading(path), np.load(path) as stored:
             return dict(stored)
 
     def similarity(self, spec: RunSpec) -> NDArray[np.floating]:
         """Return the label similarity of a run that is done, (n_labels, n_labels)."""
-        path = self.place(spec) / "similarity.npy"
+        path = self.run_folder(spec) / "similarity.npy"
         with _reading(path):
             return np.load(path)
 
     def write(self, spec: RunSpec, record: RunRecord) -> None:
-        """Keep a run; its folder appears with everything in it. The caller holds its lock."""
-        place = self.place(spec)
-        unfinished = place.with_name(f"{place.name}.unfinished")
-        for old in (unfinished, place):  # left by a process that was killed, or without DONE
+        """Store a run; its folder appears complete. The caller holds its lock."""
+        folder = self.run_folder(spec)
+        temporary = folder.with_name(f"{folder.name}.unfinished")
+        for old in (temporary, folder):  # left by a killed process, or without DONE
             shutil.rmtree(old, ignore_errors=True)
         try:
-            with _writing(place):
-                unfinished.mkdir(parents=True)
-                _write_parts(unfinished, spec, record)
-                unfinished.rename(place)
+            with _writing(folder):
+                temporary.mkdir(parents=True)
+                _write_parts(temporary, spec, record)
+                temporary.rename(folder)
         except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
-        self._error_place(spec).unlink(missing_ok=True)
+        self._error_path(spec).unlink(missing_ok=True)
 
     def error(self, spec: RunSpec) -> str | None:
-        """Return why a run could not be made, or None."""
-        path = self._error_place(spec)
-        return None if self.is_done(spec) or not path.exists() else _read(path)["message"]
+        """Return why a run failed, or None."""
+        path = self._error_path(spec)
+        return None if self.is_done(spec) or not path.exists() else _read_json(path)["message"]
 
     def write_error(self, spec: RunSpec, message: str, details: str = "") -> None:
-        """Keep why a run could not be made."""
-        path = self._error_place(spec)
+        """Store why a run failed."""
+        path = self._error_path(spec)
         record = {"spec": spec.to_dict(), "message": message, "details": details}
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(record, indent=1) + "\n")
 
-    def _error_place(self, spec: RunSpec) -> Path:
+    def _error_path(self, spec: RunSpec) -> Path:
         return self.folder / "errors" / f"{spec.key}.json"
 
     @contextmanager
     def claim(self, specs: Sequence[RunSpec]) -> Iterator[bool]:
-        """Take the locks of all these runs; give whether this process got them all.
+        """Lock all these runs, and yield whether this process got every lock.
 
-        The runs may have been made by another process just before: look again.
+        Another process may have made the runs just before, so check again whether they are done.
         """
         with ExitStack() as held:
-            yield all(
-                held.enter_context(lock(self._lock_place(key)))
-                for key in sorted(spec.key for spec in specs)
-            )
+            yield all(self._lock(key, held) for key in sorted(spec.key for spec in specs))
+
+    def _lock(self, key: str, held: ExitStack) -> bool:
+        """Lock a run until ``held`` is closed; return False if another process has the lock."""
+        path = self._lock_path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(FileLock(path).acquire(blocking=False))
+        except Timeout:
+            return False
+        except OSError as error:
+            raise InputError(
+                f"Cannot lock {path} ({error.strerror or error}); "
+                "check the free space and the permissions, or choose another folder."
+            ) from error
+        return True
 
     def is_claimed(self, spec: RunSpec) -> bool:
-        """Tell whether a process holds the lock of a run."""
-        return is_locked(self._lock_place(spec.key))
+        """Return whether a process holds the lock of a run.
 
-    def _lock_place(self, key: str) -> Path:
+        In a folder that this process cannot write to, locks cannot be seen: False.
+        """
+        path = self._lock_path(spec.key)
+        if not path.exists():
+            return False
+        try:
+            with FileLock(path).acquire(blocking=False):
+                return False
+        except Timeout:
+            return True
+        except OSError:
+            return False
+
+    def _lock_path(self, key: str) -> Path:
         return self.folder / "locks" / key
 
 
 def _write_parts(folder: Path, spec: RunSpec, record: RunRecord) -> None:
-    """Write all files of a run, the mark that it is whole last."""
+    """Write all files of a run, the marker that it is complete last."""
     record.split.save(folder / "split.json")
     contents = {"spec": spec.to_dict(), "environment": record.environment, "report": record.report}
     for name, content in contents.items():
@@ -165,8 +194,8 @@ def _write_parts(folder: Path, spec: RunSpec, record: RunRecord) -> None:
     np.savez(folder / "predictions.npz", **record.predictions)  # type: ignore[arg-type]
     if record.similarity is not None:
         np.save(folder / "similarity.npy", record.similarity)
-    for path in folder.iterdir():  # a machine that goes down must not leave DONE beside less
-        with path.open("rb") as file:
+    for path in folder.iterdir():  # a power failure must not leave DONE beside incomplete files
+        with path.open("r+b") as file:
             os.fsync(file.fileno())
     (folder / DONE).touch()
 
@@ -178,13 +207,13 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"Cannot write {path} ({error.strerror or error}); "
-            "check the space and the permissions, or choose another folder."
+            "check the free space and the permissions, or choose another folder."
         ) from error
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say what to do about a part of a run that is missing or damaged."""
+    """Say what to do about a file of a run that is missing or damaged."""
     again = f"remove {path.parent} and run the study again."
     try:
         yield
@@ -196,7 +225,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be read ({error.strerror or error}); {again}") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     with _reading(path):
         found = json.loads(path.read_text())
         if not isinstance(found, dict):

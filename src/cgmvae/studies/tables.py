@@ -1,4 +1,4 @@
-"""Tables of results, written as Markdown, LaTeX, HTML or CSV."""
+"""Tables of results, and their Markdown, LaTeX, HTML and CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mark = Literal["best", "second"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, and whether it is the best or the second of its kind."""
+    """A text, and whether it is the best or second-best value of its kind."""
 
     text: str
     mark: Mark | None = None
@@ -27,13 +27,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with what has to be said about it."""
+    """A table with notes."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
     notes: Sequence[str] = field(default_factory=tuple)
-    """Sentences below the table; Markdown's backticks may set off a command."""
+    """Sentences below the table; backticks mark code, as in Markdown."""
 
     def __post_init__(self) -> None:
         longest = max(map(len, self.rows), default=0)
@@ -42,7 +42,7 @@ class Table:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Write a number, or a dash where there is none.
+    """Format a number, or a dash for None and NaN.
 
     Examples
     --------
@@ -56,9 +56,9 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def marked(values: Sequence[float], *, digits: int = 3) -> list[Cell]:
-    """Write numbers, higher ones being better, and mark the best and the second of them.
+    """Format numbers, of which higher ones are better, and mark the best and the second-best.
 
-    What is written alike is marked alike: numbers are compared as they are printed.
+    Numbers are compared as they are printed, so equal texts have equal marks.
 
     Examples
     --------
@@ -72,13 +72,13 @@ def marked(values: Sequence[float], *, digits: int = 3) -> list[Cell]:
 
 
 def check_format(format: str) -> None:
-    """Refuse a format that tables cannot be written in."""
+    """Raise an error for an unknown format."""
     if format not in FORMATS:
         raise InputError(f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
 
 
 def render(tables: Iterable[Table], format: str) -> str:
-    """Write tables one below the other.
+    """Return the text of tables, one below the other.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def render(tables: Iterable[Table], format: str) -> str:
 
 
 def _lines(table: Table) -> list[list[Cell]]:
-    """Return the rows as cells of one line each, short rows filled up."""
+    """Return the rows as cells without line breaks, short rows padded."""
     width = len(table.columns)
     return [
         [_one_line(cell) for cell in row] + [Cell("")] * (width - len(row)) for row in table.rows
@@ -103,12 +103,12 @@ def _one_line(cell: Cell | str) -> Cell:
 
 
 def _sentence(note: str, escape: Callable[[str], str], command: str) -> str:
-    """Escape a note, and write what its backticks set off as ``command % text``."""
-    parts = re.split("`([^`]+)`", note)  # every other one was between backticks
+    """Escape a note, and format its code (in backticks) as ``command % text``."""
+    parts = re.split("`([^`]+)`", note)  # every second part was between backticks
     return "".join(command % escape(p) if i % 2 else escape(p) for i, p in enumerate(parts))
 
 
-#: What Markdown would take for a mark; an underscore inside a word is none.
+#: Characters with a meaning in Markdown; an underscore inside a word has none.
 _MARKDOWN_MARKS = re.compile(r"[\\`*|<\[\]]|(?<!\w)_|_(?!\w)")
 
 

@@ -40,7 +40,7 @@ class StepInput(NamedTuple):
     """Learning rates, (n_members,)"""
     numbers: Tensor
     """Each member's own step, the key of its streams, int32 (n_members,)"""
-    index: Tensor
+    number: Tensor
     """The step's number within the epoch, int64 ()"""
 
 
@@ -134,7 +134,7 @@ class PackedStep:
         active = stepping & torch.isfinite(norms + loss)
         failed = stepping ^ active
         # masked_fill would read the index on the host, and the step could not be recorded.
-        self.failed_at.copy_(torch.where(failed, given.index, self.failed_at))
+        self.failed_at.copy_(torch.where(failed, given.number, self.failed_at))
         self._alive ^= failed
         self.adam.step(gradients, norms, given.rates, active)
         self._sums += torch.where(stepping, means, 0.0)

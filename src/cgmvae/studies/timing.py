@@ -1,9 +1,9 @@
 """What training and prediction cost: the ten methods on one machine, beside the paper's table.
 
-A network is fitted three times with one member: once to warm the machine up, then for few and for
-more epochs. The difference of the last two is what epochs cost; what a fit costs besides (reading,
-compiling, recording, a search for structure) falls out of it. Runs of this study are its own: those
-of other studies train several members, splits and seeds at once.
+A network is fitted three times with one member: once to warm up, then for few and for more epochs.
+The difference of the last two gives the cost of an epoch, without the overhead of a fit (reading,
+compilation, CUDA graphs, a search for structure). Other studies train several members, splits and
+seeds at once, so this study has its own runs.
 """
 
 from __future__ import annotations
@@ -13,52 +13,53 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cgmvae.methods import REGISTRY, MultiLabelClassifier
-from cgmvae.studies.measured import NOT_RUN
+from cgmvae.methods.base import MultiLabelClassifier
+from cgmvae.methods.registry import REGISTRY
 from cgmvae.studies.published import published
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import RunSpec, is_network
-from cgmvae.studies.study import (
+from cgmvae.studies.spec import (
+    RunSpec,
     Scope,
     Study,
     data_title,
-    is_here,
+    is_available,
+    is_network,
     paper_data,
-    refusal,
     why_missing,
+    why_unsupported,
 )
 from cgmvae.studies.tables import Table, number
 
 DATA = ("bbs_2003_2009", "mirflickr_tags", "yeast", "scene", "sider", "delicious")
 QUICK_DATA = ("yeast",)
 
-#: Epochs of the fits of a network; the first is thrown away.
+#: Epochs of the fits of a network; the first fit is discarded.
 WARM_UP, FEW, MORE = 1, 5, 25
 #: In a quick study.
 QUICK_MORE = 10
 
-#: The default, said aloud: it makes these runs others than those of the main study, which may come
-#: from another machine.
+#: An explicit default, so that these runs differ from those of the main study, which may come from
+#: another machine.
 _OWN_RUN = {"threshold_rule": MultiLabelClassifier.threshold_rule}
 
-#: What has to be the same for times to be compared.
+#: What must be equal for times to be comparable.
 _MACHINE = ("device", "torch", "commit")
 
 
 class Cost(NamedTuple):
-    """Seconds that a method takes; NaN where they are not known."""
+    """Seconds that a method takes; NaN if unknown."""
 
     epoch: float
-    """Of training."""
-    besides: float
-    """Of a fit, without its epochs; all of it for a method without any."""
+    """One epoch of training."""
+    overhead: float
+    """A fit without its epochs; the whole fit of a method that has no epochs."""
     predict: float
     """All test rows."""
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether more epochs took no longer than few, or no time is left for the rest of a fit."""
-        return self.epoch <= 0 or self.besides < 0
+        """Whether more epochs took no longer than few, or no time remains for the overhead."""
+        return self.epoch <= 0 or self.overhead < 0
 
 
 _UNKNOWN = Cost(np.nan, np.nan, np.nan)
@@ -69,7 +70,7 @@ def _methods(scope: Scope) -> list[str]:
 
 
 def _fits(scope: Scope, data: str, method: str) -> list[RunSpec]:
-    """Return the runs that a method's times follow from, in the order in which they are made."""
+    """Return the runs from which a method's times follow, in the order they are made."""
     # One split and one seed: several would be trained at once.
     split, seed = scope.chosen_splits()[0], scope.chosen_seeds()[0]
     if not is_network(method):
@@ -85,32 +86,31 @@ def _data(scope: Scope) -> tuple[str, ...]:
 
 
 def runs(scope: Scope) -> list[RunSpec]:
-    """Return the fits of each method on each data set that is here and that it takes."""
+    """Return the fits of each method on each available data set that it supports."""
     return [
         spec
-        for data in _data(scope)
-        if is_here(data)
+        for data in filter(is_available, _data(scope))
         for method in _methods(scope)
-        if refusal(data, method) is None
+        if why_unsupported(data, method) is None
         for spec in _fits(scope, data, method)
     ]
 
 
 def cost_of(reports: Sequence[Mapping[str, Any] | None]) -> Cost:
-    """Return what the reports of a method's fits say.
+    """Compute the cost of a method from the reports of its fits.
 
     Parameters
     ----------
     reports : sequence of mapping
-        The only fit; or for a network that of the warm-up, of few and of more epochs. None for a
-        fit that was not made.
+        The only fit or, for a network, those of the warm-up, of few and of more epochs. None for a
+        missing fit.
 
     Examples
     --------
     >>> few = {"epochs": 5, "seconds": {"fit": 3.0, "predict": 0.5}}
     >>> more = {"epochs": 25, "seconds": {"fit": 7.0, "predict": 0.25}}
     >>> cost_of([None, few, more])
-    Cost(epoch=0.2, besides=2.0, predict=0.25)
+    Cost(epoch=0.2, overhead=2.0, predict=0.25)
     """
     if len(reports) == 1:
         (only,) = reports
@@ -127,45 +127,43 @@ def _seconds(report: Mapping[str, Any]) -> tuple[float, float]:
     return report["seconds"]["fit"], report["seconds"]["predict"]
 
 
-def _costs(scope: Scope, results: Results, data: str) -> dict[str, Cost]:
-    return {
-        method: cost_of([results.report(spec) for spec in _fits(scope, data, method)])
-        for method in _methods(scope)
-    }
-
-
-def _data_table(scope: Scope, results: Results, data: str) -> Table:
+def _data_table(results: Results, data: str) -> Table:
     title = data_title(data)
-    if not is_here(data):
+    if not is_available(data):
         return Table(title, ["data"], [[why_missing(data)]])
-    costs = _costs(scope, results, data)
-    printed = _printed_costs(data)
+    costs = {
+        method: cost_of([results.store.report(spec) for spec in _fits(results.scope, data, method)])
+        for method in _methods(results.scope)
+    }
+    reported = _reported_costs(data)
     rows = []
     for method, cost in costs.items():
         row = [REGISTRY[method].title, *_row(cost, costs.get("cgmvae", _UNKNOWN))]
-        if np.isnan(cost.besides):
-            row = [REGISTRY[method].title, _why_empty(scope, results, data, method)]
-        elif printed:
-            row += _printed_row(printed, REGISTRY[method].row)
+        if np.isnan(cost.overhead):
+            row = [REGISTRY[method].title, results.why_empty(*_fits(results.scope, data, method))]
+        elif reported:
+            own = reported.get(REGISTRY[method].row, _UNKNOWN)
+            epoch, ratio, _, *test = _row(own, reported["C-GMVAE"])
+            row += [epoch, ratio, *test]
         rows.append(row)
-    columns = _COLUMNS + (_PAPER_COLUMNS if printed else [])
-    notes = [_READING, *_findings(costs), *_doubts(scope, results, data, costs)]
+    columns = _COLUMNS + (_PAPER_COLUMNS if reported else [])
+    notes = [_NOTE, *_findings(costs), *_doubts(results, data, costs)]
     return Table(title, columns, rows, notes)
 
 
 _COLUMNS = [
     "method",
-    "training, s an epoch",
+    "training, s per epoch",
     "× C-GMVAE",
-    "s a fit besides",
+    "overhead, s per fit",
     "test, s",
     "× C-GMVAE",
 ]
-_PAPER_COLUMNS = ["paper: s an epoch", "× C-GMVAE", "test, s", "× C-GMVAE"]
-_READING = (
+_PAPER_COLUMNS = ["paper: s per epoch", "× C-GMVAE", "test, s", "× C-GMVAE"]
+_NOTE = (
     "One member, one split; an epoch includes its validation. Methods without epochs have all "
-    "their training in the column “s a fit besides”, and run on the processor. Test: all test "
-    "rows. To be run by one worker, in one go, alone on its machine."
+    "their training in the column “overhead”, and run on the CPU. Test: all test rows. Run this "
+    "study with one worker, without interruption, on an otherwise idle machine."
 )
 
 
@@ -173,7 +171,7 @@ def _row(cost: Cost, reference: Cost) -> list[str]:
     return [
         number(cost.epoch),
         number(_ratio(cost.epoch, reference.epoch), 2),
-        number(cost.besides, 2),
+        number(cost.overhead, 2),
         number(cost.predict),
         number(_ratio(cost.predict, reference.predict), 2),
     ]
@@ -183,36 +181,30 @@ def _ratio(seconds: float, reference: float) -> float:
     return seconds / reference if reference > 0 else np.nan
 
 
-def _printed_costs(data: str) -> dict[str, Cost]:
+def _reported_costs(data: str) -> dict[str, Cost]:
     """Return the paper's seconds on the data set, or the one that it stands in for."""
     name = paper_data(data)
-    table = published()["timing"]
     return {
         row: Cost(each[name][0], np.nan, each[name][1])
-        for row, each in table.items()
+        for row, each in published()["timing"].items()
         if name in each
     }
 
 
-def _printed_row(printed: Mapping[str, Cost], row: str) -> list[str]:
-    epoch, ratio, _, *test = _row(printed.get(row, _UNKNOWN), printed["C-GMVAE"])
-    return [epoch, ratio, *test]
-
-
 def _findings(costs: Mapping[str, Cost]) -> list[str]:
-    """Say whether C-GMVAE is the cheapest network, which the paper's table shows."""
+    """Return whether C-GMVAE is the cheapest network, as in the paper's table."""
     networks = {
         method: cost
         for method, cost in costs.items()
         if is_network(method) and not cost.is_disturbed
     }
     return [
-        _place({method: getattr(cost, field) for method, cost in networks.items()}, what)
+        _cheapest({method: getattr(cost, field) for method, cost in networks.items()}, what)
         for field, what in (("epoch", "to train"), ("predict", "at test"))
     ]
 
 
-def _place(seconds: Mapping[str, float], what: str) -> str:
+def _cheapest(seconds: Mapping[str, float], what: str) -> str:
     known = sorted((value, method) for method, value in seconds.items() if not np.isnan(value))
     order = [method for _, method in known]
     claim = f"C-GMVAE is the cheapest network {what}"
@@ -224,9 +216,9 @@ def _place(seconds: Mapping[str, float], what: str) -> str:
     return f"{claim}: not found; {cheaper} cost less ({len(order)} networks timed)."
 
 
-def _doubts(scope: Scope, results: Results, data: str, costs: Mapping[str, Cost]) -> list[str]:
-    """Say what makes the times doubtful: several machines, runs made together, no clear epoch."""
-    specs = [spec for method in costs for spec in _fits(scope, data, method)]
+def _doubts(results: Results, data: str, costs: Mapping[str, Cost]) -> list[str]:
+    """Return what makes the times doubtful: several machines, shared packs, negative times."""
+    specs = [spec for method in costs for spec in _fits(results.scope, data, method)]
     found = [each for spec in specs if (each := results.store.environment(spec)) is not None]
     machines = {tuple(str(each.get(name)) for name in _MACHINE) for each in found}
     doubts = []
@@ -235,27 +227,20 @@ def _doubts(scope: Scope, results: Results, data: str, costs: Mapping[str, Cost]
         doubts.append(f"These runs cannot be compared: they come from {names}.")
     if any(len(each.get("pack", ())) > 1 for each in found):
         doubts.append(
-            "Some runs were trained together with others: their times are of all of them."
+            "Some runs were trained together with others: their times are those of the whole pack."
         )
     disturbed = [REGISTRY[method].title for method, cost in costs.items() if cost.is_disturbed]
     if disturbed:
         doubts.append(
             f"Fits of few and of more epochs contradict each other for {', '.join(disturbed)}: the "
-            "machine was not warm or not alone. They are left out of the judgement."
+            "machine was not warmed up or not idle. These methods are not compared."
         )
     return doubts
 
 
-def _why_empty(scope: Scope, results: Results, data: str, method: str) -> str:
-    if (reason := refusal(data, method)) is not None:
-        return reason
-    errors = (results.store.error(spec) for spec in _fits(scope, data, method))
-    return next((error for error in errors if error is not None), NOT_RUN)
-
-
-def tables(scope: Scope, results: Results) -> list[Table]:
+def tables(results: Results) -> list[Table]:
     """Return a table for each data set."""
-    return [_data_table(scope, results, data) for data in _data(scope)]
+    return [_data_table(results, data) for data in _data(results.scope)]
 
 
 STUDY = Study("timing", "What training and prediction cost, beside the paper's table", runs, tables)

@@ -1,0 +1,315 @@
+"""Are labels that belong together similar? The heat maps of birds for C-GMVAE and MPVAE.
+
+The paper shows inner products of label embeddings. The store has the default similarity of each
+method: for C-GMVAE the cosine of embeddings, which is the inner product in its contrastive term;
+for MPVAE the correlation of its probit. Unlike the norm of an embedding, neither depends on how
+frequent a label is. The diagonal has no information and is left out.
+
+The runs are those of the study ``main``; a quick study trains for a few epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae.data import load_dataset
+from cgmvae.errors import InputError
+from cgmvae.methods.registry import REGISTRY
+from cgmvae.studies.results import NOT_RUN, Results
+from cgmvae.studies.spec import RunSpec, Scope, Study, StudyFigure, is_available, why_missing
+from cgmvae.studies.statistics import SHARED_ROWS, difference_text, paired_difference, spread
+from cgmvae.studies.tables import Table, number
+
+#: Labels by data set and group: the birds of the paper's figure, in its order. The survey has no
+#: Black-backed Gull; the Herring Gull replaces it.
+GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "bbs_2003_2009": {
+            "water": ("Larus_argentatus", "Stelgidopteryx_serripennis", "Ardea_herodias"),
+            "forest": (
+                "Baeolophus_bicolor",
+                "Colaptes_auratus",
+                "Mimus_polyglottos",
+                "Bombycilla_cedrorum",
+            ),
+            "residential": ("Zenaida_macroura", "Passer_domesticus", "Sturnus_vulgaris"),
+        }
+    }
+)
+
+METHODS = ("cgmvae", "mpvae")
+
+#: Epochs of a quick study: the survey is large.
+QUICK_EPOCHS = 3
+
+
+class GroupedLabels(NamedTuple):
+    """Some labels of a data set, in groups."""
+
+    names: list[str]
+    groups: list[str]
+    """The group of each label."""
+    columns: list[int]
+    """The column of each label in the data set."""
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Indices of all pairs of the labels."""
+        return list(combinations(range(len(self.names)), 2))
+
+    def within(self, pair: tuple[int, int]) -> bool:
+        """Return whether two labels are in the same group."""
+        return self.groups[pair[0]] == self.groups[pair[1]]
+
+    def pair_names(self, pair: tuple[int, int]) -> tuple[str, str]:
+        """Return the names of two labels."""
+        return self.names[pair[0]], self.names[pair[1]]
+
+
+class GroupOrder(NamedTuple):
+    """How well a similarity separates the groups; NaN without pairs of both kinds."""
+
+    intra: float
+    """Mean similarity of two labels of the same group."""
+    inter: float
+    """Mean similarity of two labels of different groups."""
+    right: float
+    """Probability that a pair within a group is more similar than a pair between groups."""
+
+
+def order_of(similarity: NDArray[np.float64], labels: GroupedLabels) -> GroupOrder:
+    """Return how well a similarity separates the groups.
+
+    Parameters
+    ----------
+    similarity : array, (n_labels, n_labels)
+        Symmetric, of these labels only; its diagonal is ignored.
+    labels : GroupedLabels
+
+    Examples
+    --------
+    >>> birds = GroupedLabels(["gull", "heron", "owl"], ["water", "water", "forest"], [4, 7, 2])
+    >>> order_of(np.array([[0, 5, 1], [5, 0, 3], [1, 3, 0]]), birds)
+    GroupOrder(intra=5.0, inter=2.0, right=1.0)
+    """
+    values = np.array([similarity[pair] for pair in labels.pairs], np.float64)
+    within = np.array([labels.within(pair) for pair in labels.pairs], bool)
+    intra, inter = values[within], values[~within]
+    if len(intra) == 0 or len(inter) == 0:
+        return GroupOrder(np.nan, np.nan, np.nan)
+    gaps = intra[:, None] - inter[None, :]
+    right = np.where(np.isnan(gaps), np.nan, (np.sign(gaps) + 1) / 2)  # a tie counts one half
+    return GroupOrder(float(intra.mean()), float(inter.mean()), float(right.mean()))
+
+
+class Break(NamedTuple):
+    """A pair of different groups that is at least as similar as a pair within one of them."""
+
+    pair: tuple[str, str]
+    similarity: float
+    weakest: tuple[str, str]
+    """The least similar pair within one of the two groups."""
+    weakest_similarity: float
+
+
+def find_breaks(similarity: NDArray[np.float64], labels: GroupedLabels) -> list[Break]:
+    """Return the pairs that break "intra-group always stronger than inter-group".
+
+    Each pair of different groups is compared with the weakest pair within either group. The most
+    similar pair comes first. Parameters as in :func:`order_of`.
+    """
+    weakest: dict[str, tuple[int, int]] = {}
+    for pair in filter(labels.within, labels.pairs):
+        group = labels.groups[pair[0]]
+        weakest[group] = min(weakest.get(group, pair), pair, key=lambda each: similarity[each])
+    breaks = []
+    for pair in labels.pairs:
+        own = [weakest[labels.groups[i]] for i in pair if labels.groups[i] in weakest]
+        if labels.within(pair) or not own:
+            continue
+        low = min(own, key=lambda each: similarity[each])
+        if similarity[pair] >= similarity[low]:
+            strength, bound = float(similarity[pair]), float(similarity[low])
+            breaks.append(Break(labels.pair_names(pair), strength, labels.pair_names(low), bound))
+    return sorted(breaks, key=lambda each: -each.similarity)
+
+
+def grouped_labels(data: str) -> GroupedLabels:
+    """Return the grouped labels of an available data set."""
+    column = {name: i for i, name in enumerate(load_dataset(data, download=False).label_names)}
+    grouped = [(name, group) for group, names in GROUPS[data].items() for name in names]
+    names, groups = map(list, zip(*grouped, strict=True))
+    return GroupedLabels(names, groups, [column[name] for name in names])
+
+
+def _data(scope: Scope) -> tuple[str, ...]:
+    return scope.chosen_data(tuple(GROUPS), tuple(GROUPS))
+
+
+def _methods(scope: Scope) -> list[str]:
+    return [name for name in METHODS if name in scope.chosen_methods(METHODS)]
+
+
+def _runs_of(scope: Scope, data: str, method: str) -> list[list[RunSpec]]:
+    """Return the runs of a method by split and seed; a quick study has one split."""
+    splits, settings = scope.chosen_splits(), scope.settings(method)
+    if scope.quick:
+        splits, settings = splits[:1], settings | {"epochs": QUICK_EPOCHS}
+    return [
+        [RunSpec(data, method, split, seed, settings=settings) for seed in scope.chosen_seeds()]
+        for split in splits
+    ]
+
+
+def runs(scope: Scope) -> list[RunSpec]:
+    """Return both methods on the data sets whose labels are grouped."""
+    return [
+        spec
+        for data in _data(scope)
+        if data in GROUPS and is_available(data)
+        for method in _methods(scope)
+        for line in _runs_of(scope, data, method)
+        for spec in line
+    ]
+
+
+#: Of the grouped labels, (n_labels, n_labels), by split and seed; None for a missing run.
+Similarities = list[list[NDArray[np.float64] | None]]
+
+
+def _similarities(results: Results, data: str, method: str) -> Similarities:
+    columns = grouped_labels(data).columns
+    chosen = np.ix_(columns, columns)
+
+    def similarity(spec: RunSpec) -> NDArray[np.float64] | None:
+        if not results.store.is_done(spec):
+            return None
+        try:
+            found = np.array(results.store.similarity(spec)[chosen], np.float64)
+        except InputError:  # the run was copied here without this file
+            return None
+        np.fill_diagonal(found, np.nan)
+        return found
+
+    return [[similarity(spec) for spec in line] for line in _runs_of(results.scope, data, method)]
+
+
+def _mean(similarities: Similarities) -> NDArray[np.float64] | None:
+    """Return the mean over the runs, (n_labels, n_labels), or None without any."""
+    known = [each for line in similarities for each in line if each is not None]
+    return np.mean(known, axis=0) if known else None
+
+
+def _orders(similarities: Similarities, labels: GroupedLabels) -> NDArray[np.float64]:
+    """Return how well each run separates the groups, (n_splits, n_seeds, 3)."""
+    nothing = GroupOrder(np.nan, np.nan, np.nan)
+    return np.array(
+        [
+            [nothing if each is None else order_of(each, labels) for each in line]
+            for line in similarities
+        ]
+    )
+
+
+def _order_table(results: Results, data: str) -> Table:
+    labels, orders, rows = grouped_labels(data), {}, []
+    for method in _methods(results.scope):
+        orders[method] = _orders(_similarities(results, data, method), labels)
+        intra, inter, right = (spread(orders[method][:, :, i]) for i in range(3))
+        gap = paired_difference(orders[method][:, :, 0], orders[method][:, :, 1])
+        title = REGISTRY[method].title
+        if intra.n_runs == 0:
+            rows.append([title, NOT_RUN])
+            continue
+        cells = [number(intra.mean), number(inter.mean), difference_text(gap)]
+        share = f"{number(right.mean)} ± {number(right.over_seeds)} ± {number(right.over_splits)}"
+        rows.append([title, *cells, share, str(intra.n_runs)])
+    columns = ["method", "intra-group", "inter-group", "difference", "in the right order", "runs"]
+    notes = [
+        "Mean similarity of two labels of the same group and of different groups, without the "
+        "diagonal: cosines of embeddings for C-GMVAE, correlations of the probit for MPVAE. Their "
+        f"difference has a 95% interval over splits. {SHARED_ROWS} “In the right order”: "
+        "probability that a pair within a group is more similar than a pair between groups, .5 for "
+        "no order; mean ± deviation over seeds ± deviation over splits."
+    ]
+    if set(METHODS) <= set(orders):  # the paper says so of its figures
+        ours, theirs = (orders[method][:, :, 2] for method in METHODS)
+        difference = paired_difference(ours, theirs)
+        text = f"{difference.verdict} ({difference_text(difference)})"
+        notes.append(f"Groups clearer with C-GMVAE than with MPVAE: {text}.")
+    return Table(f"Similarity of labels within and between groups, {data}", columns, rows, notes)
+
+
+def _matrix_table(labels: GroupedLabels, similarity: NDArray[np.float64], title: str) -> Table:
+    rows = [
+        [f"{name} ({group})", *map(number, line)]
+        for name, group, line in zip(labels.names, labels.groups, similarity, strict=True)
+    ]
+    return Table(title, ["label", *labels.names], rows, ["Mean over the runs."])
+
+
+def _break_table(labels: GroupedLabels, similarity: NDArray[np.float64], title: str) -> Table:
+    breaks = find_breaks(similarity, labels)
+    rows = [
+        [
+            " – ".join(each.pair),
+            number(each.similarity),
+            " – ".join(each.weakest),
+            number(each.weakest_similarity),
+        ]
+        for each in breaks
+    ]
+    n_between = sum(not labels.within(pair) for pair in labels.pairs)
+    verdict = "not found" if breaks else "found"
+    note = (
+        f"Intra-group similarities always stronger than inter-group ones: {verdict}; "
+        f"{len(breaks)} of {n_between} pairs between groups are at least as strong as the weakest "
+        "pair within one of their groups. Mean over the runs."
+    )
+    columns = ["pair between groups", "similarity", "weakest pair of their groups", "similarity"]
+    return Table(title, columns, rows, [note])
+
+
+def _data_tables(results: Results, data: str) -> list[Table]:
+    if data not in GROUPS:
+        text = f"its labels are not grouped; groups are known for {', '.join(GROUPS)}"
+        return [Table(data, ["data"], [[text]])]
+    if not is_available(data):
+        return [Table(data, ["data"], [[why_missing(data)]])]
+    found, labels = [_order_table(results, data)], grouped_labels(data)
+    for method in _methods(results.scope):
+        similarity = _mean(_similarities(results, data, method))
+        if similarity is not None:
+            title = REGISTRY[method].title
+            found.append(_break_table(labels, similarity, f"Pairs that break the order, {title}"))
+            found.append(_matrix_table(labels, similarity, f"Label similarity, {title}"))
+    return found
+
+
+def tables(results: Results) -> list[Table]:
+    """Return for each data set how well groups are separated, what breaks them, and the matrix."""
+    return [table for data in _data(results.scope) for table in _data_tables(results, data)]
+
+
+def figures(results: Results) -> list[StudyFigure]:
+    """Return a heat map for each method, the mean over its runs."""
+    found = []
+    for data in _data(results.scope):
+        if data not in GROUPS or not is_available(data):
+            continue
+        labels = grouped_labels(data)
+        for method in _methods(results.scope):
+            similarity = _mean(_similarities(results, data, method))
+            if similarity is not None:
+                contents = {"names": labels.names, "matrix": similarity, "groups": labels.groups}
+                found.append(StudyFigure(f"interpret_{data}_{method}", "similarity", contents))
+    return found
+
+
+STUDY = Study("interpret", "Which labels are similar, by groups", runs, tables, figures)

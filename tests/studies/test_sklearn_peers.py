@@ -1,0 +1,176 @@
+"""Scikit-learn's classifiers as peers: edge cases of labels, seeds, leakage, learning."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from joblib import parallel_config
+from sklearn.ensemble import RandomForestClassifier
+
+from cgmvae.data import MultiLabelDataset, make_survey
+from cgmvae.errors import InputError
+from cgmvae.evaluation import micro_average_precision
+from cgmvae.studies import sklearn_peers
+from cgmvae.studies.sklearn_peers import PEERS
+
+N_HELD = 20
+
+
+def make_clear_survey(n_samples: int, n_labels: int, cardinality: float) -> MultiLabelDataset:
+    """Return a survey whose labels all vary, and mostly follow from the features."""
+    data, _ = make_survey(
+        n_samples,
+        6,
+        n_labels,
+        cardinality=cardinality,
+        feature_strength=0.8,
+        group_strength=0.1,
+        seed=3,
+    )
+    return data
+
+
+@pytest.fixture
+def clear_survey() -> MultiLabelDataset:
+    return make_clear_survey(160, 5, 2.0)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make the models small, and run in this process: starting others would take longer."""
+    monkeypatch.setattr(sklearn_peers, "N_TREES", 20)
+    monkeypatch.setattr(sklearn_peers, "HIDDEN_UNITS", 64)
+    monkeypatch.setattr(sklearn_peers, "C_VALUES", (0.1, 1.0))
+    with parallel_config("sequential"):
+        yield
+
+
+def cut(data: MultiLabelDataset) -> tuple[MultiLabelDataset, list[MultiLabelDataset]]:
+    """Return training rows, and the last rows for validation and test."""
+    n = data.n_samples
+    bounds = (0, n - 2 * N_HELD, n - N_HELD, n)
+    train, *others = (data.rows(np.arange(*each)) for each in pairwise(bounds))
+    return train, others
+
+
+def scores_of(name: str, data: MultiLabelDataset, seed: int = 0) -> list[Any]:
+    train, others = cut(data)
+    return PEERS[name].scores(train, others, seed)
+
+
+def survey_with(data: MultiLabelDataset, labels: Any) -> MultiLabelDataset:
+    return MultiLabelDataset(data.X, labels)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_learns(name: str) -> None:
+    data = make_clear_survey(400, 5, 2.0)
+    train, (_, test) = cut(data)
+    frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
+    learned = micro_average_precision(test.Y, scores_of(name, data)[1])
+    assert learned > micro_average_precision(test.Y, frequencies) + 0.05
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_unknown_training_labels_are_an_error(name: str, clear_survey: MultiLabelDataset) -> None:
+    unknown = np.zeros(clear_survey.Y.shape, bool)
+    unknown[0, 0] = True
+    with pytest.raises(InputError, match="unknown labels"):
+        scores_of(name, replace(clear_survey, unknown=unknown))
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_unknown_labels_of_other_rows_are_allowed(
+    name: str, clear_survey: MultiLabelDataset
+) -> None:
+    unknown = np.zeros(clear_survey.Y.shape, bool)
+    unknown[-2 * N_HELD :: 3, 0] = True
+    for scores in scores_of(name, replace(clear_survey, unknown=unknown)):
+        assert scores.shape == (N_HELD, 5)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_constant_labels_keep_their_value(name: str, clear_survey: MultiLabelDataset) -> None:
+    never, always = np.zeros((clear_survey.n_samples, 1)), np.ones((clear_survey.n_samples, 1))
+    data = survey_with(clear_survey, np.hstack([never, clear_survey.Y, always]))
+    for scores in scores_of(name, data):
+        assert scores.shape == (N_HELD, 7)
+        assert np.all((scores >= 0) & (scores <= 1))
+        assert np.all(scores[:, 0] == 0)
+        assert np.all(scores[:, -1] == 1)
+        assert np.ptp(scores[:, 1:-1], axis=0).min() > 0
+
+
+@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("constant", [False, True])
+def test_one_label(name: str, constant: bool, clear_survey: MultiLabelDataset) -> None:
+    labels = np.ones((clear_survey.n_samples, 1)) if constant else clear_survey.Y[:, :1]
+    for scores in scores_of(name, survey_with(clear_survey, labels)):
+        assert scores.shape == (N_HELD, 1)
+        assert (np.ptp(scores) == 0) == constant
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_sparse_input_gives_what_dense_input_gives(
+    name: str, clear_survey: MultiLabelDataset
+) -> None:
+    data = replace(
+        clear_survey, X=np.abs(clear_survey.X).clip(0, 1)
+    )  # sparse features in ±1 are not scaled
+    sparse = replace(data, X=sp.csr_array(data.X), Y=sp.csr_array(data.Y))
+    for dense_scores, scores in zip(scores_of(name, data), scores_of(name, sparse), strict=True):
+        if name in ("logistic-regression", "classifier-chains", "mlp"):  # dense ones are scaled
+            assert scores.shape == dense_scores.shape
+        else:
+            np.testing.assert_allclose(scores, dense_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_scores_follow_from_the_seed(name: str, clear_survey: MultiLabelDataset) -> None:
+    first, again, other = (scores_of(name, clear_survey, seed)[1] for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert np.array_equal(first, other) is not PEERS[name].seeded
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_test_labels_change_nothing(name: str, clear_survey: MultiLabelDataset) -> None:
+    labels = clear_survey.Y.copy()
+    labels[-N_HELD:] = 1 - labels[-N_HELD:]
+    np.testing.assert_array_equal(
+        scores_of(name, clear_survey)[1],
+        scores_of(name, survey_with(clear_survey, labels))[1],
+    )
+
+
+def test_forest_is_the_mean_of_its_trees(clear_survey: MultiLabelDataset) -> None:
+    train, (_, test) = cut(clear_survey)
+    blocks = [
+        RandomForestClassifier(4, random_state=seed).fit(train.X, train.Y) for seed in range(5)
+    ]
+    expected = [
+        np.mean([tree.predict_proba(test.X)[label][:, 1] for b in blocks for tree in b], axis=0)
+        for label in range(5)
+    ]
+    np.testing.assert_allclose(scores_of("random-forest", clear_survey)[1], np.transpose(expected))
+
+
+def test_a_label_with_one_positive_row_can_be_boosted() -> None:
+    data, _ = make_survey(
+        10_100, 2, 2, n_groups=1, cardinality=1.0, seed=0
+    )  # scikit-learn stops early from 10,000 rows on
+    labels = data.Y.copy()
+    labels[:, 0] = 0
+    labels[5, 0] = 1
+    assert scores_of("gradient-boosting", survey_with(data, labels))[1].shape == (N_HELD, 2)
+
+
+def test_perceptron_keeps_more_than_256_labels_in_their_columns() -> None:
+    data = make_clear_survey(300, 300, 60.0)
+    train, (_, test) = cut(data)
+    frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
+    learned = micro_average_precision(test.Y, scores_of("mlp", data)[1])
+    assert learned > micro_average_precision(test.Y, frequencies) + 0.05
