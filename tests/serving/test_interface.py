@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes from the description of the interface, right and wrong."""
+"""Valid and invalid requests that schemathesis generates from the OpenAPI description."""
 
 import pytest
 import schemathesis
@@ -18,11 +18,11 @@ CHECKS = [not_a_server_error, response_schema_conformance, content_type_conforma
 
 
 def statuses_of(model, path, method, mode):
-    """Send generated requests, and return the status of each answer."""
+    """Send generated requests, and return the status of each response."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", make_app(model))
     statuses = []
 
-    @settings(max_examples=50, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, database=None, suppress_health_check=list(HealthCheck))
     @given(case=schema[path][method].as_strategy(generation_mode=mode))
     def ask(case):
         response = case.call_and_validate(checks=CHECKS)
@@ -34,13 +34,13 @@ def statuses_of(model, path, method, mode):
     return set(statuses)
 
 
-def test_rows_are_answered_or_refused(network):
+def test_rows_are_answered_or_rejected(network):
     model = with_names(network)
     assert 200 in statuses_of(model, "/predict", "POST", GenerationMode.POSITIVE)
     assert 422 in statuses_of(model, "/predict", "POST", GenerationMode.NEGATIVE)
 
 
-def test_rows_of_all_kinds_are_answered_or_refused(mixed):
+def test_rows_of_all_column_types_are_answered_or_rejected(mixed):
     assert 200 in statuses_of(mixed, "/predict", "POST", GenerationMode.POSITIVE)
     assert 422 in statuses_of(mixed, "/predict", "POST", GenerationMode.NEGATIVE)
 

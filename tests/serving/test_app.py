@@ -1,4 +1,4 @@
-"""What is known of labels, whether the server is well, and the page about it all."""
+"""The routes other than ``/predict``: labels, similar labels, health and docs."""
 
 import re
 from urllib.parse import quote
@@ -62,7 +62,7 @@ def test_the_page_asks_for_nothing_outside_and_escapes_names(client, network):
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nothing"), ("GET", "/predict")])
-def test_other_addresses_are_refused_in_json(client, network, method, path):
+def test_other_paths_are_rejected_in_json(client, network, method, path):
     response = client(network).request(method, path)
     assert response.status_code in (404, 405)
     assert response.json()["error"].endswith(".")
