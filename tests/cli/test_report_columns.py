@@ -9,8 +9,7 @@ import scipy.sparse as sp
 import cgmvae as library
 from cgmvae.data import readers
 from cgmvae.report import LabelWordsDisplay
-from cgmvae.report.prepared import on_features, prepared_rows, words_of
-from cgmvae.report.rows import ReportRows
+from cgmvae.report.rows import ReportRows, on_features, prepared_rows, words_of
 
 TOPICS = {
     "birds": ["owl", "hawk", "wren", "nest", "wing", "feather"],

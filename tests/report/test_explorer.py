@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 
 from cgmvae.evaluation import GlobalThreshold, LabelThresholds
 from cgmvae.report.explorer import GRID, STEPS, UNKNOWN
-from cgmvae.report.figures.association import association, pair_counts
+from cgmvae.report.figures.similarity import association, pair_counts
 
 pytestmark = pytest.mark.slow
 

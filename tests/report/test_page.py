@@ -1,4 +1,4 @@
-"""The page as text: complete in itself, every name escaped, the numbers of the contents."""
+"""The HTML of a page: self-contained, escaped, with the numbers of the contents."""
 
 import base64
 import hashlib
@@ -92,7 +92,7 @@ def test_every_section_of_the_menu_is_there(elements):
         (Interval(0.02, 0.01, 0.03), "0.020 better than forest"),
         (Interval(-0.02, -0.03, -0.01), "0.020 worse than forest"),
         (Interval(0.0002, 0.0001, 0.0003), "Less than 0.001 better than forest"),
-        (Interval(0.02, -0.01, 0.03), "do not tell it from forest"),
+        (Interval(0.02, -0.01, 0.03), "Not significantly different from forest"),
     ],
 )
 def test_a_verdict_in_words(difference, words):

@@ -267,6 +267,6 @@ def figures(
 
 def _drawn(figure: Any) -> Any:
     with needs_extra("A figure", "report"):
-        from cgmvae.report.studies import draw
+        from cgmvae.report.results_page import draw
 
         return draw(figure)

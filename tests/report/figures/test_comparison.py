@@ -1,3 +1,5 @@
+"""Fewer data, and critical differences."""
+
 import itertools
 
 import numpy as np
@@ -44,7 +46,7 @@ def test_ten_methods_look_different():
     assert len(looks) == 10
 
 
-def test_shapes_that_do_not_agree_are_refused():
+def test_wrong_shapes_are_rejected():
     with pytest.raises(InputError, match=r"must have shape \(1, 2\)"):
         FewerDataDisplay([0.5, 1], [[1]], [[1]], methods=["a"], metric="f1")
 
@@ -84,5 +86,5 @@ def test_every_method_is_named_with_its_rank_and_nothing_is_clipped(texts_apart)
 def test_one_method_and_missing_ranks():
     display = CriticalDifferenceDisplay([1.0], ["a"], 1.0).plot()
     assert display.cliques == []
-    with pytest.raises(InputError, match="one average rank"):
+    with pytest.raises(InputError, match="one finite number per method"):
         CriticalDifferenceDisplay([1.0, np.nan], ["a", "b"], 1.0)
