@@ -147,7 +147,7 @@ def test_where_similarity_and_rows_disagree(page):
         marks = [mark.text for mark in row.find_elements(By.CLASS_NAME, "disagree")]
         assert bool(marks) == (abs(gap[place]) >= 0.5)
         if marks:
-            assert ("more alike" in marks[0]) == (gap[place] > 0)
+            assert ("more similar" in marks[0]) == (gap[place] > 0)
 
 
 def test_heat_map(page):

@@ -148,7 +148,7 @@ def test_it_says_where_the_runs_were_made_and_how_many_there_are(page, store):
     assert elements.tables[-1][1][:2] == [origin["date"], origin["device"]]
     assert elements.tables[-1][1][-1] == "4"
     wanted = len(find_study("main").runs(Scope(quick=True)))
-    assert any(text.startswith(f"4 of {wanted:,} runs are there") for text in elements.texts)
+    assert any(text.startswith(f"4 of {wanted:,} runs are complete") for text in elements.texts)
 
 
 def test_studies_without_runs_are_left_out(page):
@@ -189,8 +189,8 @@ def test_it_refers_to_nothing_outside(page, hostile_page):
 
 
 def test_runs_of_no_study_are_counted(hostile_page, page):
-    assert "The folder holds 1 more whole run that" in hostile_page.read_text(encoding="utf-8")
-    assert "more whole run" not in page
+    assert "The folder holds 1 more complete run that" in hostile_page.read_text(encoding="utf-8")
+    assert "more complete run" not in page
 
 
 def test_every_kind_of_figure_can_be_read():

@@ -29,13 +29,7 @@ from torch import Tensor, nn
 from cgmvae import __version__
 from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError
-from cgmvae.evaluation.thresholds import (
-    GlobalThreshold,
-    LabelThresholds,
-    ThresholdRule,
-    TopK,
-    describe_rule,
-)
+from cgmvae.evaluation.thresholds import ThresholdRule, TopK, describe_rule
 from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier, method_name
 from cgmvae.methods.lamp_network import LaMPNetwork
 from cgmvae.methods.packed import PackedClassifier
@@ -259,10 +253,8 @@ class ExportedModel(nn.Module):
         super().__init__()
         self.scorer = scorer
         self.k = rule.k if isinstance(rule, TopK) else None
-        thresholds: Any = ()
-        if isinstance(rule, GlobalThreshold | LabelThresholds):
-            is_global = isinstance(rule, GlobalThreshold)
-            thresholds = rule.threshold if is_global else rule.thresholds
+        # A scalar or one threshold per label; a top-k rule has none.
+        thresholds = getattr(rule, "threshold", getattr(rule, "thresholds", ()))
         for name, values in (
             ("shift", scaler.shift_),
             ("scale", scaler.scale_),

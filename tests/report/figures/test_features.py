@@ -163,7 +163,7 @@ def test_the_fall_of_the_log_odds_is_what_a_word_adds(texts):
     assert boats[0][1] == pytest.approx(3)
 
 
-def test_the_commonest_labels_are_shown(texts):
+def test_the_most_frequent_labels_are_shown(texts):
     X, Y = texts
     display = LabelWordsDisplay.from_estimator(ReadsWords(), X, Y, words=WORDS, max_labels=1)
     assert display.label_names == ["birds" if Y[:, 0].sum() >= Y[:, 1].sum() else "boats"]
