@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass, replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,51 @@ NAMES = (
     "a very long name of a label that does not fit into any column of a phone",
     "日本",
 )
+
+
+class Elements(HTMLParser):
+    """Elements of a page with their attributes, scripts, tables, and marked and plain texts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.scripts, self.tables, self.marked, self.texts = [], [], [], [], []
+        self.cell = self.mark = self.tag = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        self.tag = tag
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("th", "td"):
+            self.cell = ""
+        elif tag in ("strong", "em"):
+            self.mark = tag
+
+    def handle_endtag(self, tag):
+        self.tag = None
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append(self.cell)
+            self.cell = None
+        elif tag == self.mark:
+            self.mark = None
+
+    def handle_data(self, data):
+        self.texts.append(data.strip())
+        if self.tag == "script":
+            self.scripts.append(data)
+        if self.cell is not None:
+            self.cell += data
+            if self.mark:
+                self.marked.append((self.mark, data))
+
+    def outside(self):
+        """Return all references to anything outside of the page."""
+        names = ("src", "href", "action", "srcset", "data")
+        found = [attributes.get(name) for _, attributes in self.found for name in names]
+        return [each for each in found if each and not each.startswith(("data:", "#"))]
 
 
 @dataclass(frozen=True)

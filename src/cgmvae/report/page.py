@@ -13,7 +13,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -271,7 +271,7 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "Words per label",
             "How much the log-odds of a label drop when a word is removed from the texts that "
             "contain it: the words with the largest drop, for the most frequent labels.",
-            lambda: LabelWordsDisplay.from_estimator(
+            LabelWordsDisplay.from_estimator(
                 model, contents.rows.reference.X, contents.rows.reference, words=words
             ),
         )
@@ -280,7 +280,7 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "Training",
             "The loss terms, and the validation metric that selects the best epoch. Thin lines are "
             "the members of the ensemble.",
-            lambda: TrainingHistoryDisplay.from_estimator(model),
+            TrainingHistoryDisplay.from_estimator(model),
         )
 
 
@@ -291,19 +291,19 @@ def _of_predictions(model: Any, contents: Contents) -> Iterator[Picture]:
             "Threshold curves",
             "Each metric on the validation rows as a function of the threshold. The dashed line is "
             "the threshold that the model uses.",
-            lambda: ThresholdCurveDisplay.from_estimator(model, validation.X, validation),
+            ThresholdCurveDisplay.from_estimator(model, validation.X, validation),
         )
     yield make_picture(
         "Frequent and rare labels",
         "Each point is a label: how frequent it is, and how well it is predicted on the test rows. "
         "Rare labels have few examples to learn from.",
-        lambda: LabelF1Display.from_predictions(test, own.predicted, label_names=test.label_names),
+        LabelF1Display.from_predictions(test, own.predicted, label_names=test.label_names),
     )
     yield make_picture(
         "Calibration",
         "If the curve follows the diagonal, labels with a probability of 0.8 are true in 80% of "
         "all cases.",
-        lambda: CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
+        CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
     )
 
 
@@ -314,21 +314,21 @@ def _of_labels(model: Any, contents: Contents) -> Iterator[Picture]:
             "Similarity and co-occurrence",
             "Each point is a pair of labels: how similar they are to the model, and how strongly "
             "they co-occur. The pairs with the largest disagreement are listed.",
-            lambda: SimilarityCooccurrenceDisplay.from_similarity(
+            SimilarityCooccurrenceDisplay.from_similarity(
                 contents.similarity, reference, label_names=reference.label_names
             ),
         )
     yield make_picture(
         "Feature importance",
         "How much the average precision drops, averaged over labels, when a feature is shuffled.",
-        lambda: _importance(model, contents.rows.test),
+        _importance(model, contents.rows.test),
     )
     if hasattr(model, "label_prior"):
         yield make_picture(
             "Labels in latent space",
             "Every label is a Gaussian in latent space, projected on two dimensions. Labels whose "
             "Gaussians are close are similar to the model.",
-            lambda: LatentMapDisplay.from_estimator(model),
+            LatentMapDisplay.from_estimator(model),
         )
 
 
@@ -346,11 +346,11 @@ def _importance(model: Any, test: Any) -> Any:
     )
 
 
-def make_picture(title: str, text: str, make: Callable[[], Any]) -> Picture:
-    """Draw the display that ``make`` returns."""
+def make_picture(title: str, text: str, display: Any) -> Picture:
+    """Draw a display."""
     with warnings.catch_warnings(record=True) as missing:
         warnings.filterwarnings("always", _NO_GLYPH, UserWarning)
-        figure = make().plot().figure_
+        figure = display.plot().figure_
         address = _data_url(figure, "svg", _PAGE_DPI)
         if missing:  # characters that the font lacks are left to the reader's fonts
             address = _data_url(figure, "svg", _PAGE_DPI, font_type="none")

@@ -1,15 +1,15 @@
 """The page of a folder of runs: the tables and figures of every study that has runs in it.
 
-:func:`collect_studies` asks the studies of :mod:`cgmvae.studies` for their tables and figures,
-:func:`draw` draws a figure, and :func:`render_results` renders the page, with the style and the
-escaping of :mod:`cgmvae.report.page`.
+:func:`collect_studies` asks the studies of :mod:`cgmvae.studies` for their tables and figures, and
+:func:`render_results` renders the page, with the style and the escaping of
+:mod:`cgmvae.report.page`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -20,7 +20,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.methods import REGISTRY
 from cgmvae.report import CriticalDifferenceDisplay, FewerDataDisplay, LabelSimilarityDisplay
-from cgmvae.report.figures.style import title_of
+from cgmvae.report.figures.style import Display, title_of
 from cgmvae.report.page import (
     MEANINGS,
     Picture,
@@ -137,64 +137,37 @@ def _results(study: Study, scope: Scope, store: Store) -> StudyResults:
     )
 
 
-def draw(figure: StudyFigure) -> Any:
-    """Draw a figure of a study.
-
-    Parameters
-    ----------
-    figure : StudyFigure
-        Of one of the kinds in :data:`KINDS`.
-
-    Returns
-    -------
-    matplotlib Figure
+def study_display(figure: StudyFigure) -> Display:
+    """Return the display of a figure, of one of the kinds in :data:`READINGS`.
 
     Examples
     --------
     >>> contents = {"names": ["a", "b"], "mean_ranks": [1.2, 1.8], "critical_difference": 0.5}
-    >>> drawn = draw(StudyFigure("ranks", "critical-difference", contents))
-    >>> type(drawn).__name__
+    >>> display = study_display(StudyFigure("ranks", "critical-difference", contents))
+    >>> type(display.plot().figure_).__name__
     'Figure'
     """
-    if figure.kind not in KINDS:
-        raise InputError(
-            f"There is no figure of the kind {figure.kind!r}; use one of {', '.join(KINDS)}."
+    contents = figure.contents
+    if figure.kind == "critical-difference":
+        return CriticalDifferenceDisplay(
+            contents["mean_ranks"], contents["names"], contents["critical_difference"]
         )
-    return KINDS[figure.kind](figure.contents)
-
-
-def _critical_difference(contents: Mapping[str, Any]) -> Any:
-    display = CriticalDifferenceDisplay(
-        contents["mean_ranks"], contents["names"], contents["critical_difference"]
+    if figure.kind == "fewer-data":
+        return FewerDataDisplay(
+            contents["fractions"],
+            contents["values"],
+            contents["deviations"],
+            methods=contents["methods"],
+            metric=contents["metric"],
+            title=contents["data"],
+        )
+    if figure.kind == "similarity":  # in the order of the study, which groups the labels
+        return LabelSimilarityDisplay.from_similarity(
+            contents["matrix"], contents["names"], order="given", groups=contents.get("groups")
+        )
+    raise InputError(
+        f"There is no figure of the kind {figure.kind!r}; use one of {', '.join(READINGS)}."
     )
-    return display.plot().figure_
-
-
-def _fewer_data(contents: Mapping[str, Any]) -> Any:
-    display = FewerDataDisplay(
-        contents["fractions"],
-        contents["values"],
-        contents["deviations"],
-        methods=contents["methods"],
-        metric=contents["metric"],
-    ).plot()
-    display.ax_.set_title(contents["data"], parse_math=False)
-    return display.figure_
-
-
-def _similarity(contents: Mapping[str, Any]) -> Any:
-    """Draw the heat map in the order of the study, which groups the labels."""
-    display = LabelSimilarityDisplay.from_similarity(
-        contents["matrix"], contents["names"], order="given", groups=contents.get("groups")
-    )
-    return display.plot().figure_
-
-
-KINDS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "critical-difference": _critical_difference,
-    "fewer-data": _fewer_data,
-    "similarity": _similarity,
-}
 
 
 def write_results_page(
@@ -257,23 +230,11 @@ def _section(results: StudyResults) -> dict[str, Any]:
     }
 
 
-class _StudyDisplay:
-    """A figure of a study with the interface of a display."""
-
-    def __init__(self, figure: StudyFigure) -> None:
-        self.figure = figure
-
-    def plot(self) -> _StudyDisplay:
-        """Draw the figure."""
-        self.figure_ = draw(self.figure)
-        return self
-
-
 def _pictures(results: StudyResults) -> Iterator[Picture]:
     for figure in results.figures:
         subject = _subject(figure.name, results.study.name)
         title = f"{READINGS[figure.kind][0]}: {subject}"
-        yield make_picture(title, "", _StudyDisplay(figure).plot)
+        yield make_picture(title, "", study_display(figure))
 
 
 def _subject(figure: str, study: str) -> str:

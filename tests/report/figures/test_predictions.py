@@ -52,14 +52,6 @@ def test_names_are_plain_text(odd_names, texts_apart, rng):
     assert texts_apart(display.figure_, display.ax_.texts)
 
 
-def test_983_labels_are_drawn_with_names_apart(rng, texts_apart):
-    Y = rng.uniform(size=(100, 983)) < rng.uniform(0.01, 0.5, 983)
-    predicted = rng.uniform(size=Y.shape) < 0.2
-    display = LabelF1Display.from_predictions(Y, predicted).plot()
-    assert 10 < len(display.ax_.texts) <= 60
-    assert texts_apart(display.figure_, display.ax_.texts)
-
-
 @pytest.mark.parametrize("Y", [np.zeros((3, 2)), np.full((3, 2), np.nan), np.ones((3, 1))])
 def test_nothing_true_nothing_known_and_one_label_can_be_drawn(Y):
     display = LabelF1Display.from_predictions(Y, np.zeros_like(Y)).plot()

@@ -36,6 +36,7 @@ class FewerDataDisplay(Display):
         Over runs; NaN if there is none.
     methods : sequence of str
     metric : str
+    title : str, optional
 
     Examples
     --------
@@ -53,10 +54,11 @@ class FewerDataDisplay(Display):
         *,
         methods: Sequence[str],
         metric: str,
+        title: str = "",
     ) -> None:
         self.fractions = np.asarray(fractions, np.float64)
         self.mean, self.std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
-        self.methods, self.metric = list(methods), metric
+        self.methods, self.metric, self.title = list(methods), metric, title
         shape = (len(self.methods), len(self.fractions))
         if self.mean.shape != shape or self.std.shape != shape:
             raise InputError(
@@ -104,6 +106,7 @@ class FewerDataDisplay(Display):
         ax.set(xlabel="training rows", ylabel=title_of(self.metric))
         legend = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
         plain_legend(legend)
+        ax.set_title(self.title, parse_math=False)
         tidy(ax)
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import label_table
 from cgmvae.evaluation.ranking import rank
-from cgmvae.methods.inputs import Targets, as_targets
+from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.maps import label_frequency
 from cgmvae.report.figures.style import (
     BLUE,
@@ -108,12 +108,26 @@ class FeatureImportanceDisplay(Display):
         if metric not in ("average_precision", "f1"):
             raise InputError(f"There is no metric {metric!r}; choose average_precision or f1.")
         rng = np.random.default_rng(random_state)
-        targets, table = as_targets(Y, model.label_names_), _as_table(X)
-        names = _feature_names(model, X, feature_names, table.shape[1])
+        targets = as_targets(Y, model.label_names_)
+        table = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        if feature_names is None:
+            feature_names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
+        names = names_for(feature_names, table.shape[1], "feature")
         rows = _sample(table.shape[0], max_rows, rng)
         tried = _tried(table[rows], max_features, rng)
-        measure = _measure(_predictor(model, X, metric), targets, rows, metric)
         table = table[rows]
+        Y = targets.labels[rows]
+        unknown = None if targets.unknown is None else targets.unknown[rows]
+
+        def measure(features: Any) -> Values:
+            """Return the metric per label, (n_labels,)."""
+            if hasattr(X, "iloc"):  # a model fitted with named columns expects them
+                features = type(X)(features, columns=X.columns)
+            scores = model.predict_proba(features)
+            if metric == "average_precision":
+                return rank(Y, scores, unknown).by_label().average_precision()
+            return label_table(Y, model.threshold_rule_.apply(scores), unknown=unknown)["f1"]
+
         baseline = measure(table)
         drops = [
             [baseline - measure(shuffled) for shuffled in _shuffles(table, i, n_repeats, rng)]
@@ -172,20 +186,6 @@ class FeatureImportanceDisplay(Display):
         return title
 
 
-def _as_table(X: Any) -> Matrix:
-    """Return features as an array or CSR array."""
-    if sp.issparse(X):
-        return sp.csr_array(X)
-    return np.asarray(X)
-
-
-def _feature_names(
-    model: Any, X: Any, given: Sequence[str] | None, n_features: int
-) -> tuple[str, ...]:
-    found = getattr(model, "feature_names_in_", getattr(X, "columns", None))
-    return names_for(found if given is None else given, n_features, "feature")
-
-
 def _sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
 
@@ -196,38 +196,6 @@ def _tried(table: Matrix, most: int, rng: np.random.Generator) -> NDArray[np.int
         return _sample(table.shape[1], most, rng)
     n_rows = np.bincount(table.indices, minlength=table.shape[1])
     return np.sort(np.argsort(-n_rows, kind="stable")[:most])
-
-
-def _predictor(model: Any, X: Any, metric: Metric) -> Callable[[Matrix], NDArray[Any]]:
-    """Return a function from features in the format of X to scores, or to labels for F1."""
-
-    def predict(features: Matrix) -> NDArray[Any]:
-        if hasattr(X, "iloc"):
-            # A model fitted with named columns expects them.
-            features = type(X)(features, columns=X.columns)
-        scores = model.predict_proba(features)
-        return model.threshold_rule_.apply(scores) if metric == "f1" else scores
-
-    return predict
-
-
-def _measure(
-    predict: Callable[[Matrix], NDArray[Any]],
-    targets: Targets,
-    rows: NDArray[np.int64],
-    metric: Metric,
-) -> Callable[[Matrix], Values]:
-    """Return a function from the features of these rows to the metric per label, (n_labels,)."""
-    Y = targets.labels[rows]
-    unknown = None if targets.unknown is None else targets.unknown[rows]
-
-    def measure(features: Matrix) -> Values:
-        predicted = predict(features)
-        if metric == "f1":
-            return label_table(Y, predicted, unknown=unknown)["f1"]
-        return rank(Y, predicted, unknown).by_label().average_precision()
-
-    return measure
 
 
 def _shuffles(

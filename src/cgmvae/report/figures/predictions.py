@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cgmvae.evaluation import (
     CalibrationCurve,
-    GlobalThreshold,
-    LabelThresholds,
     ThresholdRule,
     calibration_curve,
     expected_calibration_error,
@@ -212,7 +210,8 @@ class ThresholdCurveDisplay(Display):
         self.thresholds, self.values = thresholds, values
         self.grid, self.grid_values, self.rule = grid, grid_values, rule
         self.best = {name: float(thresholds[curve.argmax()]) for name, curve in values.items()}
-        self.chosen = _thresholds_of(rule)
+        chosen = getattr(rule, "threshold", getattr(rule, "thresholds", ()))
+        self.chosen = np.atleast_1d(np.asarray(chosen, np.float64))
 
     @classmethod
     def from_estimator(
@@ -293,14 +292,6 @@ class ThresholdCurveDisplay(Display):
             low, middle, high = np.quantile(self.chosen, [(1 - _BAND) / 2, 0.5, (1 + _BAND) / 2])
             ax.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"{_BAND:.0%} of labels")
             ax.axvline(middle, color="black", lw=1.2, ls="--", label=f"chosen, median {middle:.2f}")
-
-
-def _thresholds_of(rule: ThresholdRule | None) -> NDArray[np.float64]:
-    if isinstance(rule, GlobalThreshold):
-        return np.array([rule.threshold])
-    if isinstance(rule, LabelThresholds):
-        return np.asarray(rule.thresholds, np.float64)
-    return np.empty(0)
 
 
 class CalibrationDisplay(Display):

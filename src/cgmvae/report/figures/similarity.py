@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Targets, as_targets
+from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.style import (
     BELOW,
     BLUE,
@@ -75,8 +75,8 @@ class LabelSimilarityDisplay(Display):
 
     Examples
     --------
-    >>> alike = [[1.0, -0.2, 0.9], [-0.2, 1.0, 0.1], [0.9, 0.1, 1.0]]
-    >>> display = LabelSimilarityDisplay.from_similarity(alike, ["owl", "gull", "hawk"])
+    >>> similarity = [[1.0, -0.2, 0.9], [-0.2, 1.0, 0.1], [0.9, 0.1, 1.0]]
+    >>> display = LabelSimilarityDisplay.from_similarity(similarity, ["owl", "gull", "hawk"])
     >>> [display.label_names[i] for i in display.order]
     ['gull', 'hawk', 'owl']
     """
@@ -363,8 +363,8 @@ class SimilarityCooccurrenceDisplay(Display):
         cls, model: Any, Y: Any, *, measure: Measure = "correlation"
     ) -> SimilarityCooccurrenceDisplay:
         """Compare the similarity that a fitted model learned with labels in any accepted form."""
-        targets = as_targets(Y, model.label_names_)
-        return cls._from_targets(learned_similarity(model), targets, measure)
+        names = model.label_names_
+        return cls.from_similarity(learned_similarity(model), Y, label_names=names, measure=measure)
 
     @classmethod
     def from_similarity(
@@ -376,12 +376,7 @@ class SimilarityCooccurrenceDisplay(Display):
         measure: Measure = "correlation",
     ) -> SimilarityCooccurrenceDisplay:
         """Compare a matrix, (n_labels, n_labels), with labels, (n_samples, n_labels)."""
-        return cls._from_targets(as_similarity(similarity), as_targets(Y, label_names), measure)
-
-    @classmethod
-    def _from_targets(
-        cls, similarity: NDArray[np.floating], targets: Targets, measure: Measure
-    ) -> SimilarityCooccurrenceDisplay:
+        similarity, targets = as_similarity(similarity), as_targets(Y, label_names)
         if len(similarity) != len(targets.names):
             raise InputError(
                 f"The similarity is of {len(similarity):,} labels and Y of {len(targets.names):,}; "

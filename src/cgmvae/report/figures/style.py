@@ -98,6 +98,10 @@ class Display:
     figure_: Any
     ax_: Any
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw on the given axes or on those of a new figure; return the display."""
+        raise NotImplementedError
+
     def _start(self, ax: Any, size: tuple[float, float], *, equal: bool = False) -> Any:
         """Return the given axes, or those of a new figure of this size in inches.
 
