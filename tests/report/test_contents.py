@@ -10,7 +10,7 @@ from cgmvae.data import MultiLabelDataset, make_split, make_survey
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule
 from cgmvae.evaluation.thresholds import GlobalThreshold
-from cgmvae.methods import MPVAE, BinaryRelevance, CGMVAEClassifier
+from cgmvae.methods import BinaryRelevance
 from cgmvae.report import comparison
 from cgmvae.report.comparison import Verdict
 from cgmvae.report.contents import collect, label_similarity
@@ -198,15 +198,3 @@ def test_a_rival_that_is_better(model, rows, contents):
     assert (finding.weight, finding.title[-8:]) == ("note", "macro-F1")
     worse = [replace(worse[0], metric=model.threshold_metric)]
     assert find(model, rows, contents.measured[0], worse)[0].weight == "serious"
-
-
-def test_it_says_what_the_similarity_of_labels_is():
-    data, _ = make_survey(80, 4, 5, seed=0)
-    meanings = set()
-    for method in (CGMVAEClassifier, MPVAE, BinaryRelevance):
-        small = {} if method is BinaryRelevance else {"epochs": 1, "n_members": 1}
-        model = method(random_state=0, **small).fit(data.X, data)
-        similarity, meaning = label_similarity(model, model.predict_proba(data.X))
-        assert similarity.shape == (5, 5)
-        meanings.add(meaning)
-    assert len(meanings) == 3

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows against the library, and what it must never do."""
+"""The page in a real browser: its numbers against the library, and its safety."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_the_models_own_numbers(page):
     assert [text.split()[0] for text in shown] == list(expected.values())
 
 
-@pytest.mark.parametrize("threshold", [0.01, 0.29, 0.5, 0.1234, 0.97, 1.0])
+@pytest.mark.parametrize("threshold", [0.01, 0.1234, 1.0])
 def test_numbers_under_any_threshold(page, threshold):
     page.set_threshold("#threshold-number", threshold)
     assert page.live() == page.measured(GlobalThreshold(threshold))
@@ -250,7 +250,7 @@ def test_one_label_alone(open_page, lonely_report):
     assert page.live() == page.measured(GlobalThreshold(0.2))
 
 
-# --- What it must never do ------------------------------------------------------------------------
+# --- Safety and layout ------------------------------------------------------------------------
 
 
 def test_names_are_text(page):
@@ -279,7 +279,7 @@ def test_nothing_is_asked_of_the_network(page):
     assert "Content Security Policy" in str(page.browser.get_log("browser"))  # ours, just now
 
 
-@pytest.mark.parametrize("width", [360, 390, 768])
+@pytest.mark.parametrize("width", [360, 768])
 def test_no_sideways_scrolling(page, width):
     page.look_at(width, 800, "light")
     page.settle()

@@ -62,7 +62,7 @@ def test_a_batch_has_a_size(scorer):
     assert scorer.sizes == [1, 3, 4, 9, 1]
 
 
-def test_rows_wait_for_those_on_their_way_and_not_for_others():
+def test_a_batch_waits_for_arriving_requests_only():
     scorer = Scorer()
     batcher = Batcher(scorer, ServingConfig(batch_seconds=60))
     assert np.array_equal(batcher.submit(rows(1)).result(30), rows(2))
@@ -73,7 +73,7 @@ def test_rows_wait_for_those_on_their_way_and_not_for_others():
     assert scorer.sizes == [1, 2]
 
 
-def test_the_wait_ends_though_nobody_comes():
+def test_the_wait_for_arriving_requests_ends():
     batcher = Batcher(Scorer(), ServingConfig(batch_seconds=0.001))
     with batcher.arriving():
         assert np.array_equal(batcher.submit(rows(1)).result(30), rows(2))
@@ -129,21 +129,3 @@ def test_closing_scores_the_queue(scorer):
     assert [future.result(0)[0, 0] for future in futures] == [0, 2, 4, 6, 8]
     with pytest.raises(RequestError, match="stopping"):
         batcher.submit(rows(1))
-
-
-def test_many_threads_get_their_own_scores():
-    batcher = Batcher(Scorer(), ServingConfig(batch_rows=16))
-    wrong = []
-
-    def ask(value):
-        for i in range(50):
-            mine = rows(value * 100 + i, 1 + i % 3)
-            if not np.array_equal(batcher.submit(mine).result(60), mine * 2):
-                wrong.append(value)
-
-    threads = [threading.Thread(target=ask, args=(value,)) for value in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []

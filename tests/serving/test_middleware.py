@@ -90,17 +90,6 @@ def test_too_many_requests_get_503(running, gated):
         assert served.get("/labels").status_code == 200
 
 
-def test_a_full_queue_gets_503(running, gated):
-    with running(gated.model, waiting_rows=1) as (served, _), ThreadPoolExecutor(2) as clients:
-        asked = [clients.submit(served.post, "/predict", json=ROWS)]
-        assert gated.entered.wait(60)
-        asked.append(clients.submit(served.post, "/predict", json=ROWS))
-        response = until(lambda: served.post("/predict", json=ROWS, timeout=1), 503)
-        assert "Too many rows are waiting" in response.json()["error"]
-        gated.open.set()
-        assert asked[0].result().status_code == 200
-
-
 def until(ask, status):
     """Repeat a request until its response has this status; a timeout does not."""
     deadline = time.monotonic() + 60
@@ -126,9 +115,7 @@ def test_bytes_in_memory_are_limited(client, network):
     "limits",
     [
         {"rows": 0},
-        {"seconds": -1},
         {"seconds": float("inf")},
-        {"seconds": float("nan")},
         {"batch_seconds": -1},
         {"api_key": "short"},
         {"api_key": "é" * 20},

@@ -172,7 +172,7 @@ def test_bad_json(client, named, words):
     assert words in rejected(client(named), body(BAD[words]))
 
 
-def test_numbers_beyond_what_the_model_can_scale(client, plain):
+def test_numbers_that_overflow_in_scaling(client, plain):
     extreme = {"rows": [[0] * 6, [3e38] * 6]}
     assert "Row 2 is so far from the training data" in rejected(client(plain), {"json": extreme})
 
@@ -216,7 +216,7 @@ def test_other_kinds_of_content(client, named, kind):
     assert "application/json or text/csv" in rejected(client(named), sent, 415)
 
 
-def test_what_is_quoted_is_cut(client, named):
+def test_quoted_values_are_truncated(client, named):
     long = {"json": {"rows": [{**dict.fromkeys(FEATURES, 0), "rows": "x" * 10**5}]}}
     assert len(rejected(client(named), long)) < 300
 

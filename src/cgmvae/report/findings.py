@@ -72,20 +72,17 @@ def _about_rows(rows: ReportRows) -> Iterator[Finding]:
             f"Only {n:,} test {'row' if n == 1 else 'rows'}",
             "Small differences between metrics mean nothing here; look at the intervals.",
         )
-    shared = _shared_groups(rows)
-    if shared:
+    train_groups = None if rows.train is None else rows.train.groups
+    test_groups = rows.test.groups
+    if train_groups is None or test_groups is None:
+        return
+    if shared := len(np.intersect1d(train_groups, test_groups)):
         yield Finding(
             "serious",
             f"{shared:,} groups have rows in training and in test",
             "Rows of one group are similar, so the model has seen much of what it is tested on. "
             "Fit it again with a split by group.",
         )
-
-
-def _shared_groups(rows: ReportRows) -> int:
-    if rows.train is None or rows.train.groups is None or rows.test.groups is None:
-        return 0
-    return len(np.intersect1d(rows.train.groups, rows.test.groups))
 
 
 def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:

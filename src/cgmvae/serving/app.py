@@ -72,7 +72,6 @@ def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
         lifespan=service.lifespan,
         docs_url=None,
         redoc_url=None,
-        default_response_class=AsciiJSONResponse,
     )
     service.add_routes(app)
     for kind in (RequestError, InputError, RequestValidationError, HTTPException):
@@ -94,7 +93,11 @@ class _AnyPath(Convertor[str]):
 
 
 class Service:
-    """A model with its batcher, and a method per route."""
+    """A model with its batcher, and a method per route.
+
+    The methods return responses, which FastAPI passes on without validation: validating every
+    probability would take longer than scoring, and pydantic rejects names with lone surrogates.
+    """
 
     def __init__(self, model: ServedModel, config: ServingConfig) -> None:
         self.model, self.config = model, config
@@ -117,8 +120,8 @@ class Service:
         schemes = [] if self.config.api_key is None else [Security(BEARER), Security(KEY_HEADER)]
 
         def get(path: str, endpoint: Any, schema: Any, *errors: int, **options: Any) -> None:
-            options |= {"response_model": schema, "response_model_exclude_unset": True}
-            app.add_api_route(path, endpoint, responses=_described(*errors), **options)
+            described = _described(*errors)
+            app.add_api_route(path, endpoint, response_model=schema, responses=described, **options)
 
         app.add_api_route(
             "/predict",
@@ -160,7 +163,6 @@ class Service:
 
             def respond() -> Response:
                 found = self.model.predictions(scores, probabilities=probabilities, top=top)
-                # Not a pydantic model: validating every probability would take longer than scoring.
                 return AsciiJSONResponse(
                     {
                         "predictions": found,
@@ -171,21 +173,22 @@ class Service:
 
             return await self._run(scores.size, respond)
 
-    async def labels(self) -> Any:
+    async def labels(self) -> Response:
         """List the labels and their thresholds."""
-        return {"labels": self.model.labels(), "thresholds": self.model.thresholds()}
+        rule = self.model.thresholds()
+        return AsciiJSONResponse({"labels": self.model.labels(), "thresholds": rule})
 
     async def similar(
         self,
         label: str,
         k: Annotated[int, Query(ge=1, description="Number of labels.")] = 5,
-    ) -> Any:
+    ) -> Response:
         """List the labels that the model has learned to be most similar to one."""
-        return await self._run(_LARGE, self.model.similar, label, k)
+        return AsciiJSONResponse(await self._run(_LARGE, self.model.similar, label, k))
 
-    async def health(self) -> Any:
+    async def health(self) -> Response:
         """Return whether the server is ready, and which model it serves."""
-        return {"ready": True, "model": self.model.describe()}
+        return AsciiJSONResponse({"ready": True, "model": self.model.describe()})
 
     async def _run(self, size: int, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do a small amount of work at once, and a large one in a thread."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,8 @@ from cgmvae.serving.responses import overloaded
 Scores = NDArray[np.floating]
 
 
-class Rows(Protocol):
-    """Anything with a length: an array, or columns."""
-
-    def __len__(self) -> int: ...
-
-
 class _Job(NamedTuple):
-    rows: Rows
+    rows: Sized  # an array, or columns
     scores: Future[Scores]
 
 
@@ -66,7 +60,7 @@ class Batcher:
                 self._n_arriving -= 1
                 self._changed.notify()
 
-    def submit(self, rows: Rows) -> Future[Scores]:
+    def submit(self, rows: Sized) -> Future[Scores]:
         """Put rows in the queue; the result is their probabilities, (n_rows, n_labels)."""
         job = _Job(rows, Future())
         with self._changed:

@@ -51,7 +51,7 @@ def test_wrong_shapes_are_rejected():
         FewerDataDisplay([0.5, 1], [[1]], [[1]], methods=["a"], metric="f1")
 
 
-def test_bars_join_what_does_not_differ(rng):
+def test_bars_join_methods_within_the_critical_difference(rng):
     for _ in range(20):
         ranks, width = rng.uniform(1, 8, 7), rng.uniform(0.2, 4)
         display = CriticalDifferenceDisplay(ranks, [str(i) for i in range(7)], width)

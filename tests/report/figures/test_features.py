@@ -60,7 +60,7 @@ def test_the_drop_is_near_that_of_scikit_learn(fitted):
     assert display.baseline[1] == pytest.approx(score(model, data.X, data.Y))
 
 
-def test_sparse_features_are_shuffled_alike(rows):
+def test_sparse_features_are_shuffled_like_dense_ones(rows):
     X, Y = rows
     dense = FeatureImportanceDisplay.from_estimator(Reads(), X, Y, n_repeats=40)
     sparse = FeatureImportanceDisplay.from_estimator(Reads(), sp.csr_array(X), Y, n_repeats=40)
@@ -154,7 +154,7 @@ def texts(rng):
     return X, (ReadsWords().predict_proba(X) > 0.5).astype(int)
 
 
-def test_the_fall_of_the_log_odds_is_what_a_word_adds(texts):
+def test_the_drop_of_the_log_odds_is_the_effect_of_a_word(texts):
     display = LabelWordsDisplay.from_estimator(ReadsWords(), *texts, words=WORDS)
     birds, boats = display.top("birds"), display.top("boats")
     assert [word for word, _ in birds] == ["owl", "$wing$"]

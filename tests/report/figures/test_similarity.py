@@ -53,7 +53,7 @@ def test_ticks_are_the_names_in_order_and_nothing_is_read_as_a_formula(odd_names
 
 
 def test_many_names_are_thinned_until_none_overlap(rng, texts_apart):
-    n_labels = 200
+    n_labels = 120
     names = [f"a rather long name {i}" for i in range(n_labels)]
     similarity = rng.uniform(-1, 1, (n_labels, n_labels))
     display = LabelSimilarityDisplay.from_similarity(similarity, names, order="given").plot()
@@ -208,7 +208,7 @@ def test_without_a_pair_to_measure_the_plot_is_empty(Y):
     assert display.ax_.get_title() == "0 pairs of labels"
 
 
-def test_labels_of_another_number_and_unknown_measures_are_refused():
+def test_a_different_number_of_labels_and_unknown_measures_are_rejected():
     with pytest.raises(InputError, match="2 labels and Y of 3"):
         SimilarityCooccurrenceDisplay.from_similarity(np.eye(2), np.zeros((4, 3)))
     with pytest.raises(InputError, match="no measure 'jaccard'"):

@@ -43,7 +43,7 @@ def test_given_axes_are_used_and_must_be_enough():
         TrainingHistoryDisplay(history).plot(panels[0])
 
 
-def test_what_was_not_trained_has_no_history():
+def test_a_model_without_training_history_is_rejected():
     with pytest.raises(InputError, match="MLkNN has no training history"):
         TrainingHistoryDisplay.from_estimator(MLkNN())
     with pytest.raises(InputError, match="history is empty"):

@@ -12,7 +12,6 @@ from cgmvae.errors import InputError
 from cgmvae.report.figures.style import (
     Display,
     one_line,
-    plain_legend,
     series_style,
     tidy,
     title_of,
@@ -105,7 +104,8 @@ class FewerDataDisplay(Display):
         ax.set_xticks(ticks, [f"{tick:g} %" for tick in ticks])
         ax.set(xlabel="training rows", ylabel=title_of(self.metric))
         legend = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
-        plain_legend(legend)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
         ax.set_title(self.title, parse_math=False)
         tidy(ax)
         return self

@@ -38,7 +38,7 @@ _SPARSEST_NAMES = 15
 _FONT, _SMALL_FONT = 9.0, 7.0
 
 #: Quantile of the absolute similarity at which the color scale ends.
-_COLOURED_SHARE = 0.995
+_COLOR_QUANTILE = 0.995
 
 Measure = Literal["correlation", "lift"]
 
@@ -47,7 +47,6 @@ LIFT_PRIOR = 0.5
 
 #: Up to this many pairs each is drawn as a point, beyond it as counts per hexagon.
 _MAX_POINTS = 3000
-
 
 _TITLES = {
     "correlation": "correlation of the labels' columns",
@@ -132,9 +131,8 @@ class LabelSimilarityDisplay(Display):
             raise InputError(
                 f"There are {len(groups):,} groups for {len(names):,} labels; pass one per label."
             )
-        members = _members(groups, len(names))
-        sorted_members = [_sorted(own, similarity, names, order) for own in members]
-        return cls(similarity, names, order=np.concatenate(sorted_members), groups=groups)
+        ordered = _ordered(similarity, names, order, groups)
+        return cls(similarity, names, order=ordered, groups=groups)
 
     def plot(self, ax: Any = None, *, limit: float | None = None) -> LabelSimilarityDisplay:
         """Draw the heat map.
@@ -160,7 +158,7 @@ class LabelSimilarityDisplay(Display):
 
     def _limit(self) -> float:
         sizes = np.abs(self.shown[np.isfinite(self.shown)])
-        limit = float(np.quantile(sizes, _COLOURED_SHARE)) if sizes.size else 0.0
+        limit = float(np.quantile(sizes, _COLOR_QUANTILE)) if sizes.size else 0.0
         return limit if limit > 0 else 1.0
 
     def _write_names(self, ax: Any) -> None:
@@ -218,32 +216,26 @@ def as_similarity(similarity: ArrayLike) -> NDArray[np.floating]:
     return table
 
 
-def _members(groups: Sequence[str] | None, n_labels: int) -> list[NDArray[np.int64]]:
-    """Return the labels of each group, or all labels as one group."""
-    if groups is None:
-        return [np.arange(n_labels)]
-    own: dict[str, list[int]] = {}
-    for label, group in enumerate(groups):
-        own.setdefault(str(group), []).append(label)
-    return [np.array(labels) for labels in own.values()]
-
-
-def _sorted(
-    labels: NDArray[np.int64], similarity: NDArray[np.floating], names: Sequence[str], order: Order
+def _ordered(
+    similarity: NDArray[np.floating],
+    names: Sequence[str],
+    order: Order,
+    groups: Sequence[str] | None,
 ) -> NDArray[np.int64]:
-    if order == "names":
-        return np.array(sorted(labels, key=lambda label: (names[label].casefold(), names[label])))
-    if order == "given" or len(labels) < 3:
-        return labels
-    return labels[_leaves(similarity[np.ix_(labels, labels)])]
-
-
-def _leaves(similarity: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return the leaves of a hierarchical clustering in optimal order."""
+    """Return the order of the labels, (n_labels,): by group, and within a group by ``order``."""
     from scipy.cluster.hierarchy import leaves_list, linkage
 
-    tree = linkage(label_distances(similarity), "average", optimal_ordering=True)
-    return leaves_list(tree).astype(np.int64)
+    group_of = np.array([""] * len(names) if groups is None else [str(each) for each in groups])
+    found = []
+    for group in dict.fromkeys(group_of.tolist()):
+        own = np.flatnonzero(group_of == group)
+        if order == "names":
+            own = np.array(sorted(own.tolist(), key=lambda i: (names[i].casefold(), names[i])))
+        elif order == "clusters" and len(own) > 2:
+            distances = label_distances(similarity[np.ix_(own, own)])
+            own = own[leaves_list(linkage(distances, "average", optimal_ordering=True))]
+        found.append(own)
+    return np.concatenate(found)
 
 
 def label_distances(similarity: NDArray[np.floating]) -> NDArray[np.float64]:

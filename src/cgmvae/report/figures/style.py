@@ -189,12 +189,6 @@ def one_line(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     return f"{text[: max_length - 1 - end]}…{text[-end:]}"
 
 
-def plain_legend(legend: Any) -> None:
-    """Draw the texts of a legend as plain text, not as formulas."""
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-
-
 def write_ticks(ax: Any, axis: str, names: Sequence[str], *, size: float, every: int = 1) -> None:
     """Label every k-th tick (0, 1, …) of the ``"x"`` or ``"y"`` axis; none if ``every`` is 0."""
     ticks = range(0, len(names), every) if every else range(0)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cgmvae.errors import InputError
 from cgmvae.report.figures.style import BLUE, GREY, ORANGE, SKY, Display, tidy, title_of
-from cgmvae.search import SearchResult
+
+if TYPE_CHECKING:
+    from cgmvae.search import SearchResult
 
 
 class TrainingHistoryDisplay(Display):
