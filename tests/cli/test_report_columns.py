@@ -9,8 +9,7 @@ import scipy.sparse as sp
 import cgmvae as library
 from cgmvae.data import readers
 from cgmvae.report import LabelWordsDisplay
-from cgmvae.report.prepared import on_features, prepared_rows, words_of
-from cgmvae.report.rows import ReportRows
+from cgmvae.report.rows import ReportRows, on_features, prepared_rows, words_of
 
 TOPICS = {
     "birds": ["owl", "hawk", "wren", "nest", "wing", "feather"],
@@ -61,8 +60,8 @@ def test_documents_with_tags(succeeds, documents):
     succeeds("fit", "documents.csv", "--label-sets", "tags", *method, "--out", "m.cgmvae")
     succeeds("report", "m.cgmvae", "--out", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
-    assert "This model looks at 1 column\n" in page
-    assert "Words that speak for a label" in page
+    assert "This model takes 1 column\n" in page
+    assert "Words per label" in page
     assert "weights of 29 words (tf-idf)" in page
     model = library.load("m.cgmvae")
     data = readers.read("documents.csv", label_sets="tags")
@@ -84,7 +83,7 @@ def test_sites_with_a_category_and_a_date(succeeds, sites):
     succeeds("fit", "sites.csv", *labels, *plan, "--out", "m.cgmvae")
     succeeds("report", "m.cgmvae", "--out", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
-    assert "Words that speak for a label" not in page
+    assert "Words per label" not in page
     assert "<i>habitat</i> (category): 0 or 1 for each of 3 categories" in page
     assert "the same 4 columns" in page
 

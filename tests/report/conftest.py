@@ -1,7 +1,8 @@
-"""A model with hostile label names and unknown labels, its report, and a browser to open it in."""
+"""A model with hostile label names and unknown labels, its report, and a browser."""
 
 import shutil
 from dataclasses import dataclass, replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,54 @@ NAMES = (
 )
 
 
+class Elements(HTMLParser):
+    """Elements of a page with their attributes, scripts, tables, and marked and plain texts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.scripts, self.tables, self.marked, self.texts = [], [], [], [], []
+        self.cell = self.mark = self.tag = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        self.tag = tag
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("th", "td"):
+            self.cell = ""
+        elif tag in ("strong", "em"):
+            self.mark = tag
+
+    def handle_endtag(self, tag):
+        self.tag = None
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append(self.cell)
+            self.cell = None
+        elif tag == self.mark:
+            self.mark = None
+
+    def handle_data(self, data):
+        self.texts.append(data.strip())
+        if self.tag == "script":
+            self.scripts.append(data)
+        if self.cell is not None:
+            self.cell += data
+            if self.mark:
+                self.marked.append((self.mark, data))
+
+    def outside(self):
+        """Return all references to anything outside of the page."""
+        names = ("src", "href", "action", "srcset", "data")
+        found = [attributes.get(name) for _, attributes in self.found for name in names]
+        return [each for each in found if each and not each.startswith(("data:", "#"))]
+
+
 @dataclass(frozen=True)
 class Report:
-    """A model with what its report says, and the page."""
+    """A model, the contents of its report, and the page."""
 
     model: Any
     contents: Contents
@@ -70,7 +116,7 @@ class Page:
         return WebDriverWait(self.browser, 20).until(lambda _: condition())
 
     def settle(self):
-        """Wait until what is drawn once a frame was drawn."""
+        """Wait until the next frame is drawn."""
         self.browser.execute_async_script(
             "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
         )
@@ -93,7 +139,7 @@ class Page:
         self.settle()
 
     def click_at(self, selector, x, y):
-        """Click a place of an element, given as shares of its width and height."""
+        """Click a point of an element, given as fractions of its width and height."""
         self.point_at(selector, x, y)
         ActionChains(self.browser).click().perform()
         self.settle()
@@ -119,7 +165,7 @@ class Page:
         return {name: self.text(f"#live-{name}") for name in PAPER_METRICS}
 
     def measured(self, rule):
-        """Return what the library says under a rule, as the page writes it."""
+        """Return the metrics of the library under a rule, formatted like the page."""
         rows = Scored(self.report.test.Y, self.report.scores, self.report.test.unknown)
         return {name: f"{value:.3f}" for name, value in evaluate(rows, rule=rule).metrics.items()}
 
@@ -154,14 +200,14 @@ def report(tmp_path_factory, report_rows):
 
 @pytest.fixture(scope="session", params=["per-label", "top-k"])
 def ruled_report(request, tmp_path_factory, report_rows):
-    """Return the report of a model whose rule is not one threshold."""
+    """Return the report of a model whose rule is not a single threshold."""
     model = BinaryRelevance(threshold_rule=request.param, random_state=0)
     return make_report(tmp_path_factory.mktemp("report"), model, report_rows)
 
 
 @pytest.fixture(scope="session")
 def lonely_report(tmp_path_factory):
-    """Return the report of a model that knows one label."""
+    """Return the report of a model with one label."""
     data, _ = make_survey(120, 3, 1, n_groups=1, cardinality=0.5, seed=1)
     split = make_split(data, seed=0, drop_unlabelled=False)
     model = BinaryRelevance(random_state=0)
@@ -170,7 +216,7 @@ def lonely_report(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def browser():
-    """Return headless Chromium, which writes down what the page says and asks for."""
+    """Return headless Chromium, which logs console messages and requests."""
     programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in programs:
         pytest.skip("Chromium and its driver are not installed")
@@ -186,6 +232,6 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Open reports; in the end the browser must have had nothing to complain of."""
+    """Open reports; the browser must not log anything."""
     yield lambda report: Page(browser, report)
     assert browser.get_log("browser") == []

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows against the library, and what it must never do."""
+"""The page in a real browser: its numbers against the library, and its safety."""
 
 import re
 
@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 
 from cgmvae.evaluation import GlobalThreshold, LabelThresholds
 from cgmvae.report.explorer import GRID, STEPS, UNKNOWN
-from cgmvae.report.figures.association import association, pair_counts
+from cgmvae.report.figures.similarity import association, pair_counts
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def test_the_models_own_numbers(page):
     assert [text.split()[0] for text in shown] == list(expected.values())
 
 
-@pytest.mark.parametrize("threshold", [0.01, 0.29, 0.5, 0.1234, 0.97, 1.0])
+@pytest.mark.parametrize("threshold", [0.01, 0.1234, 1.0])
 def test_numbers_under_any_threshold(page, threshold):
     page.set_threshold("#threshold-number", threshold)
     assert page.live() == page.measured(GlobalThreshold(threshold))
@@ -147,7 +147,7 @@ def test_where_similarity_and_rows_disagree(page):
         marks = [mark.text for mark in row.find_elements(By.CLASS_NAME, "disagree")]
         assert bool(marks) == (abs(gap[place]) >= 0.5)
         if marks:
-            assert ("more alike" in marks[0]) == (gap[place] > 0)
+            assert ("more similar" in marks[0]) == (gap[place] > 0)
 
 
 def test_heat_map(page):
@@ -250,7 +250,7 @@ def test_one_label_alone(open_page, lonely_report):
     assert page.live() == page.measured(GlobalThreshold(0.2))
 
 
-# --- What it must never do ------------------------------------------------------------------------
+# --- Safety and layout ------------------------------------------------------------------------
 
 
 def test_names_are_text(page):
@@ -279,7 +279,7 @@ def test_nothing_is_asked_of_the_network(page):
     assert "Content Security Policy" in str(page.browser.get_log("browser"))  # ours, just now
 
 
-@pytest.mark.parametrize("width", [360, 390, 768])
+@pytest.mark.parametrize("width", [360, 768])
 def test_no_sideways_scrolling(page, width):
     page.look_at(width, 800, "light")
     page.settle()

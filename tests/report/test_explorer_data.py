@@ -1,11 +1,11 @@
-"""The arrays that a page carries: exact where they are compared with thresholds, else small."""
+"""The arrays of the explorer: exact where they are compared with thresholds."""
 
 import base64
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cgmvae.data import make_split, make_survey
@@ -32,6 +32,7 @@ def explored(model, rows, **limits):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@settings(max_examples=40)
 @given(data=st.data())
 def test_comparing_codes_is_comparing_scores(dtype, data):
     steps = data.draw(st.lists(st.integers(0, 10_000), min_size=4, max_size=4))
@@ -47,6 +48,7 @@ def test_comparing_codes_is_comparing_scores(dtype, data):
             np.testing.assert_array_equal(codes >= place, expected)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0.01, 0.99), min_size=3, max_size=3), st.integers(0, 2**32 - 1))
 def test_thresholds_between_the_steps_keep_their_labels(thresholds, seed):
     rule = LabelThresholds(np.array(thresholds))

@@ -1,4 +1,4 @@
-"""Models to serve, clients in this process, and a real server on the loopback."""
+"""Models to serve, in-process clients, and a real server on the loopback interface."""
 
 import copy
 import threading
@@ -27,14 +27,14 @@ SMALL = {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,), "
 
 @pytest.fixture(scope="session")
 def sites():
-    """Return 250 rows whose columns and labels have names that HTTP and HTML trip over."""
+    """Return 250 rows whose column and label names are difficult in HTTP and HTML."""
     survey, _ = make_survey(250, len(FEATURES), len(LABELS), seed=0)
     return replace(survey, label_names=LABELS, feature_names=FEATURES)
 
 
 @pytest.fixture(scope="session")
 def network(sites):
-    """Return a small C-GMVAE that knows no names of columns."""
+    """Return a small C-GMVAE without column names."""
     model = cgmvae.CGMVAEClassifier(
         epochs=2, embedding_dim=8, n_members=2, settings=SMALL, random_state=0
     )
@@ -43,13 +43,13 @@ def network(sites):
 
 @pytest.fixture(scope="session")
 def plain(sites):
-    """Return a model of another method, which knows no names of columns."""
+    """Return a model of another method without column names."""
     return cgmvae.BinaryRelevance(random_state=0).fit(sites.X, sites)
 
 
 @pytest.fixture
 def named(network):
-    """Return the network as one that knows the names of its columns."""
+    """Return the network with column names."""
     return with_names(network)
 
 
@@ -61,7 +61,7 @@ def with_names(model):
 
 @pytest.fixture(scope="session")
 def mixed_table():
-    """Return columns of all kinds, by name."""
+    """Return one column of each type, by name."""
     rng = np.random.default_rng(0)
     words = ["owl", "hawk", "tree", "lake", "river", "stone"]
     return {
@@ -83,13 +83,13 @@ def mixed(mixed_table):
 
 @pytest.fixture
 def client():
-    """Give a client of an application in this process."""
+    """Return a function that makes an in-process client of a model."""
     return lambda model, **limits: TestClient(make_app(model, ServingConfig(**limits)))
 
 
 @pytest.fixture
 def running():
-    """Serve a model on the loopback while a block runs; give a client, and the server."""
+    """Serve a model on the loopback interface in a context; yield a client and the server."""
 
     @contextmanager
     def serve(model, **limits):
@@ -111,7 +111,7 @@ def running():
 
 
 class Gated:
-    """Lets a model's calls wait until a gate is opened, and notes how many rows each had."""
+    """Makes calls of a model wait until a gate is open, and records their numbers of rows."""
 
     def __init__(self, model):
         self.open, self.entered, self.sizes = threading.Event(), threading.Event(), []
@@ -128,7 +128,7 @@ class Gated:
 
 @pytest.fixture
 def gated(network):
-    """Return the network behind a gate that is shut; it is opened at the end of the test."""
+    """Return the network behind a closed gate, which is opened at the end of the test."""
     gate = Gated(network)
     yield gate
     gate.open.set()

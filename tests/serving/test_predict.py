@@ -1,4 +1,4 @@
-"""``POST /predict``: the answer is what the library says, whatever form the rows come in."""
+"""``POST /predict``: the response agrees with the library, whatever the format of the rows."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ def probabilities(client, sent):
     return np.array([[row["probabilities"][name] for name in LABELS] for row in found], np.float32)
 
 
-def refused(client, sent, status=422):
+def rejected(client, sent, status=422):
     response = client.post("/predict", **sent)
     assert response.status_code == status
     assert list(response.json()) == ["error"]
@@ -48,12 +48,11 @@ def refused(client, sent, status=422):
     return sentence
 
 
-# --- What is answered ---------------------------------------------------------------------------
+# --- Responses ----------------------------------------
 
 
-@pytest.mark.parametrize("n_rows", [1, 2, 33])
-def test_probabilities_are_those_of_the_library_bit_for_bit(client, named, network, sites, n_rows):
-    X = sites.X[:n_rows].astype(np.float32)
+def test_probabilities_are_those_of_the_library_bit_for_bit(client, named, network, sites):
+    X = sites.X[:33].astype(np.float32)
     expected = network.predict_proba(X)
     served = client(named)
     assert np.array_equal(probabilities(served, {"json": {"rows": objects(X)}}), expected)
@@ -135,17 +134,17 @@ def test_all_kinds_of_columns(client, mixed, mixed_table):
         assert np.array_equal(scores.astype(expected.dtype), expected)
 
 
-# --- Refusals -----------------------------------------------------------------------------------
+# --- Errors ----------------------------------------
 
 
 def test_a_missing_column_is_named(client, named, plain, sites):
     rows = objects(sites.X[:2])
     del rows[1]["%sand"]
-    assert "Row 2 lacks '%sand'" in refused(client(named), {"json": {"rows": rows}})
+    assert "Row 2 lacks '%sand'" in rejected(client(named), {"json": {"rows": rows}})
     sent = table(FEATURES[1:], sites.X[:2, 1:].tolist())
-    assert "lacks 'height (m)'" in refused(client(named), sent)
-    assert "does not know the names" in refused(client(plain), {"json": {"rows": rows}})
-    assert "5 columns, and the model takes 6" in refused(client(plain), sent)
+    assert "lacks 'height (m)'" in rejected(client(named), sent)
+    assert "does not know the names" in rejected(client(plain), {"json": {"rows": rows}})
+    assert "5 columns, and the model takes 6" in rejected(client(plain), sent)
 
 
 CELLS = "0," * (len(FEATURES) - 1)
@@ -156,9 +155,9 @@ BAD = {
     "There are no rows": '{"rows": []}',
     "all objects, by name, or all lists": '{"rows": [[], {}]}',
     "Row 1 has 1 values, and the model takes 6": '{"rows": [[1]]}',
-    "NaN is no number": '{"rows": [[NaN]]}',
+    "NaN is not a number": '{"rows": [[NaN]]}',
     "nests lists too deeply": "[" * 10**5,
-    "too long a number": f'{{"rows": [[{"9" * 5000}]]}}',
+    "a number is too long": f'{{"rows": [[{"9" * 5000}]]}}',
     "beyond float32": f'{{"rows": [[{CELLS}1e39]]}}',
     "'rows' holds a number beyond": f'{{"rows": [[{CELLS}1{"0" * 400}]]}}',
     "'rows', which takes numbers": f'{{"rows": [[{CELLS}"7"]]}}',
@@ -170,12 +169,12 @@ BAD = {
 
 @pytest.mark.parametrize("words", BAD)
 def test_bad_json(client, named, words):
-    assert words in refused(client(named), body(BAD[words]))
+    assert words in rejected(client(named), body(BAD[words]))
 
 
-def test_numbers_beyond_what_the_model_can_scale(client, plain):
+def test_numbers_that_overflow_in_scaling(client, plain):
     extreme = {"rows": [[0] * 6, [3e38] * 6]}
-    assert "Row 2 is so far from what" in refused(client(plain), {"json": extreme})
+    assert "Row 2 is so far from the training data" in rejected(client(plain), {"json": extreme})
 
 
 BAD_TABLES = {
@@ -184,28 +183,28 @@ BAD_TABLES = {
     "'a' names more than one": "a,a\n1,2",
     "Row 2 has 1 cells and the header 2": "a,b\n1,2\n1\n",
     "not CSV (unexpected end": 'a,"b',
-    "field larger than field limit (131072)); repair it, or send JSON": f"a\n{'x' * 200_000}",
+    "field larger than field limit (131072)); correct it, or send JSON": f"a\n{'x' * 200_000}",
 }
 
 
 @pytest.mark.parametrize("words", BAD_TABLES)
 def test_bad_csv(client, named, words):
     sent = {"content": BAD_TABLES[words], "headers": {"Content-Type": "text/csv"}}
-    assert words in refused(client(named), sent)
+    assert words in rejected(client(named), sent)
 
 
-def test_very_many_columns_are_refused_in_time(client, plain, named):
+def test_very_many_columns_are_rejected_in_time(client, plain, named):
     header = [f"c{place}" for place in range(100_000)]
     sent = table(header, [["0"] * len(header)])
-    assert "100,000 columns, and the model takes 6" in refused(client(plain, seconds=20), sent)
-    assert "The header lacks" in refused(client(named, seconds=20), sent)
+    assert "100,000 columns, and the model takes 6" in rejected(client(plain, seconds=20), sent)
+    assert "The header lacks" in rejected(client(named, seconds=20), sent)
 
 
 def test_cells_of_the_wrong_kind(client, mixed, mixed_table):
     row = {name: values[0] for name, values in mixed_table.items()}
     wrong = {"depth": "deep", "habitat": ["field"], "day": "soon", "notes": 7}
     for name, cell in wrong.items():
-        sentence = refused(client(mixed), {"json": {"rows": [{**row, name: cell}]}})
+        sentence = rejected(client(mixed), {"json": {"rows": [{**row, name: cell}]}})
         assert repr(name) in sentence
         assert repr(cell) in sentence
 
@@ -214,16 +213,16 @@ def test_cells_of_the_wrong_kind(client, mixed, mixed_table):
 def test_other_kinds_of_content(client, named, kind):
     headers = {} if kind is None else {"Content-Type": kind.encode("latin-1")}
     sent = {"content": '{"rows": [[1]]}', "headers": headers}
-    assert "application/json or text/csv" in refused(client(named), sent, 415)
+    assert "application/json or text/csv" in rejected(client(named), sent, 415)
 
 
-def test_what_is_quoted_is_cut(client, named):
+def test_quoted_values_are_truncated(client, named):
     long = {"json": {"rows": [{**dict.fromkeys(FEATURES, 0), "rows": "x" * 10**5}]}}
-    assert len(refused(client(named), long)) < 300
+    assert len(rejected(client(named), long)) < 300
 
 
 @pytest.mark.parametrize("query", [{"top": 0}, {"top": "many"}, {"probabilities": "perhaps"}])
 def test_bad_queries(client, named, query):
     response = client(named).post("/predict", params=query, json={"rows": [[0] * 6]})
     assert response.status_code == 422
-    assert f"The parameter '{next(iter(query))}' cannot be read" in response.json()["error"]
+    assert f"The parameter '{next(iter(query))}' is invalid" in response.json()["error"]

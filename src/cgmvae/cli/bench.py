@@ -265,6 +265,6 @@ def figures(
 
 def _drawn(figure: Any) -> Any:
     with needs_extra("A figure", "report"):
-        from cgmvae.report.studies import draw
+        from cgmvae.report.results_page import study_display
 
-        return draw(figure)
+        return study_display(figure).plot().figure_

@@ -29,7 +29,7 @@ def export(
         raise InputError(f"{onnx!r} does not end in .onnx; name a file that does.")
     check_target(onnx, model, overwrite=overwrite)
     from cgmvae.methods import load
-    from cgmvae.serving.onnx_file import export_onnx
+    from cgmvae.serving.onnx_export import export_onnx
 
     fitted = load(model)
     with working("Writing the graph and comparing it with the model"):

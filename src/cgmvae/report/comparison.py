@@ -1,51 +1,86 @@
-"""The five numbers of a model and of its baselines, with intervals, and who is better."""
+"""The model compared with plain baselines that are fitted on its own training rows.
+
+The label prior gives every row the frequencies of the labels; logistic regression and the random
+forest learn from the features. Baselines that would take minutes are skipped, and the report says
+so. Differences are tested with a paired bootstrap of the test rows.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data import MultiLabelDataset
 from cgmvae.evaluation import (
     PAPER_METRICS,
     Interval,
-    Scored,
     bootstrap_interval,
-    count,
-    evaluate,
     learn_rule,
     paired_difference,
 )
+from cgmvae.evaluation.metrics import as_bool
 from cgmvae.evaluation.thresholds import ThresholdRule
-from cgmvae.report.baselines import Baseline
+
+Choice = Literal["auto", "all", "none"]
+CHOICES = ("auto", "all", "none")
+
+#: Maximum size, rows · nonzero features · labels, for logistic regression: half a minute.
+LOGISTIC_LIMIT = 3e8
+
+#: Maximum size, rows · labels, for the random forest: a minute on one core.
+FOREST_LIMIT = 1e6
+
+N_TREES = 100
+
+Scores = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """A method with its scores, or with the reason why it was skipped.
+
+    Attributes
+    ----------
+    title : str
+    scores : tuple of arrays (n_rows, n_labels)
+        Probabilities for each of the requested data sets; empty if it was skipped.
+    left_out : str
+        Why it was skipped; empty if it was fitted.
+    """
+
+    title: str
+    scores: tuple[Scores, ...] = ()
+    left_out: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One method on the test rows: scores, the labels that its rule gives, and the five numbers."""
+    """A method on the test rows: its scores, its predictions, and the five metrics."""
 
     title: str
-    scores: NDArray[np.floating]
+    scores: Scores
     predicted: NDArray[np.uint8]
     metrics: Mapping[str, Interval]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the model's metric compares with the best baseline's."""
+    """How a metric of the model compares with the best baseline's."""
 
     metric: str
     rival: str
     difference: Interval
-    """Of the model less the rival, on the same drawn rows."""
+    """Of the model minus the rival, on the same bootstrap samples."""
 
     @property
     def sign(self) -> int:
-        """1 where the model is better beyond chance, −1 where worse, 0 where the rows cannot tell.
+        """1 if the model is significantly better, −1 if it is worse, 0 otherwise.
 
         Examples
         --------
@@ -55,14 +90,90 @@ class Verdict:
         return int(self.difference.low > 0) - int(self.difference.high < 0)
 
 
-def measure(
-    title: str, scores: NDArray[np.floating], rule: ThresholdRule, test: MultiLabelDataset
-) -> Measured:
-    """Return the five metrics on the test rows under a learnt rule, with 95% intervals."""
+def fit_baselines(
+    train: MultiLabelDataset, parts: Sequence[MultiLabelDataset], *, choice: Choice = "auto"
+) -> list[Baseline]:
+    """Fit the baselines and score rows with them.
+
+    Parameters
+    ----------
+    train : MultiLabelDataset
+        The training rows.
+    parts : sequence of MultiLabelDataset
+        The rows to score; the first are the validation rows.
+    choice : {"auto", "all", "none"}
+        ``auto`` skips what would take minutes, ``none`` skips all but the label prior.
+    """
+    found = [Baseline("label prior", _prior_scores(train, parts))]
+    n_values = train.X.nnz if sp.issparse(train.X) else train.X.size
+    for title, score, size, limit in (
+        ("logistic regression", _logistic_scores, n_values * train.n_labels, LOGISTIC_LIMIT),
+        ("random forest", _forest_scores, train.n_samples * train.n_labels, FOREST_LIMIT),
+    ):
+        if choice == "none":
+            found.append(Baseline(title, left_out="not requested"))
+        elif score is _forest_scores and train.unknown is not None:
+            found.append(Baseline(title, left_out="it needs rows whose labels are all known"))
+        elif choice == "auto" and size > limit:
+            found.append(Baseline(title, left_out="it would take minutes on data of this size"))
+        else:
+            found.append(Baseline(title, score(train, parts)))
+    return found
+
+
+def _prior_scores(
+    train: MultiLabelDataset, parts: Sequence[MultiLabelDataset]
+) -> tuple[Scores, ...]:
+    positive = np.asarray(train.Y.sum(axis=0, dtype=np.float64)).ravel()
+    known = np.full(train.n_labels, float(train.n_samples))
+    if train.unknown is not None:
+        known -= np.asarray(train.unknown.sum(axis=0)).ravel()
+    return tuple(np.tile(positive / known.clip(1), (part.n_samples, 1)) for part in parts)
+
+
+def _logistic_scores(
+    train: MultiLabelDataset, parts: Sequence[MultiLabelDataset]
+) -> tuple[Scores, ...]:
+    from cgmvae.methods import BinaryRelevance
+    from cgmvae.methods.few_rows import FewRowsWarning
+
+    model = BinaryRelevance(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewRowsWarning)  # the page has its own warning
+        model.fit(train.X, train, validation_data=(parts[0].X, parts[0]))
+    return tuple(model.predict_proba(part.X) for part in parts)
+
+
+def _forest_scores(
+    train: MultiLabelDataset, parts: Sequence[MultiLabelDataset]
+) -> tuple[Scores, ...]:
+    """Return probabilities of a random forest; a constant label keeps its frequency."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    labels = as_bool(train.Y)
+    varying = np.flatnonzero(labels.any(0) & ~labels.all(0))
+    if len(varying) == 0:
+        return _prior_scores(train, parts)
+    targets = labels[:, varying] if len(varying) > 1 else labels[:, varying[0]]
+    forest = RandomForestClassifier(N_TREES, random_state=0).fit(train.X, targets)
+    found = []
+    for part in parts:
+        scores = np.tile(labels.mean(axis=0), (part.n_samples, 1))
+        predicted = forest.predict_proba(part.X)
+        per_label = predicted if len(varying) > 1 else [predicted]
+        scores[:, varying] = np.column_stack([column[:, 1] for column in per_label])
+        found.append(scores)
+    return tuple(found)
+
+
+def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDataset) -> Measured:
+    """Return the five metrics on the test rows under a learned rule, with 95% intervals."""
     predicted = rule.apply(scores)
     outputs = dict.fromkeys(PAPER_METRICS, predicted) | {"precision_at_1": scores}
     metrics = {
-        name: bootstrap_interval(name, test.Y, outputs[name], **_drawn_by(test))
+        name: bootstrap_interval(
+            name, test.Y, outputs[name], unknown=test.unknown, groups=test.groups
+        )
         for name in PAPER_METRICS
     }
     return Measured(title, scores, predicted, metrics)
@@ -76,15 +187,15 @@ def measure_baselines(
     rule: Any,
     metric: str,
 ) -> list[Measured]:
-    """Measure those that were fitted, each with a rule of its own from the validation rows."""
+    """Measure the fitted baselines, each with its own threshold rule from the validation rows."""
     found = []
     for baseline in baselines:
         if not baseline.left_out:
-            held, scores = baseline.scores
-            learnt = learn_rule(
-                validation.Y, held, rule=rule, metric=metric, unknown=validation.unknown
+            on_validation, scores = baseline.scores
+            learned = learn_rule(
+                validation.Y, on_validation, rule=rule, metric=metric, unknown=validation.unknown
             )
-            found.append(measure(baseline.title, scores, learnt, test))
+            found.append(measure(baseline.title, scores, learned, test))
     return found
 
 
@@ -96,25 +207,8 @@ def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset
         first, second = (
             each.scores if name == "precision_at_1" else each.predicted for each in (model, best)
         )
-        difference = paired_difference(name, test.Y, first, second, **_drawn_by(test))
+        difference = paired_difference(
+            name, test.Y, first, second, unknown=test.unknown, groups=test.groups
+        )
         verdicts.append(Verdict(name, best.title, difference))
     return verdicts
-
-
-def flattered(model: Measured, test: MultiLabelDataset) -> dict[str, float]:
-    """Return the five metrics with thresholds chosen on the test labels, as the paper does."""
-    return evaluate(Scored(test.Y, model.scores, test.unknown), protocol="test-oracle").metrics
-
-
-def precision_and_recall(model: Measured, test: MultiLabelDataset) -> tuple[float, float]:
-    """Return how many of the predicted labels are true, and how many of the true are predicted."""
-    counts = count(test.Y, model.predicted, test.unknown)
-    both = counts.label_both.sum()
-    return (
-        float(both / max(counts.label_predicted.sum(), 1)),
-        float(both / max(counts.label_true.sum(), 1)),
-    )
-
-
-def _drawn_by(test: MultiLabelDataset) -> dict[str, Any]:
-    return {"unknown": test.unknown, "groups": test.groups}

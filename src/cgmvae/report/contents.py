@@ -1,7 +1,7 @@
-"""Everything that a report says, computed before a word of HTML is written.
+"""Everything that a report says, computed before any HTML is written.
 
-:func:`collect` goes from a fitted model and labelled rows to a :class:`Contents`;
-:mod:`cgmvae.report.page` turns that into a page.
+:func:`collect` goes from a fitted model and labeled rows to :class:`Contents`, which
+:mod:`cgmvae.report.page` renders.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from numpy.typing import NDArray
 from cgmvae import __version__
 from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError
+from cgmvae.evaluation import Scored, count, evaluate
 from cgmvae.methods import REGISTRY, method_name
 from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.preparation import ColumnSummary
-from cgmvae.report.baselines import CHOICES, Baseline, Choice, fit_baselines
 from cgmvae.report.comparison import (
+    CHOICES,
+    Baseline,
+    Choice,
     Measured,
     Verdict,
     compare,
-    flattered,
+    fit_baselines,
     measure,
     measure_baselines,
-    precision_and_recall,
 )
 from cgmvae.report.explorer import Explorer, explore
 from cgmvae.report.findings import Finding, find
-from cgmvae.report.prepared import on_features, prepared_rows
-from cgmvae.report.rows import ReportRows
+from cgmvae.report.rows import ReportRows, on_features, prepared_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,35 +41,35 @@ class Contents:
     """What a report says."""
 
     method: str
-    """What people call the method."""
+    """Title of the method."""
     data: str
     """Name of the data."""
     rows: ReportRows
-    """With the features that the model makes of the columns."""
+    """With the features that the model prepares from the columns."""
     columns: Sequence[ColumnSummary]
-    """What was made of each column; nothing where the data was numbers."""
+    """How each column was prepared; empty if the data are numbers."""
     statistics: DatasetStatistics
-    """Of the rows that were learnt from, or of all where these are not known."""
+    """Of the training rows, or of all rows if these are unknown."""
     measured: Sequence[Measured]
-    """The model, then the baselines that were fitted."""
+    """The model, then the fitted baselines."""
     left_out: Sequence[Baseline]
-    """The baselines that were not."""
+    """The baselines that were skipped."""
     verdicts: Sequence[Verdict]
     oracle: Mapping[str, float]
-    """The five numbers with thresholds chosen on the test labels, to compare with the paper."""
+    """The five metrics with thresholds chosen on the test labels, to compare with the paper."""
     precision: float
-    """Share of the predicted labels that are true."""
+    """Share of predicted labels that are true."""
     recall: float
-    """Share of the true labels that are predicted."""
+    """Share of true labels that are predicted."""
     findings: Sequence[Finding]
     similarity: NDArray[np.floating]
     similarity_is: str
-    """What the similarity of two labels is."""
+    """What the similarity measures."""
     explorer: Explorer
     settings: Mapping[str, Any]
-    """The model's parameters that are not None."""
+    """The parameters of the model that are not None."""
     origin: Mapping[str, Any] | None
-    """Where the model comes from, where its file says so."""
+    """How the model was fitted, if its file says so."""
     version: str = __version__
 
 
@@ -86,12 +87,12 @@ def collect(
     model : estimator
         Fitted.
     rows : ReportRows
-        With the model's features and labels; where its training rows are not among them, it is
-        compared with nothing.
+        With the model's features and labels; without its training rows there is no comparison
+        with baselines.
     origin : mapping, optional
-        Where the model comes from.
+        How the model was fitted.
     baselines : {"auto", "all", "none"}
-        See :func:`~cgmvae.report.baselines.fit_baselines`.
+        See :func:`~cgmvae.report.comparison.fit_baselines`.
 
     Examples
     --------
@@ -104,27 +105,30 @@ def collect(
     ['binary relevance', 'label prior', 'logistic regression', 'random forest']
     """
     if baselines not in CHOICES:
-        raise InputError(f"There is no choice {baselines!r}; use {', '.join(CHOICES)}.")
-    read, columns = rows, _columns(model)
+        raise InputError(f"There is no choice {baselines!r}; use one of {', '.join(CHOICES)}.")
+    statistics = rows.reference.describe()
+    preparation = getattr(model, "preparation_", None)
+    columns = [] if preparation is None else preparation.describe()
     rows, model = prepared_rows(model, rows), on_features(model)
     test, title = rows.test, method_title(model)
     own = measure(title, model.predict_proba(test.X), model.threshold_rule_, test)
     others, left_out = _compared(model, rows, baselines)
     verdicts = compare(own, others, test)
-    precision, recall = precision_and_recall(own, test)
+    counts = count(test.Y, own.predicted, test.unknown)
+    correct = counts.label_both.sum()
     similarity, similarity_is = label_similarity(model, own.scores)
     return Contents(
         method=title,
         data=test.name,
         rows=rows,
         columns=columns,
-        statistics=read.reference.describe(),
+        statistics=statistics,
         measured=[own, *others],
         left_out=left_out,
         verdicts=verdicts,
-        oracle=flattered(own, test),
-        precision=precision,
-        recall=recall,
+        oracle=evaluate(Scored(test.Y, own.scores, test.unknown), protocol="test-oracle").metrics,
+        precision=float(correct / max(counts.label_predicted.sum(), 1)),
+        recall=float(correct / max(counts.label_true.sum(), 1)),
         findings=find(model, rows, own, verdicts),
         similarity=similarity,
         similarity_is=similarity_is,
@@ -135,15 +139,15 @@ def collect(
 
 
 def method_title(model: Any) -> str:
-    """Return what people call a model's method."""
+    """Return the title of a model's method."""
     name = method_name(model)
     return REGISTRY[name].title if name in REGISTRY else name
 
 
 def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[np.floating], str]:
-    """Return how alike the labels are to the model, (n_labels, n_labels), and what that means.
+    """Return the similarity of the labels, (n_labels, n_labels), and what it measures.
 
-    A method that learns no similarity of labels gets the correlation of its scores.
+    For a method that learns no similarity, it is the correlation of the scores.
     """
     if isinstance(model, LabelSimilarity):
         return model.label_similarity(), model.similarity_is
@@ -170,11 +174,6 @@ def _compared(
         metric=model.threshold_metric,
     )
     return measured, [baseline for baseline in fitted if baseline.left_out]
-
-
-def _columns(model: Any) -> list[ColumnSummary]:
-    preparation = getattr(model, "preparation_", None)
-    return [] if preparation is None else preparation.describe()
 
 
 def _settings(model: Any) -> dict[str, Any]:

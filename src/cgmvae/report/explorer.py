@@ -1,8 +1,8 @@
-"""What the label explorer of a page needs, as compact arrays.
+"""The data of a page's label explorer, as compact arrays.
 
-The page's scripts (``templates/scripts``) unpack them into typed arrays. A score becomes the number
-of thresholds of ``GRID`` that it reaches, so that comparing with such a threshold in the page gives
-what :mod:`cgmvae.evaluation.thresholds` gives: the numbers shown are the library's own.
+The page's scripts (``templates/scripts``) decode them into typed arrays. A score is stored as the
+number of thresholds in ``GRID`` that it reaches, so that comparing it with such a threshold in the
+page gives the same labels as :mod:`cgmvae.evaluation.thresholds`.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from numpy.typing import NDArray
 from cgmvae.evaluation import precision_at_k
 from cgmvae.evaluation.metrics import as_bool
 from cgmvae.evaluation.thresholds import GlobalThreshold, ThresholdRule, TopK
-from cgmvae.report.figures.association import association, pair_counts
-from cgmvae.report.figures.label_map import label_frequency
-from cgmvae.report.figures.planes import scaled_plane
-from cgmvae.report.figures.similarity import LabelSimilarityDisplay, label_distances
+from cgmvae.report.figures.maps import label_frequency, scaled_plane
+from cgmvae.report.figures.similarity import (
+    LabelSimilarityDisplay,
+    association,
+    label_distances,
+    pair_counts,
+)
 from cgmvae.report.rows import ReportRows
 
-#: Steps between 0 and 1 that a threshold can take in the page.
+#: Number of steps between 0 and 1 that a threshold can take in the page.
 STEPS = 10_000
 GRID = np.arange(1, STEPS + 1) / STEPS
 
-#: The code of a cell whose label nobody knows, above every threshold's.
+#: The code of an unknown cell, above that of every threshold.
 UNKNOWN = 2**16 - 1
 
-#: The code of a pair of labels that cannot be measured.
-NOT_MEASURED = -(2**15)
+#: The code of an undefined value of a pair of labels.
+UNDEFINED = -(2**15)
 
-#: Steps of a stored correlation or similarity, and of the logarithm of a lift.
+#: Resolution of a stored correlation or similarity, and of the logarithm of a lift.
 _PAIR_STEPS, _LIFT_STEPS = 10_000, 1_000
 
-#: The most rows and labels that a page carries.
+#: Maximum number of rows and labels in a page.
 MAX_ROWS, MAX_LABELS = 2_000, 1_500
 
 _N_CLUSTERS = 7
@@ -44,20 +47,20 @@ _N_CLUSTERS = 7
 
 @dataclass(frozen=True, eq=False)
 class Explorer:
-    """Labels, pairs of labels and test rows, ready to be packed.
+    """Labels, pairs of labels and test rows in compact form.
 
     Attributes
     ----------
     names : tuple of str
-        Labels that the page carries, (n_labels,): all of them or the commonest.
+        The labels in the page, (n_labels,): all of them or the most frequent.
     labels : array of int, (n_labels,)
-        Their places among the model's labels.
+        Their indices among the model's labels.
     rows : array of int, (n_rows,)
-        Their places among the test rows: all of them or a seeded sample.
+        Indices of the test rows in the page: all of them or a seeded sample.
     arrays : dict of str to array
         See :func:`explore`.
     facts : dict
-        What is no array, as JSON can hold it.
+        Everything but arrays, as JSON values.
     """
 
     names: tuple[str, ...]
@@ -67,7 +70,7 @@ class Explorer:
     facts: dict[str, Any]
 
     def packed(self) -> dict[str, Any]:
-        """Return a record for JSON; arrays are base64 text, little-endian."""
+        """Return a record for JSON, with arrays as little-endian base64."""
         return {
             "names": list(self.names),
             **self.facts,
@@ -84,22 +87,24 @@ def explore(
     max_rows: int = MAX_ROWS,
     max_labels: int = MAX_LABELS,
 ) -> Explorer:
-    """Collect what the page needs.
+    """Collect the data of the explorer.
 
     Parameters
     ----------
     model : estimator
-        Fitted; its rule and its label names are taken.
+        Fitted; only its threshold rule and its label names are used.
     rows : ReportRows
     scores : array, (n_test, n_labels)
         The model's probabilities for the test rows.
     similarity : array, (n_labels, n_labels)
     max_rows, max_labels : int
-        Beyond these, a seeded sample of the rows and the commonest labels are taken.
+        Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
     """
     frequency = label_frequency(rows.reference, model.label_names_)
     labels = np.sort(np.argsort(-frequency, kind="stable")[:max_labels])
-    kept = _sampled(rows.test.n_samples, max_rows)
+    kept = np.arange(n_rows := rows.test.n_samples)
+    if n_rows > max_rows:
+        kept = np.sort(np.random.default_rng(0).choice(n_rows, max_rows, replace=False))
     true, known = _cells(rows, kept, labels)
     given = scores[np.ix_(kept, labels)]
     codes, rule = _coded(given, model.threshold_rule_, labels, scores[kept])
@@ -114,9 +119,10 @@ def explore(
         **_pair_arrays(rows, labels, pairs),
         **rule.pop("arrays"),
     }
+    precision = precision_at_k(true, given, 1, unknown=~known)
     facts = {
         "rule": rule,
-        "precision_at_1": _number(precision_at_k(true, given, 1, unknown=~known)),
+        "precision_at_1": None if np.isnan(precision) else precision,
         "n_known": int(known.sum()),
         "reference": "rows" if rows.train is None else "training rows",
     }
@@ -128,18 +134,12 @@ def _cells(
     rows: ReportRows, kept: NDArray[np.int64], labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which cells are known to be true, and which are known, (n_rows, n_labels) each."""
-    places = np.ix_(kept, labels)
-    true = as_bool(rows.test.Y)[places]
+    cells = np.ix_(kept, labels)
+    true = as_bool(rows.test.Y)[cells]
     if rows.test.unknown is None:
         return true, np.ones(true.shape, bool)
-    known = ~as_bool(rows.test.unknown)[places]
+    known = ~as_bool(rows.test.unknown)[cells]
     return true & known, known
-
-
-def _sampled(n_rows: int, most: int) -> NDArray[np.int64]:
-    if n_rows <= most:
-        return np.arange(n_rows)
-    return np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
 
 
 def _coded(
@@ -148,7 +148,7 @@ def _coded(
     labels: NDArray[np.int64],
     all_scores: NDArray[np.floating],
 ) -> tuple[NDArray[np.int64], dict[str, Any]]:
-    """Return the code of each score, (n_rows, n_labels), and the rule in terms of codes."""
+    """Return the code of each score, (n_rows, n_labels), and the threshold rule as codes."""
     codes = np.searchsorted(GRID.astype(scores.dtype), scores, side="right")
     if isinstance(rule, TopK):
         given = np.packbits(rule.apply(all_scores)[:, labels].astype(bool), bitorder="little")
@@ -158,27 +158,27 @@ def _coded(
         own = np.full(len(labels), rule.threshold)
     else:
         own = rule.thresholds[labels]
-    # A threshold between two of the grid becomes the upper one, and so do the scores between it
-    # and that: the labels it gives stay the same.
-    places = np.searchsorted(GRID, own, side="left") + 1
+    # A threshold between two of the grid is rounded up, and so are the scores between it and the
+    # upper one: the predicted labels do not change.
+    steps = np.searchsorted(GRID, own, side="left") + 1
     passed = scores >= own.astype(scores.dtype)
-    codes = np.where(passed, np.maximum(codes, places), np.minimum(codes, places - 1))
+    codes = np.where(passed, np.maximum(codes, steps), np.minimum(codes, steps - 1))
     kind = "global" if isinstance(rule, GlobalThreshold) else "per-label"
-    start = {"threshold": int(np.median(places))}
-    return codes, {"kind": kind, **start, "arrays": {"thresholds": places.astype(np.uint16)}}
+    start = {"threshold": int(np.median(steps))}
+    return codes, {"kind": kind, **start, "arrays": {"thresholds": steps.astype(np.uint16)}}
 
 
 def _surprise(
     true: NDArray[np.bool_], scores: NDArray[np.floating], known: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """Return the mean cross-entropy of each row's known cells, (n_rows,)."""
+    """Return the mean cross-entropy over the known cells of each row, (n_rows,)."""
     smallest = 1 / STEPS
     p = np.clip(np.where(true, scores, 1 - scores), smallest, 1)
     return (np.where(known, -np.log(p), 0).sum(1) / known.sum(1).clip(1)).astype(np.float32)
 
 
 def _label_arrays(similarity: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
-    """Return order, cluster and place in the map of each label, (n_labels,), last (n_labels, 2)."""
+    """Return order and cluster of each label, (n_labels,), and its map, (n_labels, 2)."""
     order = LabelSimilarityDisplay.from_similarity(similarity).order
     return {
         "order": order.astype(np.uint16),
@@ -188,7 +188,7 @@ def _label_arrays(similarity: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
 
 
 def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return the cluster of each label, the largest first, (n_labels,)."""
+    """Return the cluster of each label, numbered by decreasing size, (n_labels,)."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     if len(similarity) < 3:
@@ -203,7 +203,7 @@ def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.int64]:
 def _pair_arrays(
     rows: ReportRows, labels: NDArray[np.int64], similarity: NDArray[np.floating]
 ) -> dict[str, NDArray[Any]]:
-    """Return what is known of each pair of labels, i < j in order, (n_pairs,) each."""
+    """Return the values of each pair of labels i < j, (n_pairs,) each."""
     pairs = np.triu_indices(len(labels), 1)
     unknown = rows.reference.unknown
     counts = pair_counts(
@@ -222,14 +222,10 @@ def _pair_arrays(
 
 
 def _steps(values: NDArray[np.floating], steps: int) -> NDArray[np.int16]:
-    """Return numbers as whole steps; what is not finite becomes ``NOT_MEASURED``."""
+    """Quantize values; what is not finite becomes ``UNDEFINED``."""
     whole = np.round(values * steps)
-    whole = np.clip(np.nan_to_num(whole, nan=NOT_MEASURED), -(2**15) + 1, 2**15 - 1)
-    return np.where(np.isfinite(values), whole, NOT_MEASURED).astype(np.int16)
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else value
+    whole = np.clip(np.nan_to_num(whole, nan=UNDEFINED), -(2**15) + 1, 2**15 - 1)
+    return np.where(np.isfinite(values), whole, UNDEFINED).astype(np.int16)
 
 
 def _packed(array: NDArray[Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What somebody who trusts the model should know first: the warnings of a report."""
+"""The warnings of a report: what a user of the model should know first."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from cgmvae.report.comparison import Measured, Verdict
 from cgmvae.report.figures.style import title_of
 from cgmvae.report.rows import ReportRows
 
-#: Fewer test rows than this leave every number uncertain by several hundredths.
+#: With fewer test rows, every metric is uncertain by several hundredths.
 FEW_ROWS = 200
 
-#: A threshold drifts where the best one on the test rows is this far off …
+#: A threshold drifts if the best one on the test rows differs by this much, and is better by this
+#: much of the metric.
 DRIFT = 0.1
-#: … and gives this much more.
 DRIFT_GAIN = 0.01
 
-#: The latent space says little where another row's z costs less micro-F1 than this.
+#: The latent space hardly matters if another row's z costs less micro-F1 than this.
 LATENT_GAIN = 0.01
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One warning: what is so, and what it means."""
+    """A warning: what was found, and what it means."""
 
     weight: Literal["serious", "note"]
     title: str
@@ -55,37 +55,34 @@ def _about_rows(rows: ReportRows) -> Iterator[Finding]:
     if rows.standing == "trained":
         yield Finding(
             "serious",
-            "The model was trained on these very rows",
-            "It was fitted on all rows, so that none are left to test it. The numbers show how "
-            "well it remembers, not how well it will do on new rows.",
+            "The model was trained on these rows",
+            "It was fitted on all rows, so that none are left for a test. The metrics show how "
+            "well it fits the training data, not how well it predicts new rows.",
         )
     if rows.standing == "unknown":
         yield Finding(
             "serious",
             "The model may have been trained on these rows",
-            "Nothing says which rows it learnt from. If they are among these, the numbers show how "
-            "well it remembers, not how well it will do on new rows.",
+            "The training rows are not known. If they are among these, the metrics show how well "
+            "it fits the training data, not how well it predicts new rows.",
         )
     if (n := rows.test.n_samples) < FEW_ROWS:
         yield Finding(
             "note",
-            f"Only {n:,} {'row' if n == 1 else 'rows'} to test on",
-            "Small differences between numbers mean nothing here; look at the intervals.",
+            f"Only {n:,} test {'row' if n == 1 else 'rows'}",
+            "Small differences between metrics mean nothing here; look at the intervals.",
         )
-    shared = _shared_groups(rows)
-    if shared:
+    train_groups = None if rows.train is None else rows.train.groups
+    test_groups = rows.test.groups
+    if train_groups is None or test_groups is None:
+        return
+    if shared := len(np.intersect1d(train_groups, test_groups)):
         yield Finding(
             "serious",
             f"{shared:,} groups have rows in training and in test",
-            "Rows of one group are alike, so that the model has seen much of what it is tested on. "
-            "Fit again with a split by group.",
+            "Rows of one group are similar, so the model has seen much of what it is tested on. "
+            "Fit it again with a split by group.",
         )
-
-
-def _shared_groups(rows: ReportRows) -> int:
-    if rows.train is None or rows.train.groups is None or rows.test.groups is None:
-        return 0
-    return len(np.intersect1d(rows.train.groups, rows.test.groups))
 
 
 def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:
@@ -97,24 +94,25 @@ def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:
         missed = int(counts.label_true[never].sum())
         yield Finding(
             "note",
-            f"{_labels(len(never), test)} never predicted, though the rows have "
+            f"{_labels(len(never), test)} never predicted, although the test rows have "
             f"{'them' if len(never) > 1 else 'it'}",
-            f"{_named(test, never)}. That is {missed:,} of {int(counts.label_true.sum()):,} labels "
-            "that cannot be found; a lower threshold of their own may help.",
+            f"{_named(test, never)}. All of their {missed:,} occurrences (of "
+            f"{int(counts.label_true.sum()):,} true labels) are missed; a lower threshold for "
+            "them may help.",
         )
     if len(absent):
         yield Finding(
             "note",
             f"{_labels(len(absent), test)} without a test row",
-            f"{_named(test, absent)}. Nothing can be said of them here; macro-F1 counts each as 0.",
+            f"{_named(test, absent)}. They cannot be evaluated here; macro-F1 counts each as 0.",
         )
     if rows.train is not None:
-        unlearnt = np.flatnonzero(np.asarray(rows.train.Y.sum(axis=0)).ravel() == 0)
-        if len(unlearnt):
+        untrained = np.flatnonzero(np.asarray(rows.train.Y.sum(axis=0)).ravel() == 0)
+        if len(untrained):
             yield Finding(
                 "note",
-                f"{_labels(len(unlearnt), test)} without a training row",
-                f"{_named(test, unlearnt)}. The model cannot know what these look like.",
+                f"{_labels(len(untrained), test)} without a training row",
+                f"{_named(test, untrained)}. The model cannot have learned them.",
             )
 
 
@@ -127,7 +125,7 @@ def _named(test: MultiLabelDataset, labels: Any) -> str:
 
 
 def _about_threshold(model: Any, test: MultiLabelDataset, measured: Measured) -> Iterator[Finding]:
-    """Compare the threshold of the validation rows with the best one of the test rows."""
+    """Compare the threshold from the validation rows with the best one on the test rows."""
     rule, metric = model.threshold_rule_, model.threshold_metric
     if not isinstance(rule, GlobalThreshold):
         return
@@ -139,14 +137,14 @@ def _about_threshold(model: Any, test: MultiLabelDataset, measured: Measured) ->
         yield Finding(
             "note",
             "The threshold drifts",
-            f"Validation rows chose {rule.threshold:.2f}; on the test rows "
-            f"{FINE_THRESHOLDS[best]:.2f} would have given {gain:.3f} more {title_of(metric)}. "
-            "The two sets of rows differ, or there are too few rows to choose on.",
+            f"The validation rows chose {rule.threshold:.2f}; on the test rows, "
+            f"{FINE_THRESHOLDS[best]:.2f} would have been better by {gain:.3f} "
+            f"{title_of(metric)}. The two sets differ, or there are too few validation rows.",
         )
 
 
 def _about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding]:
-    if not hasattr(model, "diagnostics") or test.n_samples == 1:  # there is no other row's code
+    if not hasattr(model, "diagnostics") or test.n_samples == 1:  # z cannot be shuffled
         return
     numbers = model.diagnostics(test.X, test)
     lost = numbers["micro_f1"] - numbers["micro_f1_shuffled_z"]
@@ -154,9 +152,9 @@ def _about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding
         yield Finding(
             "note",
             "The latent space hardly matters",
-            f"{numbers['active_units']:.1f} latent units vary between rows, and another row's "
-            f"latent code costs only {lost:.3f} micro-F1: the posterior has collapsed, and the "
-            "model predicts from the features alone.",
+            f"{numbers['active_units']:.1f} latent units are active, and replacing z by that of "
+            f"another row costs only {lost:.3f} micro-F1: the posterior has collapsed; the model "
+            "predicts from the features alone.",
         )
 
 
@@ -167,7 +165,7 @@ def _about_rivals(metric: str, verdicts: Sequence[Verdict]) -> Iterator[Finding]
         who = ", ".join(dict.fromkeys(verdict.rival for verdict in beaten))
         yield Finding(
             "serious" if metric in {verdict.metric for verdict in beaten} else "note",
-            f"A plainer method is better in {where}",
-            f"The intervals of the difference leave no room for chance: {who}. Train longer, "
-            "choose thresholds for that number, or use the plainer method.",
+            f"A simpler method is better in {where}",
+            f"The difference is significant: {who}. Train longer, choose thresholds for that "
+            "metric, or use the simpler method.",
         )

@@ -1,29 +1,42 @@
-"""One page of HTML from what a report says: complete in itself, and deaf to the network.
+"""The page of a report: one HTML file without external resources.
 
-Names of labels and files are text everywhere: jinja2 escapes them in HTML, :func:`embedded_json`
-in the data, and the scripts only ever set text. A content security policy allows the page's own two
-scripts by their checksums and forbids every request.
+Names of labels and files are plain text everywhere: jinja2 escapes them in HTML,
+:func:`embedded_json` in the data, and the scripts only ever set text. A content security policy
+allows the page's own two scripts by their hashes and forbids every request.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
+import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.methods import REGISTRY, method_name
+from cgmvae.report import (
+    CalibrationDisplay,
+    FeatureImportanceDisplay,
+    LabelF1Display,
+    LabelWordsDisplay,
+    LatentMapDisplay,
+    SimilarityCooccurrenceDisplay,
+    ThresholdCurveDisplay,
+    TrainingHistoryDisplay,
+)
 from cgmvae.report.comparison import Verdict
 from cgmvae.report.contents import Contents
 from cgmvae.report.figures.style import title_of
-from cgmvae.report.pictures import pictures
+from cgmvae.report.rows import on_features, words_of
 
-#: The explorer's scripts, in the order in which they need each other.
+#: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
     *("store", "scoring", "search", "label", "viewport"),
     *("heatmap", "labelmap", "thresholds", "errors", "start"),
@@ -42,25 +55,37 @@ SECTIONS = (
 )
 
 MEANINGS = {
-    "example_f1": "How well the labels of a row are met, on average over the rows.",
-    "micro_f1": "All labels of all rows in one pot: common labels weigh most.",
-    "macro_f1": "The mean over labels: a rare label weighs as much as a common one.",
-    "hamming_accuracy": "Share of all yes-or-no answers that are right; easily high where labels "
-    "are rare.",
-    "precision_at_1": "How often the label that the model is surest of is there.",
+    "example_f1": "F1 of the labels of a row, averaged over the rows.",
+    "micro_f1": "F1 over all labels of all rows together: frequent labels weigh most.",
+    "macro_f1": "F1 averaged over the labels: a rare label weighs as much as a frequent one.",
+    "hamming_accuracy": "Share of all yes-or-no decisions that are correct; it is high wherever "
+    "labels are rare.",
+    "precision_at_1": "How often the most probable label of a row is true.",
 }
 
-#: The least span of a metric's scale, so that small differences do not look large.
-_LEAST_SPAN = 0.1
+#: Minimum range of a metric's axis, so that small differences do not look large.
+_MIN_RANGE = 0.1
 
-#: A difference of which three decimals would show nothing.
+#: Smaller differences round to 0.
 _SMALL = 0.001
+
+#: A larger SVG, in bytes, is stored as PNG instead.
+SVG_LIMIT = 300_000
+
+#: Resolution of a plot on the page, and of one that is stored as PNG.
+_PAGE_DPI, _PNG_DPI = 72, 144
+
+#: Matplotlib's warning about a character that its font lacks.
+_NO_GLYPH = "Glyph .* missing from font"
+
+#: Limits of the permutation importance: features · rows · labels · repeats, features, repeats.
+_MAX_SHUFFLED_CELLS, _MAX_SHUFFLED_FEATURES, _N_SHUFFLES = 5e7, 200, 3
 
 
 def write_page(
     model: Any, contents: Contents, path: str | os.PathLike[str], *, command: str = ""
 ) -> None:
-    """Write the page of a report, whole or not at all."""
+    """Write the page of a report, atomically."""
     page = render(model, contents, command=command)
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -72,10 +97,10 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
     Parameters
     ----------
     model : estimator
-        The one that the contents are about; some plots ask it more.
+        The model that the contents describe; some plots need it.
     contents : Contents
     command : str
-        What made the page, to be shown at its end.
+        The command that made the page, shown at its end.
     """
     from markupsafe import Markup
 
@@ -97,7 +122,7 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
 
 
 def embedded_json(value: Any) -> str:
-    r"""Return JSON that can stand inside a ``script`` element whatever its texts say.
+    r"""Return JSON that is safe inside a ``script`` element, whatever its strings contain.
 
     Examples
     --------
@@ -111,7 +136,7 @@ def embedded_json(value: Any) -> str:
 
 
 def find_template(name: str) -> Any:
-    """Return a template of this package, in which every text is escaped."""
+    """Return a template of this package with autoescaping."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -132,9 +157,9 @@ def find_template(name: str) -> Any:
 
 
 def read_template(name: str) -> str:
-    """Return the text of a style or a script."""
-    place = resources.files("cgmvae.report") / "templates" / name
-    return place.read_text(encoding="utf-8")
+    """Return the content of a style sheet or a script."""
+    path = resources.files("cgmvae.report") / "templates" / name
+    return path.read_text(encoding="utf-8")
 
 
 def _explorer_script() -> str:
@@ -143,7 +168,7 @@ def _explorer_script() -> str:
 
 
 def content_policy(*scripts: str) -> str:
-    """Return a policy that allows these scripts and forbids every request."""
+    """Return a content security policy that allows these scripts and forbids every request."""
     sums = (hashlib.sha256(script.encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in sums)
     return (
@@ -153,11 +178,11 @@ def content_policy(*scripts: str) -> str:
 
 
 def _metric(contents: Contents, name: str) -> dict[str, Any]:
-    """Return one metric of all methods, with places on a scale that all its intervals fit on."""
+    """Return one metric of all methods, with positions on an axis that fits all intervals."""
     found = [(measured.title, measured.metrics[name]) for measured in contents.measured]
     numbers = [value for _, interval in found for value in interval if value == value]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
-    spare = max(_LEAST_SPAN - (high - low), 0) / 2
+    spare = max(_MIN_RANGE - (high - low), 0) / 2
     start, end = max(low - spare - 0.01, 0.0), min(high + spare + 0.01, 1.0)
 
     def at(value: float) -> float:
@@ -189,23 +214,23 @@ def _sentence(verdict: Verdict) -> str:
     value, low, high = verdict.difference
     span = f"95% interval {low:+.3f} to {high:+.3f}".replace("-", "−")
     if verdict.sign == 0:
-        return f"These rows do not tell it from {verdict.rival}, the best of the others ({span})."
+        return f"Not significantly different from {verdict.rival}, the best baseline ({span})."
     size = f"{abs(value):.3f}" if abs(value) >= _SMALL else f"Less than {_SMALL}"
     word = "better" if verdict.sign > 0 else "worse"
-    return f"{size} {word} than {verdict.rival}, the best of the others ({span})."
+    return f"{size} {word} than {verdict.rival}, the best baseline ({span})."
 
 
 def _notes(contents: Contents) -> Iterator[str]:
     explorer, test = contents.explorer, contents.rows.test
     if len(explorer.rows) < test.n_samples:
         yield (
-            f"To keep the page small it carries {len(explorer.rows):,} of {test.n_samples:,} rows, "
-            "drawn at random: thresholds and errors below are those of these rows."
+            f"To keep the page small, the explorer has {len(explorer.rows):,} of "
+            f"{test.n_samples:,} rows, drawn at random; thresholds and errors below refer to them."
         )
     if len(explorer.names) < test.n_labels:
         yield (
-            f"To keep the page small it carries the {len(explorer.names):,} commonest of "
-            f"{test.n_labels:,} labels: numbers below are those of these labels."
+            f"To keep the page small, the explorer has the {len(explorer.names):,} most frequent "
+            f"of {test.n_labels:,} labels; numbers below refer to them."
         )
 
 
@@ -220,3 +245,128 @@ def _three_digits(value: float) -> str:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+# --- Plots ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot with its title and explanation; ``address`` is a data URL."""
+
+    title: str
+    text: str
+    address: str
+    width: int
+    height: int
+
+
+def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
+    """Yield the plots that the model and the rows allow."""
+    words, model = words_of(model), on_features(model)
+    yield from _of_predictions(model, contents)
+    yield from _of_labels(model, contents)
+    if words:
+        yield make_picture(
+            "Words per label",
+            "How much the log-odds of a label drop when a word is removed from the texts that "
+            "contain it: the words with the largest drop, for the most frequent labels.",
+            LabelWordsDisplay.from_estimator(
+                model, contents.rows.reference.X, contents.rows.reference, words=words
+            ),
+        )
+    if hasattr(model, "history_"):
+        yield make_picture(
+            "Training",
+            "The loss terms, and the validation metric that selects the best epoch. Thin lines are "
+            "the members of the ensemble.",
+            TrainingHistoryDisplay.from_estimator(model),
+        )
+
+
+def _of_predictions(model: Any, contents: Contents) -> Iterator[Picture]:
+    test, own = contents.rows.test, contents.measured[0]
+    if (validation := contents.rows.validation) is not None:
+        yield make_picture(
+            "Threshold curves",
+            "Each metric on the validation rows as a function of the threshold. The dashed line is "
+            "the threshold that the model uses.",
+            ThresholdCurveDisplay.from_estimator(model, validation.X, validation),
+        )
+    yield make_picture(
+        "Frequent and rare labels",
+        "Each point is a label: how frequent it is, and how well it is predicted on the test rows. "
+        "Rare labels have few examples to learn from.",
+        LabelF1Display.from_predictions(test, own.predicted, label_names=test.label_names),
+    )
+    yield make_picture(
+        "Calibration",
+        "If the curve follows the diagonal, labels with a probability of 0.8 are true in 80% of "
+        "all cases.",
+        CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
+    )
+
+
+def _of_labels(model: Any, contents: Contents) -> Iterator[Picture]:
+    reference = contents.rows.reference
+    if len(contents.similarity) > 1:
+        yield make_picture(
+            "Similarity and co-occurrence",
+            "Each point is a pair of labels: how similar they are to the model, and how strongly "
+            "they co-occur. The pairs with the largest disagreement are listed.",
+            SimilarityCooccurrenceDisplay.from_similarity(
+                contents.similarity, reference, label_names=reference.label_names
+            ),
+        )
+    yield make_picture(
+        "Feature importance",
+        "How much the average precision drops, averaged over labels, when a feature is shuffled.",
+        _importance(model, contents.rows.test),
+    )
+    if hasattr(model, "label_prior"):
+        yield make_picture(
+            "Labels in latent space",
+            "Every label is a Gaussian in latent space, projected on two dimensions. Labels whose "
+            "Gaussians are close are similar to the model.",
+            LatentMapDisplay.from_estimator(model),
+        )
+
+
+def _importance(model: Any, test: Any) -> Any:
+    n_features = min(test.n_features, _MAX_SHUFFLED_FEATURES)
+    n_rows = int(_MAX_SHUFFLED_CELLS / (n_features * _N_SHUFFLES * test.n_labels))
+    return FeatureImportanceDisplay.from_estimator(
+        model,
+        test.X,
+        test,
+        feature_names=test.feature_names,
+        n_repeats=_N_SHUFFLES,
+        max_features=n_features,
+        max_rows=max(n_rows, 50),
+    )
+
+
+def make_picture(title: str, text: str, display: Any) -> Picture:
+    """Draw a display."""
+    with warnings.catch_warnings(record=True) as missing:
+        warnings.filterwarnings("always", _NO_GLYPH, UserWarning)
+        figure = display.plot().figure_
+        address = _data_url(figure, "svg", _PAGE_DPI)
+        if missing:  # characters that the font lacks are left to the reader's fonts
+            address = _data_url(figure, "svg", _PAGE_DPI, font_type="none")
+        if len(address) > SVG_LIMIT:
+            address = _data_url(figure, "png", _PNG_DPI)
+    width, height = (round(inches * _PAGE_DPI) for inches in figure.get_size_inches())
+    return Picture(title, text, address, width, height)
+
+
+def _data_url(figure: Any, format_: str, dpi: int, *, font_type: str = "path") -> str:
+    """Return a figure with a transparent background as a data URL."""
+    from matplotlib import rc_context
+
+    stream = io.BytesIO()
+    metadata = {"Date": None} if format_ == "svg" else {}
+    with rc_context({"svg.fonttype": font_type}):
+        figure.savefig(stream, format=format_, dpi=dpi, transparent=True, metadata=metadata)
+    kind = {"svg": "image/svg+xml", "png": "image/png"}[format_]
+    return f"data:{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"

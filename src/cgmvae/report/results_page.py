@@ -1,42 +1,52 @@
-"""One page of HTML from a folder of runs: every study that has some, with its tables and figures.
+"""The page of a folder of runs: the tables and figures of every study that has runs in it.
 
-What it says is in :mod:`cgmvae.report.study_results`; the style, and how names are kept text, are
-those of :mod:`cgmvae.report.page`.
+:func:`collect_studies` asks the studies of :mod:`cgmvae.studies` for their tables and figures, and
+:func:`render_results` renders the page, with the style and the escaping of
+:mod:`cgmvae.report.page`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from cgmvae import __version__
 from cgmvae.data.files import atomic_path
+from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.methods import REGISTRY
-from cgmvae.report.figures.style import title_of
-from cgmvae.report.page import MEANINGS, content_policy, find_template, read_template
-from cgmvae.report.pictures import Picture, make_picture
-from cgmvae.report.studies import draw
-from cgmvae.report.study_results import StudyResults, collect_studies, stored_keys
-from cgmvae.studies.spec import Scope, StudyFigure
-from cgmvae.studies.store import Store
+from cgmvae.report import CriticalDifferenceDisplay, FewerDataDisplay, LabelSimilarityDisplay
+from cgmvae.report.figures.style import Display, title_of
+from cgmvae.report.page import (
+    MEANINGS,
+    Picture,
+    content_policy,
+    find_template,
+    make_picture,
+    read_template,
+)
+from cgmvae.studies.commands import STUDIES, describe_failures, study_origin
+from cgmvae.studies.results import Results
+from cgmvae.studies.spec import RunSpec, Scope, Study, StudyFigure, unique
+from cgmvae.studies.store import DONE, Store
 from cgmvae.studies.tables import Cell, Table
 
-#: Pictures of a study that are seen at once; the others are folded away.
+#: Number of figures of a study that are visible; the others are collapsed.
 OPEN_PICTURES = 4
 
-#: Tables in a row whose titles end alike are folded together from this number on.
-LEAST_GROUP = 3
+#: Minimum number of consecutive tables with the same title ending that are collapsed together.
+MIN_GROUP = 3
 
-#: What a figure of each kind is called, and how it is read.
+#: Title and explanation of each kind of figure.
 READINGS = {
     "critical-difference": (
         "Mean ranks",
-        "Methods from the best mean rank, on the left, to the worst. A bar joins those that the "
-        "data sets do not tell apart.",
+        "Methods by their mean rank, the best on the left. A bar joins methods that do not differ "
+        "significantly.",
     ),
     "fewer-data": (
         "Fewer rows",
@@ -45,27 +55,123 @@ READINGS = {
     ),
     "similarity": (
         "Similar labels",
-        "Each cell is a pair of labels, from unlike in blue to alike in red; labels of one group "
-        "stand together.",
+        "Each cell is a pair of labels, from dissimilar in blue to similar in red; labels of one "
+        "group are adjacent.",
     ),
 }
 
-#: What the last part of a figure's name may be, and how it is written.
+#: Titles of the methods and metrics with which the name of a figure may end.
 _SUBJECTS = {name: method.title for name, method in REGISTRY.items()} | {
     name: title_of(name) for name in PAPER_METRICS
 }
 
-#: What Markdown sets off in a note.
+#: Markup of notes, as in Markdown.
 _NOTE_MARKS = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*")
 
-#: A cell that is a number with its spread, or stands for one that is missing; no sentence.
+#: A cell with a number and its standard deviation, or a placeholder for one.
 _NUMBER = re.compile(r"[-+−]?\.?\d[^;a-zA-Z]*( of \d+)?|–?")
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """The results of a study in a folder."""
+
+    study: Study
+    done: Sequence[RunSpec]
+    """The runs that are in the folder."""
+    n_runs: int
+    """Number of runs of the study."""
+    tables: Sequence[Table]
+    """The tables of the study, then the origin of its runs."""
+    figures: Sequence[StudyFigure]
+    failures: Sequence[str]
+    """Why runs failed."""
+
+
+def collect_studies(
+    store: Store, scope: Scope, *, studies: Mapping[str, Study] = STUDIES
+) -> list[StudyResults]:
+    """Return the studies that have at least one run in the store.
+
+    Parameters
+    ----------
+    store : Store
+        Of a folder that ``cgmvae bench`` wrote.
+    scope : Scope
+    studies : mapping of str to Study
+        The studies to look for, by name.
+    """
+    if not stored_keys(store):
+        raise InputError(f"{store.folder} holds no runs; name a folder that cgmvae bench wrote.")
+    found = [_results(study, scope, store) for study in studies.values()]
+    found = [results for results in found if results.done]
+    if not found:
+        size, other = ("quick", "full") if scope.quick else ("full", "quick")
+        raise InputError(
+            f"No run in {store.folder} belongs to the {size} version of a study on data that is "
+            f"available; try the {other} version, or set CGMVAE_DATA as it was for the runs."
+        )
+    return found
+
+
+def stored_keys(store: Store) -> set[str]:
+    """Return the keys of all complete runs in the store."""
+    return {path.parent.name for path in (store.folder / "runs").glob(f"*/{DONE}")}
+
+
+def _results(study: Study, scope: Scope, store: Store) -> StudyResults:
+    runs = unique(study.runs(scope))
+    done = [spec for spec in runs if store.is_done(spec)]
+    if not done:
+        return StudyResults(study, (), len(runs), (), (), ())
+    results = Results(scope, store)
+    return StudyResults(
+        study,
+        done,
+        len(runs),
+        tables=[*study.tables(results), *study_origin(study, scope, store)],
+        figures=study.figures(results),
+        failures=describe_failures(runs, store),
+    )
+
+
+def study_display(figure: StudyFigure) -> Display:
+    """Return the display of a figure, of one of the kinds in :data:`READINGS`.
+
+    Examples
+    --------
+    >>> contents = {"names": ["a", "b"], "mean_ranks": [1.2, 1.8], "critical_difference": 0.5}
+    >>> display = study_display(StudyFigure("ranks", "critical-difference", contents))
+    >>> type(display.plot().figure_).__name__
+    'Figure'
+    """
+    contents = figure.contents
+    if figure.kind == "critical-difference":
+        return CriticalDifferenceDisplay(
+            contents["mean_ranks"], contents["names"], contents["critical_difference"]
+        )
+    if figure.kind == "fewer-data":
+        return FewerDataDisplay(
+            contents["fractions"],
+            contents["values"],
+            contents["deviations"],
+            methods=contents["methods"],
+            metric=contents["metric"],
+            title=contents["data"],
+        )
+    if figure.kind == "similarity":  # in the order of the study, which groups the labels
+        return LabelSimilarityDisplay.from_similarity(
+            contents["matrix"], contents["names"], order="given", groups=contents.get("groups")
+        )
+    raise InputError(
+        f"There is no figure of the kind {figure.kind!r}; use one of {', '.join(READINGS)}."
+    )
 
 
 def write_results_page(
     store: Store, scope: Scope, path: str | os.PathLike[str], *, command: str = ""
 ) -> list[StudyResults]:
-    """Write the page of a folder of runs, whole or not at all; return what is on it."""
+    """Write the page of a folder of runs, atomically; return its results."""
     found = collect_studies(store, scope)
     page = render_results(found, quick=scope.quick, stored=stored_keys(store), command=command)
     with atomic_path(path) as temporary:
@@ -82,11 +188,11 @@ def render_results(
     ----------
     found : sequence of StudyResults
     quick : bool
-        Whether these are the studies' small versions.
+        Whether these are the quick versions of the studies.
     stored : set of str
-        Keys of all runs in the folder, those of no study too.
+        Keys of all runs in the folder.
     command : str
-        What made the page, to be shown at its end.
+        The command that made the page, shown at its end.
     """
     from markupsafe import Markup
 
@@ -107,7 +213,7 @@ def render_results(
 
 
 def _section(results: StudyResults) -> dict[str, Any]:
-    """Return what the template shows of a study."""
+    """Return the values of the template for a study."""
     pictures = list(_pictures(results))
     return {
         "name": results.study.name,
@@ -122,27 +228,15 @@ def _section(results: StudyResults) -> dict[str, Any]:
     }
 
 
-class _StudyDisplay:
-    """A figure of a study in the manner of a display: drawn when ``plot`` is called."""
-
-    def __init__(self, figure: StudyFigure) -> None:
-        self.figure = figure
-
-    def plot(self) -> _StudyDisplay:
-        """Draw the figure."""
-        self.figure_ = draw(self.figure)
-        return self
-
-
 def _pictures(results: StudyResults) -> Iterator[Picture]:
     for figure in results.figures:
         subject = _subject(figure.name, results.study.name)
         title = f"{READINGS[figure.kind][0]}: {subject}"
-        yield make_picture(title, "", _StudyDisplay(figure).plot)
+        yield make_picture(title, "", study_display(figure))
 
 
 def _subject(figure: str, study: str) -> str:
-    """Return what a figure is about, from the name of its file.
+    """Return the subject of a figure, from the name of its file.
 
     Examples
     --------
@@ -157,18 +251,18 @@ def _subject(figure: str, study: str) -> str:
 
 
 def _folds(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
-    """Yield what is opened at once: a table, or many of which the titles end alike."""
+    """Yield what is collapsed together: a table, or many whose titles have the same ending."""
     for ending, group in groupby(tables, lambda table: table.title.rpartition(", ")[2]):
-        alike = list(group)
-        if len(alike) < LEAST_GROUP:
-            yield from ({"title": each.title, "tables": [_table(each)]} for each in alike)
+        own = list(group)
+        if len(own) < MIN_GROUP:
+            yield from ({"title": each.title, "tables": [_table(each)]} for each in own)
         else:
-            title = f"{len(alike)} tables, {ending}"
-            yield {"title": title, "tables": [_table(each) for each in alike]}
+            title = f"{len(own)} tables, {ending}"
+            yield {"title": title, "tables": [_table(each) for each in own]}
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a table for the template: all cells are cells, and columns know what they hold."""
+    """Return the values of the template for a table."""
     rows = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in table.rows]
     whole = [row for row in rows if len(row) == len(table.columns)]
     return {
@@ -176,15 +270,15 @@ def _table(table: Table) -> dict[str, Any]:
         "columns": table.columns,
         "rows": rows,
         "numeric": [
-            place > 0 and all(_NUMBER.fullmatch(row[place].text) for row in whole)
-            for place in range(len(table.columns))
+            column > 0 and all(_NUMBER.fullmatch(row[column].text) for row in whole)
+            for column in range(len(table.columns))
         ],
         "notes": [_note(note) for note in table.notes],
     }
 
 
 def _note(text: str) -> Any:
-    """Return a sentence as HTML, with what Markdown would set off set off, and nothing else.
+    """Return a sentence as HTML, with its Markdown markup and everything else escaped.
 
     Examples
     --------

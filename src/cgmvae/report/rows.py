@@ -1,8 +1,13 @@
-"""The rows that a report is about: those to learn from, to choose on, and to test on."""
+"""The rows of a report, and models of columns seen as models of the features made from them.
+
+Importances, effects and baselines refer to features such as ``habitat=wetland``. Once the rows are
+prepared, all of :mod:`cgmvae.report` works on numeric features, sparse if some are words.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,24 +15,24 @@ from numpy.typing import NDArray
 
 from cgmvae.data import MultiLabelDataset
 
-#: Whether the rows that are reported on took part in the training: no, yes, or nobody knows.
+#: Whether the model was trained on the rows of the report.
 Standing = Literal["unseen", "trained", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)
 class ReportRows:
-    """Labelled rows with the model's features and labels, in the model's order.
+    """Labeled rows with the model's features and labels, in the model's order.
 
     Attributes
     ----------
     test : MultiLabelDataset
-        The rows that everything is measured on.
+        The rows on which everything is measured.
     numbers : array of int, (n_test,)
-        Where each of them is in the data that was read, counted from 1.
+        Their row numbers in the data that was read, counted from 1.
     standing : {"unseen", "trained", "unknown"}
         Whether the model was trained on them.
     train, validation : MultiLabelDataset, optional
-        The rows that the model learnt from and chose thresholds on, where they are known.
+        The rows on which the model was trained and its thresholds were chosen, if known.
 
     Examples
     --------
@@ -44,7 +49,7 @@ class ReportRows:
 
     @classmethod
     def all_of(cls, dataset: MultiLabelDataset, standing: Standing) -> ReportRows:
-        """Report on all rows, for a model whose own rows were all of these or are not known."""
+        """Report on all rows of a data set."""
         return cls(dataset, np.arange(1, dataset.n_samples + 1), standing)
 
     @classmethod
@@ -57,5 +62,49 @@ class ReportRows:
 
     @property
     def reference(self) -> MultiLabelDataset:
-        """Rows to count labels on: those that were learnt from where known, else all there are."""
+        """The rows on which labels are counted: the training rows if known, else all rows."""
         return self.test if self.train is None else self.train
+
+
+def on_features(model: Any) -> Any:
+    """Return a copy of the model that takes prepared features; itself if it takes numbers."""
+    if getattr(model, "preparation_", None) is None:
+        return model
+    changed = copy.copy(model)
+    changed.preparation_, changed.n_features_in_ = None, model.n_inputs_
+    changed.__dict__.pop("feature_names_in_", None)
+    return changed
+
+
+def prepared_rows(model: Any, rows: ReportRows) -> ReportRows:
+    """Return the rows with the features that the model prepares from their columns."""
+    if getattr(model, "preparation_", None) is None:
+        return rows
+    names = tuple(model.prepared_names())
+    prepared = {
+        part: replace(dataset, X=model.prepared(dataset.X), feature_names=names)
+        for part in ("test", "train", "validation")
+        if (dataset := getattr(rows, part)) is not None
+    }
+    return replace(rows, **prepared)
+
+
+def words_of(model: Any) -> dict[int, str]:
+    """Return the features that are words, by index; prefixed by their column if there are several.
+
+    A model without text columns has none.
+    """
+    preparation = getattr(model, "preparation_", None)
+    if preparation is None:
+        return {}
+    columns = preparation.describe()
+    is_only = [column.kind for column in columns].count("text") == 1
+    words: dict[int, str] = {}
+    start = 0
+    for column in columns:
+        stop = start + column.n_features
+        if column.kind == "text":
+            prefix = len(f"{column.column}: ") if is_only else 0
+            words |= {i: preparation.feature_names_[i][prefix:] for i in range(start, stop)}
+        start = stop
+    return words

@@ -1,9 +1,9 @@
-"""A fitted model behind HTTP, for programs that ask about one row or a few at a time.
+"""HTTP server for a fitted model, and export of a model to ONNX.
 
-``app.make_app`` gives an application that any ASGI server runs; ``server`` runs it with uvicorn. A
-request goes through ``boundary`` (key, log, last resort), ``limits`` (how much is read), ``rows``
-(what was sent, as the model takes it), ``batching`` (scored with what came at the same time) and
-``answers``. All but ``config`` needs the extra ``serve``.
+``app.make_app`` returns an application that any ASGI server runs; ``server`` runs it with uvicorn.
+A request passes through ``middleware`` (API key, limits, log), is parsed by ``model``, scored
+together with concurrent requests by ``batching``, and answered with one of the schemas of
+``responses``. All modules but ``config`` need the extra ``serve``.
 
-``onnx_file`` writes a model for programs without this library; it needs the extra ``onnx``.
+``onnx_export`` writes a model for programs without this library; it needs the extra ``onnx``.
 """

@@ -1,4 +1,4 @@
-"""The application: what can be asked, and how it is answered."""
+"""The application: its routes, and how a request is read, scored and answered."""
 
 from __future__ import annotations
 
@@ -8,53 +8,51 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, Query, Security
 from fastapi.exceptions import RequestValidationError
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
 from cgmvae import __version__
 from cgmvae.errors import InputError
-from cgmvae.serving import schemas
-from cgmvae.serving.answers import Wish, predictions
+from cgmvae.serving import responses
 from cgmvae.serving.batching import Batcher
-from cgmvae.serving.boundary import OPEN_PATH, Boundary
 from cgmvae.serving.config import ServingConfig
-from cgmvae.serving.docs_page import POLICY, render
-from cgmvae.serving.limits import read_body, time_limit
-from cgmvae.serving.refusals import Refusal, json_response
-from cgmvae.serving.rows import read_rows
-from cgmvae.serving.served import ServedModel
+from cgmvae.serving.middleware import BEARER, HEALTH_PATH, KEY_HEADER, ServingMiddleware
+from cgmvae.serving.model import ServedModel
+from cgmvae.serving.responses import AsciiJSONResponse, RequestError
 
-#: Bytes read, or numbers written, from which the work is done beside the event loop.
+#: From this many bytes read or numbers written on, work leaves the event loop for a thread.
 _LARGE = 2**15
 
-_SENTENCES = {404: "There is no such page; GET /docs lists what there is."}
+#: Status of a client that disconnected; it is only seen in the log.
+_CLIENT_DISCONNECTED = 499
 
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.Problem, "description": description}
-    for status, description in {
-        401: "The API key is missing or wrong.",
-        413: "Too many bytes or rows.",
-        415: "Neither JSON nor CSV.",
-        422: "Something about the request is wrong.",
-        503: "Too much to do; try again.",
-        504: "It took too long.",
-    }.items()
+#: Sent with a response to a request that was not read to its end, so that nobody has to.
+_CLOSE = {"Connection": "close"}
+
+_ERRORS = {
+    401: "The API key is missing or wrong.",
+    404: "There is no such label, or the method learns no similarity.",
+    413: "Too many bytes or rows.",
+    415: "Neither JSON nor CSV.",
+    422: "The request is invalid.",
+    503: "The server is overloaded; try again.",
+    504: "The request took too long.",
 }
 
 
 def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
-    """Return an application that answers with a fitted model.
+    """Return an application that serves a fitted model.
 
     Parameters
     ----------
     model : estimator
         Fitted, or from :func:`cgmvae.load`; it is not changed.
     config : ServingConfig, optional
-        Limits and key.
+        Limits and API key.
 
     Examples
     --------
@@ -62,30 +60,28 @@ def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
     >>> from starlette.testclient import TestClient
     >>> data, _ = make_survey(250, 3, 5, seed=0)
     >>> client = TestClient(make_app(BinaryRelevance(random_state=0).fit(data.X, data)))
-    >>> answer = client.post("/predict", json={"rows": data.X[:2].tolist()})
-    >>> answer.status_code, len(answer.json()["predictions"])
+    >>> response = client.post("/predict", json={"rows": data.X[:2].tolist()})
+    >>> response.status_code, len(response.json()["predictions"])
     (200, 2)
     """
     service = Service(ServedModel(model), config or ServingConfig())
     app = FastAPI(
         title="cgmvae",
         version=__version__,
-        description="Which labels a row has, as the model learnt it.",
+        description="Predicts the labels of rows with a fitted model.",
         lifespan=service.lifespan,
         docs_url=None,
         redoc_url=None,
     )
     service.add_routes(app)
-    for kind, refuse in _HANDLERS.items():
-        app.add_exception_handler(kind, refuse)
-    app.add_middleware(Boundary, config=service.config)
-    if service.config.api_key is not None:
-        _describe_key(app.openapi())
+    for kind in (RequestError, InputError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _handle_error)
+    app.add_middleware(ServingMiddleware, config=service.config)
     return app
 
 
-class _Anything(Convertor[str]):
-    """The rest of an address: slashes, and line breaks, which Starlette's own leaves out."""
+class _AnyPath(Convertor[str]):
+    """The rest of a path, with slashes and with line breaks, which Starlette's own leaves out."""
 
     regex = "(?s:.*)"
 
@@ -97,145 +93,171 @@ class _Anything(Convertor[str]):
 
 
 class Service:
-    """A model with its queue, and what can be asked of it."""
+    """A model with its batcher, and a method per route.
+
+    The methods return responses, which FastAPI passes on without validation: validating every
+    probability would take longer than scoring, and pydantic rejects names with lone surrogates.
+    """
 
     def __init__(self, model: ServedModel, config: ServingConfig) -> None:
         self.model, self.config = model, config
+        self._max_rows = config.rows_for(len(model.label_names))
         self._batcher = Batcher(model.score, config)
-        # One thread: parsing is held by the interpreter's lock anyway, and takes memory.
-        self._desk = ThreadPoolExecutor(1, "desk")
+        # One thread: parsing holds the interpreter lock anyway, and takes memory.
+        self._worker = ThreadPoolExecutor(1, "parsing")
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """Finish what is in the queue before the server ends."""
+        """Score everything in the queue before the server ends."""
         yield
         await asyncio.to_thread(self._batcher.close)
-        self._desk.shutdown()
+        self._worker.shutdown()
 
     def add_routes(self, app: FastAPI) -> None:
-        """Say which address is answered by which function."""
-        get: dict[str, Any] = {"methods": ["GET"], "responses": _some_problems(401, 422, 503)}
+        """Register all routes."""
+        register_url_convertor("anything", _AnyPath())
+        # The middleware checks the key; here it is only described.
+        schemes = [] if self.config.api_key is None else [Security(BEARER), Security(KEY_HEADER)]
+
+        def get(path: str, endpoint: Any, schema: Any, *errors: int, **options: Any) -> None:
+            described = _described(*errors)
+            app.add_api_route(path, endpoint, response_model=schema, responses=described, **options)
+
         app.add_api_route(
             "/predict",
             self.predict,
             methods=["POST"],
-            response_model=schemas.Predictions,
-            responses=_PROBLEMS,
-            openapi_extra=schemas.request_body(self.model, self.config),
+            response_model=responses.Predictions,
+            responses=_described(401, 413, 415, 422, 503, 504),
+            openapi_extra=self.model.request_schema(self._max_rows),
+            dependencies=schemes,
         )
-        app.add_api_route("/labels", self.labels, response_model=schemas.Labels, **get)
-        similar = get | {"responses": _some_problems(401, 404, 422, 503)}
-        register_url_convertor("anything", _Anything())
-        path = "/similar/{label:anything}"
-        app.add_api_route(path, self.similar, response_model=schemas.Similar, **similar)
-        app.add_api_route(OPEN_PATH, self.health, response_model=schemas.Health, methods=["GET"])
-        app.add_api_route("/docs", self._docs_of(app), methods=["GET"], include_in_schema=False)
+        get("/labels", self.labels, responses.Labels, 401, 422, 503, dependencies=schemes)
+        path, errors = "/similar/{label:anything}", (401, 404, 422, 503)
+        get(path, self.similar, responses.Similar, *errors, dependencies=schemes)
+        get(HEALTH_PATH, self.health, responses.Health)
+        app.add_api_route("/docs", _docs_route(app), include_in_schema=False)
 
     async def predict(
         self,
         request: Request,
         probabilities: Annotated[
-            bool, Query(description="Give the probability of every label.")
+            bool, Query(description="Include the probability of every label.")
         ] = False,
         top: Annotated[
-            int | None, Query(ge=1, description="Give so many of the likeliest labels.")
+            int | None, Query(ge=1, description="Include this many of the most probable labels.")
         ] = None,
     ) -> Response:
         """Predict the labels of rows.
 
-        Rows are objects by the names of the columns, lists in the model's order, or CSV with a
-        header. null, or a blank cell, is a missing value.
+        Rows are objects by column name, lists in the model's order, or CSV with a header. null, or
+        an empty cell, is a missing value.
         """
-        most = self.config.rows_for(len(self.model.label_names))
-        async with time_limit(self.config):
+        async with _time_limit(self.config):
             with self._batcher.arriving():
-                body = await read_body(request, self.config)
-                kind = request.headers.get("content-type", "")
-                sent = await self._beside(len(body), read_rows, body, kind, self.model, most)
-            scores = await asyncio.wrap_future(self._batcher.submit(sent.features))
-            wish = Wish(probabilities, top)
-            return await self._beside(scores.size, self._answer, scores, wish, sent.ignored)
+                body = await _read_body(request, self.config)
+                content_type = request.headers.get("content-type", "")
+                parse = self.model.parse
+                rows = await self._run(len(body), parse, body, content_type, self._max_rows)
+            scores = await asyncio.wrap_future(self._batcher.submit(rows.features))
 
-    def _answer(self, scores: Any, wish: Wish, ignored: list[str]) -> Response:
-        return json_response(
-            {
-                "predictions": predictions(scores, self.model, wish),
-                "thresholds": self.model.threshold_rule(),
-                "ignored_columns": ignored,
-            }
-        )
+            def respond() -> Response:
+                found = self.model.predictions(scores, probabilities=probabilities, top=top)
+                return AsciiJSONResponse(
+                    {
+                        "predictions": found,
+                        "thresholds": self.model.thresholds(),
+                        "ignored_columns": rows.ignored,
+                    }
+                )
+
+            return await self._run(scores.size, respond)
 
     async def labels(self) -> Response:
-        """List the labels, with the thresholds that they must reach."""
-        rule = self.model.threshold_rule()
-        return json_response({"labels": self.model.labels(), "thresholds": rule})
+        """List the labels and their thresholds."""
+        rule = self.model.thresholds()
+        return AsciiJSONResponse({"labels": self.model.labels(), "thresholds": rule})
 
     async def similar(
         self,
         label: str,
-        k: Annotated[int, Query(ge=1, description="How many labels.")] = 5,
+        k: Annotated[int, Query(ge=1, description="Number of labels.")] = 5,
     ) -> Response:
-        """List the labels that are most like one, as the model learnt it."""
-        return json_response(await self._at_desk(self.model.similar, label, k))
+        """List the labels that the model has learned to be most similar to one."""
+        return AsciiJSONResponse(await self._run(_LARGE, self.model.similar, label, k))
 
     async def health(self) -> Response:
-        """Say whether requests can be sent, and what kind of model answers."""
-        return json_response({"ready": True, "model": self.model.describe()})
+        """Return whether the server is ready, and which model it serves."""
+        return AsciiJSONResponse({"ready": True, "model": self.model.describe()})
 
-    def _docs_of(self, app: FastAPI) -> Callable[[], Any]:
-        async def docs() -> HTMLResponse:
-            policy = {"Content-Security-Policy": POLICY}
-            return HTMLResponse(render(app.openapi()), headers=policy)
-
-        return docs
-
-    async def _beside(self, size: int, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Do work at once where it is little, and beside the event loop where it is not."""
+    async def _run(self, size: int, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do a small amount of work at once, and a large one in a thread."""
         if size < _LARGE:
             return work(*arguments)
-        return await self._at_desk(work, *arguments)
-
-    async def _at_desk(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._desk, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
 
 
-def _describe_key(description: dict[str, Any]) -> None:
-    """Add the two ways to send the key to the description of the interface."""
-    description["components"]["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer"},
-        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+def _docs_route(app: FastAPI) -> Callable[[], Any]:
+    async def docs() -> HTMLResponse:
+        policy = {"Content-Security-Policy": responses.DOCS_POLICY}
+        return HTMLResponse(responses.render_docs(app.openapi()), headers=policy)
+
+    return docs
+
+
+def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the errors of a route for its OpenAPI description."""
+    return {
+        status: {"model": responses.ErrorMessage, "description": _ERRORS[status]}
+        for status in statuses
     }
-    description["security"] = [{"bearer": []}, {"header": []}]
-    description["paths"][OPEN_PATH]["get"]["security"] = []
 
 
-def _some_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    missing = {"model": schemas.Problem, "description": "There is no such thing."}
-    return {status: _PROBLEMS.get(status, missing) for status in statuses}
+async def _read_body(request: Request, config: ServingConfig) -> bytes:
+    """Read the body of a request, and stop as soon as it exceeds the limit.
+
+    An announced length only serves to reject at once; the limit holds for what is received.
+    """
+    message = f"The body has more than {config.body_bytes:,} bytes; send several requests."
+    too_large = RequestError(413, message, _CLOSE)
+    announced = request.headers.get("content-length", "0")
+    if announced.isascii() and announced.isdigit() and int(announced) > config.body_bytes:
+        raise too_large
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > config.body_bytes:
+                raise too_large
+            parts.append(part)
+    except ClientDisconnect as error:
+        raise RequestError(_CLIENT_DISCONNECTED, "The client disconnected.") from error
+    return b"".join(parts)
 
 
-async def _refuse(_: Request, error: Any) -> Response:
+@asynccontextmanager
+async def _time_limit(config: ServingConfig) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(config.seconds):
+            yield
+    except TimeoutError as error:
+        raise RequestError(
+            504,
+            f"The request took more than {config.seconds:g} seconds; send fewer rows, or try again "
+            "later.",
+            _CLOSE,
+        ) from error
+
+
+async def _handle_error(_: Request, error: Any) -> Response:
+    """Return the response to an exception: its message in JSON."""
+    if isinstance(error, InputError):
+        error = RequestError(422, str(error))
+    elif isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        message = f"The parameter {first['loc'][-1]!r} is invalid: {first['msg']}."
+        error = RequestError(422, message)
+    elif isinstance(error, HTTPException):
+        message = f"{error.detail}; GET /docs lists the available paths."
+        error = RequestError(error.status_code, message, error.headers)
     return error.response()
-
-
-async def _refuse_input(_: Request, error: Any) -> Response:
-    return Refusal(422, str(error)).response()
-
-
-async def _refuse_query(_: Request, error: Any) -> Response:
-    first = error.errors()[0]
-    sentence = f"The parameter {first['loc'][-1]!r} cannot be read: {first['msg']}."
-    return Refusal(422, sentence).response()
-
-
-async def _refuse_address(_: Request, error: Any) -> Response:
-    sentence = _SENTENCES.get(error.status_code, f"{error.detail}; GET /docs says what there is.")
-    return Refusal(error.status_code, sentence, error.headers).response()
-
-
-_HANDLERS: dict[type[Exception], Any] = {
-    Refusal: _refuse,
-    InputError: _refuse_input,
-    RequestValidationError: _refuse_query,
-    HTTPException: _refuse_address,
-}

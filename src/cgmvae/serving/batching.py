@@ -1,81 +1,75 @@
-"""Micro-batching: requests that come together are scored in one call.
+"""Micro-batching: concurrent requests are scored in one call.
 
-A network scores 64 rows in little more time than one, so rows wait for company: while a call runs,
-and for a few milliseconds where a request is known to be on its way. One thread scores; it belongs
-to no event loop.
+A network scores 64 rows in little more time than one, so rows wait for others: while a call runs,
+and for a few milliseconds if another request is being read. A single thread scores; it belongs to
+no event loop.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.serving.config import ServingConfig
-from cgmvae.serving.refusals import come_again
+from cgmvae.serving.responses import overloaded
 
 Scores = NDArray[np.floating]
 
 
-class Rows(Protocol):
-    """Whatever has a length: an array, or columns."""
-
-    def __len__(self) -> int: ...
-
-
 class _Job(NamedTuple):
-    rows: Rows
+    rows: Sized  # an array, or columns
     scores: Future[Scores]
 
 
 class Batcher:
-    """Collects rows of several requests and scores them together.
+    """Collects the rows of several requests and scores them together.
 
     Parameters
     ----------
     score : callable
-        Takes the rows of one or more requests, one after the other, and returns the probabilities
-        of all of them, (n_samples, n_labels).
+        Takes the rows of one or more requests and returns the concatenated probabilities,
+        (n_rows, n_labels).
     config : ServingConfig
-        Size and patience of a batch, and how many rows may wait.
+        Size and waiting time of a batch, and the length of the queue.
     """
 
     def __init__(self, score: Callable[[Sequence[Any]], Scores], config: ServingConfig) -> None:
         self._score, self._config = score, config
         self._changed = threading.Condition()
-        self._waiting: deque[_Job] = deque()
-        self._waiting_rows = self._arriving = 0
+        self._queue: deque[_Job] = deque()
+        self._n_queued = self._n_arriving = 0
         self._closed = False
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        """Say that a request is being read, and is worth a short wait."""
+        """Announce a request that is being read, for which a batch waits a short time."""
         with self._changed:
-            self._arriving += 1
+            self._n_arriving += 1
         try:
             yield
         finally:
             with self._changed:
-                self._arriving -= 1
+                self._n_arriving -= 1
                 self._changed.notify()
 
-    def submit(self, rows: Rows) -> Future[Scores]:
-        """Put rows in the queue; the result is their probabilities, (n_samples, n_labels)."""
+    def submit(self, rows: Sized) -> Future[Scores]:
+        """Put rows in the queue; the result is their probabilities, (n_rows, n_labels)."""
         job = _Job(rows, Future())
         with self._changed:
             if self._closed:
-                raise come_again("The server is stopping; try again when it is back.")
-            if self._waiting and self._waiting_rows + len(rows) > self._config.waiting_rows:
-                raise come_again("Too many rows are waiting to be scored; try again in a second.")
-            self._waiting.append(job)
-            self._waiting_rows += len(rows)
+                raise overloaded("The server is stopping; try again when it is back.")
+            if self._queue and self._n_queued + len(rows) > self._config.waiting_rows:
+                raise overloaded("Too many rows are waiting to be scored; try again in a second.")
+            self._queue.append(job)
+            self._n_queued += len(rows)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="scoring", daemon=True)
                 self._thread.start()
@@ -83,7 +77,7 @@ class Batcher:
         return job.scores
 
     def close(self) -> None:
-        """Score what waits, and take nothing more."""
+        """Score the queue, and accept nothing more."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -95,23 +89,23 @@ class Batcher:
             self._score_batch([job for job in batch if job.scores.set_running_or_notify_cancel()])
 
     def _next_batch(self) -> list[_Job] | None:
-        """Wait for rows and for their company; None when there will be no more."""
+        """Wait for rows, then for those that are arriving; return None once closed and empty."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            if not self._waiting:
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            if not self._queue:
                 return None
             self._changed.wait_for(self._is_complete, self._config.batch_seconds)
-            batch = [self._waiting.popleft()]
+            batch = [self._queue.popleft()]
             n_rows = len(batch[0].rows)
-            while self._waiting and n_rows + len(self._waiting[0].rows) <= self._config.batch_rows:
-                batch.append(self._waiting.popleft())
+            while self._queue and n_rows + len(self._queue[0].rows) <= self._config.batch_rows:
+                batch.append(self._queue.popleft())
                 n_rows += len(batch[-1].rows)
-            self._waiting_rows -= n_rows
+            self._n_queued -= n_rows
             return batch
 
     def _is_complete(self) -> bool:
-        full = self._waiting_rows >= self._config.batch_rows
-        return full or self._closed or not self._arriving
+        full = self._n_queued >= self._config.batch_rows
+        return full or self._closed or not self._n_arriving
 
     def _score_batch(self, batch: list[_Job]) -> None:
         if not batch:
@@ -121,7 +115,7 @@ class Batcher:
         except Exception as error:
             if len(batch) == 1:
                 batch[0].scores.set_exception(error)
-            else:  # one request's fault is not that of the others
+            else:  # an invalid request must not fail the others of its batch
                 for job in batch:
                     self._score_batch([job])
             return

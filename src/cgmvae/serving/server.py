@@ -1,4 +1,4 @@
-"""The process that serves: its socket, its signals, its log."""
+"""The server process: its socket, its signals and its log."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ import uvicorn
 from fastapi import FastAPI
 
 from cgmvae.errors import InputError
-from cgmvae.serving.boundary import logger
+from cgmvae.serving.middleware import logger
 
-#: Seconds that a finished connection is kept open for the next request.
+#: Seconds that an idle connection is kept open.
 _KEEP_ALIVE = 10
 
-#: Seconds beyond a request's own time that its answer may take to be sent when the server ends.
-_LAST_ANSWERS = 5
+#: Seconds beyond the timeout of a request that the server waits for responses when it stops.
+_SHUTDOWN_GRACE = 5
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes any that is free."""
+    """Return a listening socket; port 0 takes any free port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise InputError(f"There is no address {host!r} here; choose another --host.") from error
+        raise InputError(
+            f"There is no address {host!r} on this machine; choose another host."
+        ) from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
@@ -40,20 +42,19 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise InputError(
-            f"Cannot listen at {host}, port {port} ({error.strerror}); choose another --host or "
-            "--port."
+            f"Cannot listen at {host}, port {port} ({error.strerror}); choose another host or port."
         ) from error
     return listening
 
 
 def address(listening: socket.socket) -> str:
-    """Return where a listening socket is reached, for people."""
+    """Return the URL of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_local(host: str) -> bool:
-    """Tell whether only programs of this machine reach an address."""
+    """Return whether an address can only be reached from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -61,7 +62,7 @@ def is_local(host: str) -> bool:
 
 
 def run(app: FastAPI, listening: socket.socket, *, seconds: float) -> None:
-    """Serve until Ctrl-C or SIGTERM, and answer what was taken in.
+    """Serve until Ctrl-C or SIGTERM, and answer the requests received until then.
 
     Parameters
     ----------
@@ -69,14 +70,14 @@ def run(app: FastAPI, listening: socket.socket, *, seconds: float) -> None:
     listening : socket
         From :func:`bind`.
     seconds : float
-        How long a request can take.
+        Timeout of a request.
     """
-    with _signals_end_quietly():
+    with _quiet_signals():
         uvicorn.Server(settings(app, seconds)).run(sockets=[listening])
 
 
 def settings(app: FastAPI, seconds: float) -> uvicorn.Config:
-    """Return how uvicorn runs the application: without a log of its own."""
+    """Return the configuration of uvicorn, without a log of its own."""
     return uvicorn.Config(
         app,
         log_config=None,
@@ -84,18 +85,18 @@ def settings(app: FastAPI, seconds: float) -> uvicorn.Config:
         server_header=False,
         ws="none",
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=int(seconds) + _LAST_ANSWERS,
+        timeout_graceful_shutdown=int(seconds) + _SHUTDOWN_GRACE,
     )
 
 
 @contextmanager
-def _signals_end_quietly() -> Iterator[None]:
-    """Let the signals that end the server, which uvicorn raises again at its end, do no more."""
+def _quiet_signals() -> Iterator[None]:
+    """Suppress the signals that stopped the server, which uvicorn raises again at its end."""
 
-    def end(*_: Any) -> None:
+    def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         with suppress(KeyboardInterrupt):
             yield
@@ -104,10 +105,10 @@ def _signals_end_quietly() -> Iterator[None]:
 
 
 def log_to(stream: Any) -> None:
-    """Write a line for each request, with the time in UTC."""
-    form = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
-    form.converter = time.gmtime
+    """Write one line per request to a stream, with the time in UTC."""
+    formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(form)
+    handler.setFormatter(formatter)
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)

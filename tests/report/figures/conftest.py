@@ -1,4 +1,4 @@
-"""A small fitted model, names that look like markup, and what a reader sees of a figure."""
+"""A small fitted model, names that look like markup, and checks of drawn figures."""
 
 import itertools
 
@@ -10,13 +10,13 @@ from cgmvae.methods import CGMVAEClassifier
 
 SIZES = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,), "latent_dim": 4}
 
-#: Names that plotly or matplotlib would read as something else.
+#: Names that matplotlib or a browser would interpret as markup.
 ODD_NAMES = ("<b>x</b>", "$a$", "a_b", "two\nlines", "R&D")
 
 
 @pytest.fixture(scope="session")
 def fitted():
-    """Return a fitted C-GMVAE of two members and its data; tests must not change them."""
+    """Return a fitted C-GMVAE with two members and its data; tests must not change them."""
     data, _ = make_survey(120, 6, 5, seed=0)
     model = CGMVAEClassifier(
         n_members=2,
@@ -38,7 +38,7 @@ def odd_names():
 
 @pytest.fixture
 def texts_apart():
-    """Return a function that says whether no text lies over another, or outside the figure."""
+    """Return a function that checks that texts neither overlap nor leave the figure."""
 
     def check(figure, texts) -> bool:
         figure.draw_without_rendering()
@@ -61,7 +61,7 @@ def texts_apart():
 
 @pytest.fixture
 def points_of():
-    """Return a function that gives all points that are scattered over axes, (n, 2)."""
+    """Return a function that returns all scatter points of axes, (n, 2)."""
 
     def points(ax):
         return np.concatenate([part.get_offsets() for part in ax.collections])

@@ -1,3 +1,5 @@
+"""Fewer data, and critical differences."""
+
 import itertools
 
 import numpy as np
@@ -44,12 +46,12 @@ def test_ten_methods_look_different():
     assert len(looks) == 10
 
 
-def test_shapes_that_do_not_agree_are_refused():
+def test_wrong_shapes_are_rejected():
     with pytest.raises(InputError, match=r"must have shape \(1, 2\)"):
         FewerDataDisplay([0.5, 1], [[1]], [[1]], methods=["a"], metric="f1")
 
 
-def test_bars_join_what_does_not_differ(rng):
+def test_bars_join_methods_within_the_critical_difference(rng):
     for _ in range(20):
         ranks, width = rng.uniform(1, 8, 7), rng.uniform(0.2, 4)
         display = CriticalDifferenceDisplay(ranks, [str(i) for i in range(7)], width)
@@ -84,5 +86,5 @@ def test_every_method_is_named_with_its_rank_and_nothing_is_clipped(texts_apart)
 def test_one_method_and_missing_ranks():
     display = CriticalDifferenceDisplay([1.0], ["a"], 1.0).plot()
     assert display.cliques == []
-    with pytest.raises(InputError, match="one average rank"):
+    with pytest.raises(InputError, match="one finite number per method"):
         CriticalDifferenceDisplay([1.0, np.nan], ["a", "b"], 1.0)

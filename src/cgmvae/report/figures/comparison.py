@@ -1,7 +1,4 @@
-"""Methods beside each other: with fewer data, and by their average ranks.
-
-The numbers come from the studies of :mod:`cgmvae.studies`.
-"""
+"""Comparison of methods: with smaller training sets, and by their average ranks."""
 
 from __future__ import annotations
 
@@ -12,27 +9,33 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cgmvae.errors import InputError
-from cgmvae.report.figures.names import one_line, plain_legend
-from cgmvae.report.figures.style import Display, series_style, tidy, title_of
+from cgmvae.report.figures.style import (
+    Display,
+    one_line,
+    series_style,
+    tidy,
+    title_of,
+)
 
-#: Room beside the first and the last tick, as a share of what lies between them.
-_ROOM = 0.06
+#: Margin beyond the first and the last tick, relative to their distance.
+_MARGIN = 0.06
 
-#: How far the error bars of neighbouring methods are moved apart, as a share of the x-value.
+#: Maximum shift of overlapping error bars, relative to x.
 _DODGE = 0.012
 
 
 class FewerDataDisplay(Display):
-    """A metric by the share of the training rows, a line a method.
+    """A metric against the share of the training rows, one line per method.
 
     Parameters
     ----------
     fractions : array, (n_fractions,)
         Share of the training rows, between 0 and 1.
     mean, std : array, (n_methods, n_fractions)
-        Over runs; NaN where there is no run.
+        Over runs; NaN if there is none.
     methods : sequence of str
     metric : str
+    title : str, optional
 
     Examples
     --------
@@ -50,24 +53,25 @@ class FewerDataDisplay(Display):
         *,
         methods: Sequence[str],
         metric: str,
+        title: str = "",
     ) -> None:
         self.fractions = np.asarray(fractions, np.float64)
         self.mean, self.std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
-        self.methods, self.metric = list(methods), metric
+        self.methods, self.metric, self.title = list(methods), metric, title
         shape = (len(self.methods), len(self.fractions))
         if self.mean.shape != shape or self.std.shape != shape:
             raise InputError(
-                f"Mean and standard deviation must have shape {shape}, a row a method and a column "
-                f"a fraction, but have {self.mean.shape} and {self.std.shape}."
+                f"Mean and standard deviation must have shape {shape}, one row per method and one "
+                f"column per fraction, but have {self.mean.shape} and {self.std.shape}."
             )
 
     @classmethod
     def from_runs(
         cls, fractions: ArrayLike, runs: Mapping[str, ArrayLike], *, metric: str
     ) -> FewerDataDisplay:
-        """Take the metric of each method's runs, (n_fractions, n_runs).
+        """Compute mean and sample standard deviation of each method's runs, (n_fractions, n_runs).
 
-        The standard deviation is that of a sample; it is 0 where there is one run.
+        The standard deviation of a single run is 0.
         """
         tables = [np.asarray(values, np.float64) for values in runs.values()]
         mean = [table.mean(axis=1) for table in tables]
@@ -75,45 +79,46 @@ class FewerDataDisplay(Display):
         return cls(fractions, mean, std, methods=list(runs), metric=metric)
 
     def plot(self, ax: Any = None) -> FewerDataDisplay:
-        """Draw a line a method, with bars of one standard deviation; the legend is in their order.
+        """Draw one line per method, with error bars of one standard deviation.
 
-        Methods come in the order of their value at the largest fraction; those without any run are
-        left out.
+        The legend is sorted by the value at the largest fraction; methods without runs are omitted.
         """
         ax = self._start(ax, (8, 4.5))
         order = np.argsort(-np.nan_to_num(self.mean[:, self.fractions.argmax()], nan=-np.inf))
         middle = (len(order) - 1) / 2
-        for place in (each for each in order if not np.isnan(self.mean[each]).all()):
-            moved = 100 * self.fractions * (1 + _DODGE * (place - middle) / max(middle, 1))
+        for method in (each for each in order if not np.isnan(self.mean[each]).all()):
+            shifted = 100 * self.fractions * (1 + _DODGE * (method - middle) / max(middle, 1))
             ax.errorbar(
-                moved,
-                self.mean[place],
-                self.std[place],
+                shifted,
+                self.mean[method],
+                self.std[method],
                 capsize=2,
                 ms=5,
                 lw=1.5,
                 elinewidth=0.8,
-                label=one_line(self.methods[place]),
-                **series_style(int(place)),
+                label=one_line(self.methods[method]),
+                **series_style(int(method)),
             )
         ticks = 100 * self.fractions
         ax.set_xlim(*_widened(ticks))
         ax.set_xticks(ticks, [f"{tick:g} %" for tick in ticks])
         ax.set(xlabel="training rows", ylabel=title_of(self.metric))
         legend = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
-        plain_legend(legend)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+        ax.set_title(self.title, parse_math=False)
         tidy(ax)
         return self
 
 
 def _widened(ticks: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range of the axis: all ticks, though some have no point, and room beside them."""
-    room = _ROOM * (np.ptp(ticks) or ticks.max())
-    return float(ticks.min() - room), float(ticks.max() + room)
+    """Return the limits of an axis with all ticks and a margin."""
+    margin = _MARGIN * (np.ptp(ticks) or ticks.max())
+    return float(ticks.min() - margin), float(ticks.max() + margin)
 
 
 class CriticalDifferenceDisplay(Display):
-    """Average ranks of methods; those joined by a bar do not differ.
+    """Average ranks of methods; those joined by a bar do not differ significantly.
 
     Parameters
     ----------
@@ -121,12 +126,12 @@ class CriticalDifferenceDisplay(Display):
         Average ranks over data sets, 1 the best.
     methods : sequence of str
     critical_difference : float
-        Ranks that differ by less than this are not told apart (Nemenyi).
+        Smaller differences of ranks are not significant (Nemenyi).
 
     Attributes
     ----------
     cliques : list of list of int
-        Methods that a bar joins, the best first; bars within other bars are left out.
+        Methods joined by a bar, the best first; bars within other bars are omitted.
 
     Examples
     --------
@@ -141,11 +146,11 @@ class CriticalDifferenceDisplay(Display):
         self.ranks, self.methods = np.asarray(ranks, np.float64), list(methods)
         self.critical_difference = float(critical_difference)
         if self.ranks.shape != (len(self.methods),) or not np.isfinite(self.ranks).all():
-            raise InputError("Every method needs one average rank that is a number.")
+            raise InputError("The ranks are not one finite number per method; pass one for each.")
         self.cliques = _cliques(self.ranks, self.critical_difference)
 
     def plot(self, ax: Any = None) -> CriticalDifferenceDisplay:
-        """Draw the scale of ranks, the best on the left, a name a method, and the bars."""
+        """Draw the scale of ranks with the best on the left, the methods, and the bars."""
         n = len(self.methods)
         ax = self._start(ax, (8, 1.3 + 0.22 * n + 0.12 * len(self.cliques)))
         low, high = 1, max(n, 2, int(np.ceil(self.ranks.max())))
@@ -167,16 +172,16 @@ class CriticalDifferenceDisplay(Display):
             ax.text(tick, 0.3, str(tick), ha="center", va="bottom", fontsize=9)
         end = min(low + self.critical_difference, high)
         ax.plot([low, end], [1.5, 1.5], "k", lw=1.5, marker="|", ms=8)
-        said = f"critical difference {self.critical_difference:.2f}"
-        ax.text(low, 1.75, said, va="bottom", fontsize=9)
+        text = f"critical difference {self.critical_difference:.2f}"
+        ax.text(low, 1.75, text, va="bottom", fontsize=9)
 
     def _draw_names(self, ax: Any, low: int, high: int, first: float) -> None:
-        """Hang the better half of the methods on the left, the others on the right."""
+        """Draw the better half of the methods on the left, the others on the right."""
         order = np.argsort(self.ranks, kind="stable")
         half = (len(order) + 1) // 2
-        for place, method in enumerate(order):
-            left = place < half
-            y = -first - (place if left else len(order) - 1 - place)
+        for position, method in enumerate(order):
+            left = position < half
+            y = -first - (position if left else len(order) - 1 - position)
             end = low - 0.05 if left else high + 0.05
             rank = self.ranks[method]
             ax.plot([rank, rank, end], [0, y, y], color="black", lw=0.8, clip_on=False)

@@ -1,54 +1,71 @@
-"""Heat map of how alike the labels are.
-
-Whether that agrees with the labels' rows is shown by :mod:`~cgmvae.report.figures.cooccurrence`;
-the same similarity as a map is in :mod:`~cgmvae.report.figures.label_map`.
-"""
+"""Similarity of labels: as a heat map, and compared with how often labels occur together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import spearmanr
 
+from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.report.figures.interactive import page_figure
-from cgmvae.report.figures.names import (
+from cgmvae.methods.inputs import as_targets
+from cgmvae.report.figures.style import (
+    BELOW,
+    BLUE,
+    DIVERGING,
     LINE_HEIGHT,
-    escaped,
+    ORANGE,
+    Display,
     length_in_points,
     names_for,
     one_line,
+    place_names,
     spacing,
+    tidy,
     write_ticks,
 )
-from cgmvae.report.figures.style import DIVERGING, Display
 
 Order = Literal["clusters", "names", "given"]
 
-#: With fewer than every so-many-th name shown, names say nothing and are left away.
+#: If fewer than one in this many names fits, none is drawn.
 _SPARSEST_NAMES = 15
 
-#: Font sizes of the names, in points: where there is room, and at the least.
+#: Default and minimum font size of the names in points.
 _FONT, _SMALL_FONT = 9.0, 7.0
 
-#: The darkest colours are for the pairs beyond this share of all.
-_COLOURED_SHARE = 0.995
+#: Quantile of the absolute similarity at which the color scale ends.
+_COLOR_QUANTILE = 0.995
+
+Measure = Literal["correlation", "lift"]
+
+#: Added to the observed and to the expected count of a pair, which shrinks the lift of rare labels.
+LIFT_PRIOR = 0.5
+
+#: Up to this many pairs each is drawn as a point, beyond it as counts per hexagon.
+_MAX_POINTS = 3000
+
+_TITLES = {
+    "correlation": "correlation of the labels' columns",
+    "lift": "log₂ lift (how much more often together than by chance)",
+}
 
 
 class LabelSimilarityDisplay(Display):
-    """How alike each pair of labels is, as a heat map in a telling order.
+    """Heat map of the similarity of each pair of labels.
 
     Parameters
     ----------
     similarity : array, (n_labels, n_labels)
-        Any diagonal: it is not shown.
+        The diagonal is not shown.
     label_names : sequence of str
     order : array of int, (n_labels,)
-        Labels from the top row (and the left column) on.
+        Labels from top to bottom, and from left to right.
     groups : sequence of str, optional
-        The group of each label, (n_labels,); groups lie together in ``order``.
+        The group of each label, (n_labels,); groups are contiguous in ``order``.
 
     Attributes
     ----------
@@ -57,8 +74,8 @@ class LabelSimilarityDisplay(Display):
 
     Examples
     --------
-    >>> alike = [[1.0, -0.2, 0.9], [-0.2, 1.0, 0.1], [0.9, 0.1, 1.0]]
-    >>> display = LabelSimilarityDisplay.from_similarity(alike, ["owl", "gull", "hawk"])
+    >>> similarity = [[1.0, -0.2, 0.9], [-0.2, 1.0, 0.1], [0.9, 0.1, 1.0]]
+    >>> display = LabelSimilarityDisplay.from_similarity(similarity, ["owl", "gull", "hawk"])
     >>> [display.label_names[i] for i in display.order]
     ['gull', 'hawk', 'owl']
     """
@@ -80,8 +97,8 @@ class LabelSimilarityDisplay(Display):
     def from_estimator(
         cls, model: Any, *, order: Order = "clusters", groups: Sequence[str] | None = None
     ) -> LabelSimilarityDisplay:
-        """Take the similarity that a fitted model learnt; see :meth:`from_similarity`."""
-        similarity = learnt_similarity(model)
+        """Show the similarity that a fitted model learned; see :meth:`from_similarity`."""
+        similarity = learned_similarity(model)
         return cls.from_similarity(similarity, model.label_names_, order=order, groups=groups)
 
     @classmethod
@@ -100,11 +117,11 @@ class LabelSimilarityDisplay(Display):
         similarity : array, (n_labels, n_labels)
         label_names : sequence of str, optional
         order : {"clusters", "names", "given"}
-            Like labels side by side (average linkage, leaves in the best order), by name, or as
-            they are.
+            Similar labels side by side (average linkage with optimal leaf order), by name, or
+            unchanged.
         groups : sequence of str, optional
             The group of each label, (n_labels,), such as ``[family[name] for name in names]``.
-            Groups come in the order in which they first appear; ``order`` rules within each.
+            Groups keep the order in which they first appear; ``order`` applies within each.
         """
         similarity = as_similarity(similarity)
         names = names_for(label_names, len(similarity))
@@ -112,11 +129,10 @@ class LabelSimilarityDisplay(Display):
             raise InputError(f"There is no order {order!r}; choose clusters, names or given.")
         if groups is not None and len(groups) != len(names):
             raise InputError(
-                f"There are {len(groups):,} groups for {len(names):,} labels; name one a label."
+                f"There are {len(groups):,} groups for {len(names):,} labels; pass one per label."
             )
-        members = _members(groups, len(names))
-        sorted_members = [_sorted(own, similarity, names, order) for own in members]
-        return cls(similarity, names, order=np.concatenate(sorted_members), groups=groups)
+        ordered = _ordered(similarity, names, order, groups)
+        return cls(similarity, names, order=ordered, groups=groups)
 
     def plot(self, ax: Any = None, *, limit: float | None = None) -> LabelSimilarityDisplay:
         """Draw the heat map.
@@ -125,7 +141,7 @@ class LabelSimilarityDisplay(Display):
         ----------
         ax : matplotlib Axes, optional
         limit : float, optional
-            The similarity of the darkest colours; by default one that few pairs exceed.
+            The end of the color scale; by default a value that few pairs exceed.
         """
         n_labels = len(self.order)
         side = float(np.clip(0.16 * n_labels + 3, 5, 13))
@@ -142,13 +158,13 @@ class LabelSimilarityDisplay(Display):
 
     def _limit(self) -> float:
         sizes = np.abs(self.shown[np.isfinite(self.shown)])
-        limit = float(np.quantile(sizes, _COLOURED_SHARE)) if sizes.size else 0.0
+        limit = float(np.quantile(sizes, _COLOR_QUANTILE)) if sizes.size else 0.0
         return limit if limit > 0 else 1.0
 
     def _write_names(self, ax: Any) -> None:
         names, n_labels = [self.label_names[i] for i in self.order], len(self.order)
         every = 1
-        # Names take room from the map, so that fewer of them may fit than it seemed before.
+        # Names shrink the map, so that fewer of them may fit than at first.
         for _ in range(2):
             length = length_in_points(ax, "y")
             size = float(np.clip(length / n_labels / LINE_HEIGHT, _SMALL_FONT, _FONT))
@@ -161,7 +177,7 @@ class LabelSimilarityDisplay(Display):
                 return
 
     def _mark_groups(self, ax: Any) -> None:
-        """Draw lines between groups, and name on the right those that have room."""
+        """Draw lines between groups, and on the right the names that fit."""
         assert self.groups is not None
         in_order = [str(self.groups[i]) for i in self.order]
         starts = [i for i, group in enumerate(in_order) if i == 0 or group != in_order[i - 1]]
@@ -179,37 +195,18 @@ class LabelSimilarityDisplay(Display):
         right.set_yticks(middles, texts, fontsize=_FONT, parse_math=False)
         right.tick_params(length=0)
 
-    def to_plotly(self) -> Any:
-        """Return the heat map as a plotly figure, with names on hovering."""
-        names = escaped(self.label_names[i] for i in self.order)
-        figure = page_figure()
-        limit = self._limit()
-        figure.add_heatmap(
-            z=self.shown.astype(np.float32),
-            x=names,
-            y=names,
-            zmin=-limit,
-            zmax=limit,
-            colorscale=DIVERGING,
-            colorbar={"title": "similarity"},
-            hovertemplate="%{y}<br>%{x}<br>similarity %{z:.2f}<extra></extra>",
-        )
-        figure.update_xaxes(type="category", showgrid=False, tickangle=-90)
-        figure.update_yaxes(type="category", showgrid=False, autorange="reversed")
-        return figure
 
-
-def learnt_similarity(model: Any) -> NDArray[np.floating]:
-    """Return ``model.label_similarity()``, or say which models have one."""
+def learned_similarity(model: Any) -> NDArray[np.floating]:
+    """Return ``model.label_similarity()``, or raise an error that names models that have one."""
     if not hasattr(model, "label_similarity"):
         raise InputError(
-            f"{type(model).__name__} does not learn which labels are alike; take C-GMVAE or MPVAE."
+            f"{type(model).__name__} does not learn which labels are similar; use C-GMVAE or MPVAE."
         )
     return as_similarity(model.label_similarity())
 
 
 def as_similarity(similarity: ArrayLike) -> NDArray[np.floating]:
-    """Return a square array of at least one label."""
+    """Return the similarity as a square float64 array with at least one label."""
     table = np.asarray(similarity, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or table.shape[0] == 0:
         raise InputError(
@@ -219,42 +216,255 @@ def as_similarity(similarity: ArrayLike) -> NDArray[np.floating]:
     return table
 
 
-def _members(groups: Sequence[str] | None, n_labels: int) -> list[NDArray[np.int64]]:
-    """Return the labels of each group, or all of them as one."""
-    if groups is None:
-        return [np.arange(n_labels)]
-    own: dict[str, list[int]] = {}
-    for label, group in enumerate(groups):
-        own.setdefault(str(group), []).append(label)
-    return [np.array(labels) for labels in own.values()]
-
-
-def _sorted(
-    labels: NDArray[np.int64], similarity: NDArray[np.floating], names: Sequence[str], order: Order
+def _ordered(
+    similarity: NDArray[np.floating],
+    names: Sequence[str],
+    order: Order,
+    groups: Sequence[str] | None,
 ) -> NDArray[np.int64]:
-    if order == "names":
-        return np.array(sorted(labels, key=lambda label: (names[label].casefold(), names[label])))
-    if order == "given" or len(labels) < 3:
-        return labels
-    return labels[_leaves(similarity[np.ix_(labels, labels)])]
-
-
-def _leaves(similarity: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return the leaves of a clustering, neighbours as alike as they can be."""
+    """Return the order of the labels, (n_labels,): by group, and within a group by ``order``."""
     from scipy.cluster.hierarchy import leaves_list, linkage
 
-    tree = linkage(label_distances(similarity), "average", optimal_ordering=True)
-    return leaves_list(tree).astype(np.int64)
+    group_of = np.array([""] * len(names) if groups is None else [str(each) for each in groups])
+    found = []
+    for group in dict.fromkeys(group_of.tolist()):
+        own = np.flatnonzero(group_of == group)
+        if order == "names":
+            own = np.array(sorted(own.tolist(), key=lambda i: (names[i].casefold(), names[i])))
+        elif order == "clusters" and len(own) > 2:
+            distances = label_distances(similarity[np.ix_(own, own)])
+            own = own[leaves_list(linkage(distances, "average", optimal_ordering=True))]
+        found.append(own)
+    return np.concatenate(found)
 
 
 def label_distances(similarity: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return how far labels are apart, 0 for the most alike, as scipy clusters it, (n_pairs,).
+    """Return condensed distances for scipy's clustering, 0 for the most similar, (n_pairs,).
 
-    A similarity that is no number counts as 0.
+    NaN counts as a similarity of 0.
     """
     from scipy.spatial.distance import squareform
 
-    alike = np.nan_to_num((similarity + similarity.T) / 2, nan=0.0)
-    distance = alike.max() - alike
+    symmetric = np.nan_to_num((similarity + similarity.T) / 2, nan=0.0)
+    distance = symmetric.max() - symmetric
     np.fill_diagonal(distance, 0.0)
     return squareform(distance, checks=False)
+
+
+class PairCounts(NamedTuple):
+    """Counts per pair of labels over the rows that know both, (n_labels, n_labels) each."""
+
+    both: NDArray[np.float64]
+    first: NDArray[np.float64]
+    """Rows with the first label, with or without the second."""
+    known: NDArray[np.float64]
+
+    @property
+    def second(self) -> NDArray[np.float64]:
+        """Rows with the second label, with or without the first."""
+        return self.first.T
+
+
+def pair_counts(labels: Matrix, unknown: Matrix | None = None) -> PairCounts:
+    """Count how often labels occur, alone and together.
+
+    Parameters
+    ----------
+    labels : array or CSR array, (n_samples, n_labels)
+        0 or 1.
+    unknown : array or CSR array of bool, (n_samples, n_labels), optional
+    """
+    Y = sp.csr_array(labels, dtype=np.float64)
+    n_samples, n_labels = Y.shape
+    both = (Y.T @ Y).toarray()
+    if unknown is None:
+        first = np.repeat(np.diag(both)[:, None], n_labels, axis=1)
+        return PairCounts(both, first, np.full((n_labels, n_labels), float(n_samples)))
+    mask = sp.csr_array(unknown, dtype=np.float64)
+    alone = np.asarray(mask.sum(axis=0)).ravel()
+    first = np.diag(both)[:, None] - (Y.T @ mask).toarray()
+    known = n_samples - alone[:, None] - alone[None, :] + (mask.T @ mask).toarray()
+    return PairCounts(both, first, known)
+
+
+def association(counts: PairCounts, measure: Measure = "correlation") -> NDArray[np.float64]:
+    """Return the association of each pair of labels, (n_labels, n_labels); NaN if undefined.
+
+    ``correlation`` is that of the two columns (φ), defined if both labels vary. ``lift`` is the
+    binary logarithm of the observed over the expected number of rows with both labels, after adding
+    ``LIFT_PRIOR`` to each; it is defined if both labels occur.
+
+    Examples
+    --------
+    >>> counts = pair_counts(np.array([[1, 1], [1, 1], [0, 0], [0, 0]]))
+    >>> association(counts).tolist(), association(counts, "lift").round(3)[0].tolist()
+    ([[1.0, 1.0], [1.0, 1.0]], [0.737, 0.737])
+    """
+    if measure not in get_args(Measure):
+        raise InputError(f"There is no measure {measure!r}; choose correlation or lift.")
+    both, first, known = counts
+    second = counts.second
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if measure == "lift":
+            lift = np.log2((both + LIFT_PRIOR) / (first * second / known + LIFT_PRIOR))
+            return np.where((first > 0) & (second > 0), lift, np.nan)
+        spread = np.sqrt(first * (known - first) * second * (known - second))
+        return np.where(spread > 0, (known * both - first * second) / spread, np.nan)
+
+
+class SimilarityCooccurrenceDisplay(Display):
+    """Learned similarity against co-occurrence, one point per pair of labels.
+
+    Parameters
+    ----------
+    pairs : array of int, (n_pairs, 2)
+        Indices of the labels of each pair whose association is defined.
+    similarity, association : array, (n_pairs,)
+    together : array, (n_pairs,)
+        Rows with both labels.
+    label_names : sequence of str
+    measure : {"correlation", "lift"}
+        What ``association`` is.
+
+    Attributes
+    ----------
+    disagreement : array, (n_pairs,)
+        Standardized similarity minus standardized association: above 0, the labels are more
+        similar to the model than their co-occurrence suggests.
+    rank_correlation : float
+        Spearman correlation of similarity and association; NaN with fewer than three pairs.
+    """
+
+    def __init__(
+        self,
+        pairs: NDArray[np.int64],
+        similarity: NDArray[np.float64],
+        association: NDArray[np.float64],
+        *,
+        together: NDArray[np.float64],
+        label_names: Sequence[str],
+        measure: Measure,
+    ) -> None:
+        self.pairs, self.similarity, self.association = pairs, similarity, association
+        self.together, self.label_names, self.measure = together, label_names, measure
+        self.disagreement = _standardized(similarity) - _standardized(association)
+        self.rank_correlation = _rank_correlation(similarity, association)
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, Y: Any, *, measure: Measure = "correlation"
+    ) -> SimilarityCooccurrenceDisplay:
+        """Compare the similarity that a fitted model learned with labels in any accepted form."""
+        names = model.label_names_
+        return cls.from_similarity(learned_similarity(model), Y, label_names=names, measure=measure)
+
+    @classmethod
+    def from_similarity(
+        cls,
+        similarity: ArrayLike,
+        Y: Any,
+        *,
+        label_names: Sequence[str] | None = None,
+        measure: Measure = "correlation",
+    ) -> SimilarityCooccurrenceDisplay:
+        """Compare a matrix, (n_labels, n_labels), with labels, (n_samples, n_labels)."""
+        similarity, targets = as_similarity(similarity), as_targets(Y, label_names)
+        if len(similarity) != len(targets.names):
+            raise InputError(
+                f"The similarity is of {len(similarity):,} labels and Y of {len(targets.names):,}; "
+                "they must have the same labels."
+            )
+        counts = pair_counts(targets.labels, targets.unknown)
+        strength = association(counts, measure)
+        first, second = np.triu_indices(len(similarity), 1)
+        usable = np.isfinite(strength[first, second]) & np.isfinite(similarity[first, second])
+        first, second = first[usable], second[usable]
+        return cls(
+            np.column_stack([first, second]),
+            similarity[first, second],
+            strength[first, second],
+            together=counts.both[first, second],
+            label_names=targets.names,
+            measure=measure,
+        )
+
+    def most_disagreeing(self, k: int = 8) -> NDArray[np.int64]:
+        """Return the indices in ``pairs`` of the k largest disagreements, in descending order.
+
+        If possible, half of them are more similar than their co-occurrence suggests, half less.
+        """
+        falling = np.argsort(-self.disagreement, kind="stable")
+        above = falling[self.disagreement[falling] > 0]
+        below = falling[::-1][self.disagreement[falling[::-1]] < 0]
+        n_above = max(k - k // 2, k - len(below))
+        chosen = np.concatenate([above[:n_above], below[: max(k - min(n_above, len(above)), 0)]])
+        return chosen[np.argsort(-np.abs(self.disagreement[chosen]), kind="stable")]
+
+    def plot(self, ax: Any = None, *, n_named: int = 8) -> SimilarityCooccurrenceDisplay:
+        """Draw all pairs, and number and list those with the largest disagreement.
+
+        More than 3,000 pairs are drawn as counts per hexagon.
+        """
+        chosen = self.most_disagreeing(n_named)
+        ax = self._start(ax, (7.5, 6 + 0.18 * len(chosen)))
+        if len(self.pairs) > _MAX_POINTS:
+            cells = ax.hexbin(
+                self.association, self.similarity, gridsize=50, bins="log", cmap="Greys", mincnt=1
+            )
+            ax.figure.colorbar(cells, ax=ax, label="pairs of labels", shrink=0.7)
+        else:
+            ax.scatter(self.association, self.similarity, s=14, color=BLUE, alpha=0.5, linewidths=0)
+        ax.set(xlabel=_TITLES[self.measure], ylabel="learned similarity")
+        ax.set_title(self._heading(), fontsize=10)
+        tidy(ax)
+        self._name(ax, chosen)
+        return self
+
+    def _heading(self) -> str:
+        found = f"{len(self.pairs):,} pairs of labels"
+        if np.isnan(self.rank_correlation):
+            return found
+        return f"{found}, rank correlation {self.rank_correlation:.2f}"
+
+    def _name(self, ax: Any, chosen: NDArray[np.int64]) -> None:
+        points = np.column_stack([self.association, self.similarity])[chosen]
+        for above, mark in ((True, "^"), (False, "v")):
+            own = points[(self.disagreement[chosen] > 0) == above]
+            text = "more similar than together" if above else "more together than similar"
+            if len(own):
+                ax.scatter(*own.T, s=40, marker=mark, color=ORANGE, edgecolor="white", label=text)
+        if not len(chosen):
+            return
+        ax.legend(fontsize=8, framealpha=0.9)
+        lines = [f"{i + 1}  {self._pair_name(pair)}" for i, pair in enumerate(chosen)]
+        ax.annotate(
+            "\n".join(lines),
+            (0, 0),
+            xycoords="axes fraction",
+            xytext=(0, -BELOW),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            parse_math=False,
+        )
+        place_names(
+            ax, points, [str(i + 1) for i in range(len(chosen))], size=9, avoid_points=False
+        )
+
+    def _pair_name(self, pair: int) -> str:
+        first, second = (one_line(self.label_names[i]) for i in self.pairs[pair])
+        return (
+            f"{first} – {second}   (similarity {self.similarity[pair]:.2f}, "
+            f"{self.measure} {self.association[pair]:.2f}, {self.together[pair]:,.0f} rows)"
+        )
+
+
+def _standardized(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    spread = values.std() if len(values) else 0.0
+    return (values - values.mean()) / spread if spread > 0 else np.zeros_like(values)
+
+
+def _rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(spearmanr(first, second).statistic)

@@ -1,35 +1,56 @@
-"""What all figures share: colours, axes, titles of metrics and terms, and the base of displays.
+"""What all figures share: colors, axes, titles, the base class of displays, and text.
 
-How names are written is in :mod:`~cgmvae.report.figures.names`; what pages share is in
-:mod:`~cgmvae.report.figures.interactive`.
+Names of labels, features and methods are drawn as plain text on one line, never interpreted as a
+formula, and placed so that they do not overlap.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cgmvae.errors import InputError
 
-#: Colours that a colour-blind person can tell apart (Okabe and Ito).
+#: A palette for color-blind readers (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
 GREEN, PURPLE, SKY, AMBER, BLACK = "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"
 
-#: Colours of several series in one plot, the most different first.
+#: Colors of several series in one plot, the most different first.
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, AMBER, SKY, BLACK)
 
-#: Marks that tell series apart once the colours are used up, and in print.
+#: Markers that distinguish series once the colors are used up, and in print.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-#: From unlike over neither to alike; red and blue differ for every kind of colour vision.
+#: For similarities: blue is negative, red is positive.
 DIVERGING = "RdBu_r"
 
-#: From few to many, evenly in lightness, and never as light as the paper.
+#: For counts: perceptually uniform, and never as light as the background.
 SEQUENTIAL = "viridis_r"
 
-#: Points below an axis at which the titles of its scale end.
+#: Distance in points from an axis to the end of its tick labels and title.
 BELOW = 40.0
+
+#: Longer names are shortened in figures.
+MAX_NAME_LENGTH = 28
+
+#: Line height in units of the font size.
+LINE_HEIGHT = 1.25
+
+#: Directions from a point in which its name may be placed, in order of preference.
+_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
+
+#: A plane is divided into this many parts per direction, which are named evenly.
+_PARTS = 8
+
+#: Names that are tried for each that may be drawn; more would hardly fit.
+_TRIES = 5
+
+#: Distance between a marker and its name in points.
+_GAP = 5.0
 
 _Layout = Literal["constrained", "compressed"]
 
@@ -49,38 +70,42 @@ TITLES = {
 
 
 def title_of(name: str) -> str:
-    """Return how a metric or a term of the loss is called in a figure."""
+    """Return the title of a metric or of a loss term in a figure."""
     return TITLES.get(name, name.replace("_", " "))
 
 
-def series_style(place: int) -> dict[str, Any]:
-    """Return colour, mark and dash of the series at this place, (0, 1, …)."""
-    turn, colour = divmod(place, len(SERIES))
+def series_style(index: int) -> dict[str, Any]:
+    """Return color, marker and line style of the series with this index."""
+    turn, color = divmod(index, len(SERIES))
     return {
-        "color": SERIES[colour],
-        "marker": MARKERS[(colour + turn) % len(MARKERS)],
+        "color": SERIES[color],
+        "marker": MARKERS[(color + turn) % len(MARKERS)],
         "linestyle": ("-", "--", ":")[turn % 3],
     }
 
 
 class Display:
-    """Base of the figures: arrays that were computed once, and ``plot`` to draw them.
+    """Base class of figures: arrays that are computed once, and ``plot`` to draw them.
 
     Attributes
     ----------
     figure_ : matplotlib Figure
         Set by ``plot``.
-    ax_ : matplotlib Axes, or array of them where there are several panels
+    ax_ : matplotlib Axes, or array of them if there are several panels
         Set by ``plot``.
     """
 
     figure_: Any
     ax_: Any
 
-    def _start(self, ax: Any, size: tuple[float, float], *, equal: bool = False) -> Any:
-        """Return the axes to draw on, those given or new ones of this size in inches.
+    def plot(self, ax: Any = None) -> Any:
+        """Draw on the given axes or on those of a new figure; return the display."""
+        raise NotImplementedError
 
-        Where both axes have one scale (``equal``), another layout keeps text from being cut.
+    def _start(self, ax: Any, size: tuple[float, float], *, equal: bool = False) -> Any:
+        """Return the given axes, or those of a new figure of this size in inches.
+
+        With an equal aspect ratio (``equal``), another layout keeps text from being cut off.
         """
         if ax is None:
             ax = _new_figure(size, "compressed" if equal else "constrained").subplots()
@@ -88,12 +113,12 @@ class Display:
         return ax
 
     def _start_panels(self, ax: Any, n: int, size: tuple[float, float], **grid: Any) -> Any:
-        """Return n axes, (n,): those given, or those of a new figure with this ``grid``."""
+        """Return n axes, (n,): the given ones, or those of a new figure with this ``grid``."""
         if ax is None:
             ax = _new_figure(size).subplots(**grid, squeeze=False)
         panels = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
         if len(panels) < n:
-            raise InputError(f"This figure has {n} panels; give as many axes, or none.")
+            raise InputError(f"This figure has {n} panels; pass as many axes, or none.")
         for spare in panels[n:]:
             spare.set_visible(False)
         self.ax_ = panels[:n]
@@ -108,7 +133,7 @@ def _new_figure(size: tuple[float, float], layout: _Layout = "constrained") -> A
 
 
 def tidy(ax: Any, *, grid: str | None = "both") -> None:
-    """Leave of the frame what carries a scale, and draw a faint grid behind the data."""
+    """Remove the spines without ticks, and draw a light grid behind the data."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_axisbelow(True)
     if grid is not None:
@@ -116,7 +141,7 @@ def tidy(ax: Any, *, grid: str | None = "both") -> None:
 
 
 def legend_below(ax: Any, *, n_columns: int = 3, **options: Any) -> Any:
-    """Put the legend under the scale of the axes, where it hides no data; return it."""
+    """Put the legend below the axes, where it hides no data; return it."""
     from matplotlib.transforms import ScaledTranslation
 
     lower = ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
@@ -129,3 +154,187 @@ def legend_below(ax: Any, *, n_columns: int = 3, **options: Any) -> Any:
         fontsize=9,
         **options,
     )
+
+
+def names_for(names: Sequence[str] | None, n: int, kind: str = "label") -> tuple[str, ...]:
+    """Return n names, by default ``label_0`` and so on."""
+    if names is None:
+        return tuple(f"{kind}_{i}" for i in range(n))
+    if len(names) != n:
+        raise InputError(
+            f"There are {len(names):,} {kind} names for {n:,} {kind}s; give one for each."
+        )
+    return tuple(str(name) for name in names)
+
+
+def index_of(label: str, names: Sequence[str]) -> int:
+    """Return the index of a label."""
+    if label not in names:
+        raise InputError(f"There is no label {label!r}; see label_names.")
+    return list(names).index(label)
+
+
+def one_line(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
+    """Return a name without line breaks and control characters, shortened in the middle if long.
+
+    Examples
+    --------
+    >>> one_line("a very long name indeed", max_length=11)
+    'a ver…ndeed'
+    """
+    text = " ".join("".join(c if c.isprintable() else " " for c in name).split())
+    if len(text) <= max_length:
+        return text
+    end = (max_length - 1) // 2
+    return f"{text[: max_length - 1 - end]}…{text[-end:]}"
+
+
+def write_ticks(ax: Any, axis: str, names: Sequence[str], *, size: float, every: int = 1) -> None:
+    """Label every k-th tick (0, 1, …) of the ``"x"`` or ``"y"`` axis; none if ``every`` is 0."""
+    ticks = range(0, len(names), every) if every else range(0)
+    texts = [one_line(names[i]) for i in ticks]
+    rotation = {"rotation": 90} if axis == "x" else {}
+    set_ticks = getattr(ax, f"set_{axis}ticks")
+    set_ticks(list(ticks), texts, fontsize=size, parse_math=False, **rotation)
+
+
+def spacing(n: int, length: float, size: float, most: int) -> int:
+    """Return k such that every k-th of n names fits a length in points; 0 if k exceeds ``most``."""
+    every = max(1, int(np.ceil(n * size * LINE_HEIGHT / max(length, 1.0))))
+    return every if every <= most else 0
+
+
+def length_in_points(ax: Any, axis: str) -> float:
+    """Return the length of an axis in points after layout."""
+    lay_out(ax)
+    box = ax.get_window_extent()
+    pixels = box.width if axis == "x" else box.height
+    return float(pixels * 72 / ax.figure.dpi)
+
+
+def lay_out(ax: Any) -> None:
+    """Compute the layout of the whole figure."""
+    ax.figure.canvas.figure.draw_without_rendering()
+
+
+def place_names(
+    ax: Any,
+    points: NDArray[np.floating],
+    names: Sequence[str],
+    *,
+    order: Iterable[int] | None = None,
+    most: int = 80,
+    size: float = 8.0,
+    avoid_points: bool = True,
+) -> list[int]:
+    """Draw names next to their points if they fit; return the indices of the drawn names.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+        Data and limits must be set.
+    points : array, (n, 2)
+        In data coordinates.
+    names : sequence of str
+        One per point.
+    order : iterable of int, optional
+        The points to name, the most important first; by default all of them.
+    most : int
+        Maximum number of names.
+    size : float
+        Font size in points.
+    avoid_points : bool
+        Whether names must not cover other points.
+    """
+    lay_out(ax)
+    frame, pixel = ax.get_window_extent(), ax.figure.dpi / 72
+    centers = ax.transData.transform(points)
+    radius = _GAP / 2 * pixel if avoid_points else 0.0
+    taken = np.hstack([centers - radius, centers + radius]) if avoid_points else np.empty((0, 4))
+    written: list[int] = []
+    wanted = range(len(points)) if order is None else order
+    for i in itertools.islice(wanted, _TRIES * most):
+        if len(written) == most:
+            break
+        text = _name_at(ax, points[i], one_line(names[i]), size)
+        box = text.get_window_extent()
+        position = _free_position(centers[i], (box.width, box.height), taken, frame, _GAP * pixel)
+        if position is None:
+            text.remove()
+            continue
+        (dx, dy), occupied = position
+        text.set(
+            position=(dx * _GAP, dy * _GAP),
+            ha=("right", "center", "left")[dx + 1],
+            va=("top", "center", "bottom")[dy + 1],
+        )
+        taken = np.vstack([taken, occupied])
+        written.append(i)
+    return written
+
+
+def spread_order(
+    points: NDArray[np.floating], weight: NDArray[np.floating] | None = None
+) -> list[int]:
+    """Return an order in which to name points: the most important of each part of the plane first.
+
+    Parameters
+    ----------
+    points : array, (n, 2)
+    weight : array, (n,), optional
+        Importance of each point; ties keep their order.
+    """
+    weight = np.zeros(len(points)) if weight is None else weight
+    extent = np.ptp(points, axis=0)
+    cells = (points - points.min(axis=0)) / np.where(extent > 0, extent, 1) * _PARTS
+    x, y = cells.clip(0, _PARTS - 1).astype(int).T
+    turn, seen = np.empty(len(points)), np.zeros((_PARTS, _PARTS))
+    falling = np.argsort(-weight, kind="stable")
+    for i in falling:
+        turn[i] = seen[x[i], y[i]]
+        seen[x[i], y[i]] += 1
+    return falling[np.argsort(turn[falling], kind="stable")].tolist()
+
+
+def _name_at(ax: Any, point: NDArray[np.floating], name: str, size: float) -> Any:
+    from matplotlib.patheffects import withStroke
+
+    return ax.annotate(
+        name,
+        point,
+        xytext=(0, 0),
+        textcoords="offset points",
+        fontsize=size,
+        parse_math=False,
+        in_layout=False,
+        path_effects=[withStroke(linewidth=2, foreground="white")],
+    )
+
+
+def _free_position(
+    center: NDArray[np.float64],
+    extent: tuple[float, float],
+    taken: NDArray[np.float64],
+    frame: Any,
+    gap: float,
+) -> tuple[tuple[int, int], NDArray[np.float64]] | None:
+    """Return the first side on which a text fits into the frame without overlap, and its box."""
+    width, height = extent
+    for dx, dy in _SIDES:
+        left = center[0] + dx * gap - width * (1 - dx) / 2
+        low = center[1] + dy * gap - height * (1 - dy) / 2
+        box = np.array([left, low, left + width, low + height])
+        inside = left >= frame.x0 and low >= frame.y0 and box[2] <= frame.x1 and box[3] <= frame.y1
+        if inside and not _overlaps(box, taken):
+            return (dx, dy), box
+    return None
+
+
+def _overlaps(box: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
+    apart = (
+        (others[:, 0] >= box[2])
+        | (others[:, 2] <= box[0])
+        | (others[:, 1] >= box[3])
+        | (others[:, 3] <= box[1])
+    )
+    return not bool(apart.all())

@@ -1,4 +1,4 @@
-// The rows that the model gets most wrong, a page at a time.
+// The rows with the largest errors, one page at a time.
 
 const ROWS_A_PAGE = 8;
 const chipsAKind = () => (innerWidth < 600 ? 6 : 14);

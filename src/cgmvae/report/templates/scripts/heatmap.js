@@ -1,11 +1,11 @@
-// All pairs of labels as a heat map: a picture of one pixel a pair, drawn larger.
+// All pairs of labels as a heat map: an image of one pixel per pair, drawn larger.
 
-// Blue over neutral to orange: told apart by every kind of colour vision, in light and dark.
+// Blue over neutral to orange: distinguishable for color-blind readers, in light and dark.
 const RAMPS = {
   light: [[8, 69, 120], [90, 155, 205], [246, 246, 246], [238, 150, 80], [150, 58, 0]],
   dark: [[125, 200, 250], [45, 110, 160], [32, 38, 44], [165, 85, 30], [255, 170, 100]],
 };
-const NAME_ROOM = 12; // pixels that a name needs
+const NAME_ROOM = 12; // pixels per name
 
 function rampColour(ramp, share) {
   const at = Math.min(Math.max(share, 0), 1) * (ramp.length - 1), low = Math.min(Math.floor(at), ramp.length - 2);
@@ -17,7 +17,7 @@ function startHeatMap() {
   const kinds = { similarity, correlation };
   const state = { order: arrays.order, limit: 1, cursor: null, area: { left: 0, top: 0, side: 1 } };
 
-  // The largest size of all but the most extreme pairs, so that a few do not pale the rest.
+  // The largest absolute value without the most extreme pairs, so that a few do not fade the rest.
   function limitOf(values, steps) {
     const found = new Uint32Array(2 ** 15 + 1);
     for (const value of values) found[Math.abs(value)]++;

@@ -1,9 +1,9 @@
-// One label: its numbers under the present thresholds, its own threshold, and the labels beside it.
+// One label: its metrics under the current thresholds, its own threshold, and related labels.
 
 const N_NEIGHBOURS = 10;
 
-// Similarity and rows disagree where a label's ranks by the two are half the list apart, and the rows
-// are on the other side of chance.
+// Similarity and co-occurrence disagree where the two ranks of a label differ by half of the list, and
+// co-occurrence is on the other side of chance.
 const DISAGREEMENT = 0.5;
 
 function ranks(values) {
@@ -13,7 +13,7 @@ function ranks(values) {
   return rank;
 }
 
-// The other labels with how alike and how often together they are, and how far the two ranks differ.
+// The other labels with similarity, association, and the difference of the two ranks.
 function neighbours(label) {
   const others = [...names.keys()].filter((other) => other !== label);
   const alike = others.map((other) => similarity(label, other));
@@ -39,7 +39,7 @@ function neighbourRow({ other, alike, gap }) {
   link.addEventListener("click", () => choose(other));
   const name = make("td", {}, link);
   if (Math.abs(gap) >= DISAGREEMENT) {
-    const words = gap > 0 ? "≠ more alike than together" : "≠ more together than alike";
+    const words = gap > 0 ? "≠ more similar than together" : "≠ more together than similar";
     name.append(make("span", { className: "disagree" }, words));
   }
   const cells = [decimals(alike, 2), whole(together(chosen, other)), decimals(lift(chosen, other), 2)];
@@ -58,10 +58,10 @@ function showLabelFacts() {
   const isTrue = counts.labelTrue[chosen], predicted = counts.labelPredicted[chosen], both = counts.labelBoth[chosen];
   const facts = [
     [record.reference, whole(arrays.frequency[chosen])],
-    ["rows here", whole(isTrue)],
-    ["rows given it", whole(predicted)],
-    ["right when given", decimals(both / predicted, 2)],
-    ["found when there", decimals(both / isTrue, 2)],
+    ["rows with it", whole(isTrue)],
+    ["rows predicted", whole(predicted)],
+    ["precision", decimals(both / predicted, 2)],
+    ["recall", decimals(both / isTrue, 2)],
     ["F1", decimals(2 * both / (isTrue + predicted), 3)],
   ];
   byId("label-name").textContent = names[chosen];
@@ -118,7 +118,7 @@ function showThreshold(id, threshold) {
   byId(`${id}-number`).value = (threshold / STEPS).toFixed(4).replace(/0{1,2}$/, "");
 }
 
-// Let a slider and its number say the same; the number takes any of the ten thousand steps.
+// Keep a slider and its number in sync; the number takes any of the ten thousand steps.
 function onThreshold(id, act) {
   byId(id).addEventListener("input", () => act(Number(byId(id).value)));
   byId(`${id}-number`).addEventListener("change", (event) => {

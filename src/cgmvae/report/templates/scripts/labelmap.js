@@ -1,6 +1,6 @@
-// The labels in a plane, near ones alike: names where there is room, lines to the nearest of the chosen.
+// The labels in a plane, nearby ones similar: names that fit, and lines to the nearest labels.
 
-// Okabe and Ito's colours, which colour-blind people can tell apart.
+// Okabe and Ito's palette for color-blind readers.
 const CLUSTERS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8A8A"];
 const NEAREST_SHOWN = 5, MOST_NAMES = 70;
 
@@ -58,7 +58,7 @@ function startMap() {
     context.stroke();
   }
 
-  // Write names in order of weight; one that would lie over another, or leave the picture, is left away.
+  // Draw names in order of importance; one that would overlap another or leave the canvas is omitted.
   function drawNames(context, points, order, width) {
     const taken = [], halo = colour("--panel"), ink = colour("--ink");
     context.textBaseline = "middle";
@@ -106,7 +106,7 @@ function startMap() {
       : `${names[label]}: similarity to ${names[chosen]} ${decimals(similarity(label, chosen), 2)}, together in ${whole(together(label, chosen))} rows`;
   }
 
-  // The nearest label in a direction; sideways counts double, so that an arrow goes where it points.
+  // The nearest label in a direction; the distance across counts double, so that an arrow goes where it points.
   function go(dx, dy) {
     const from = places[chosen];
     let best = -1, cost = Infinity;

@@ -1,12 +1,12 @@
 // The five metrics on the rows of the page under any thresholds, as cgmvae.evaluation computes them:
-// a score that equals its threshold is positive, unknown cells count for nothing, and a row without
-// true and predicted labels is left out of example-F1.
+// a score that equals its threshold is positive, unknown cells are ignored, and a row without true
+// and predicted labels is excluded from example-F1.
 
 const rule = {
   thresholds: new Uint16Array(nLabels),
   byHand: new Set(), // labels whose threshold the reader set
-  shared: record.rule.threshold, // what the slider of all labels shows
-  isOwn: true, // nothing was moved
+  shared: record.rule.threshold, // value of the slider for all labels
+  isOwn: true, // no threshold was changed
 };
 
 const counts = {
@@ -21,7 +21,7 @@ for (let row = 0, cell = 0; row < nRows; row++) {
   }
 }
 
-// Until something is moved, a rule that is no threshold (the best k labels) is kept as it is.
+// A top-k rule has no thresholds; it is kept until a threshold is changed.
 function isPredicted(cell, label) {
   const score = arrays.scores[cell];
   if (score === UNKNOWN) return 0;
@@ -49,7 +49,7 @@ function countAll() {
   }
 }
 
-// Only one label's cells change with its threshold.
+// The threshold of a label changes only the cells of that label.
 function countLabel(label, threshold) {
   const { scores } = arrays, { rowPredicted, rowBoth, labelPredicted, labelBoth } = counts;
   const before = rule.thresholds[label];

@@ -1,4 +1,4 @@
-// Find a label by part of its name: a combobox with a list, by keyboard or pointer.
+// Find a label by part of its name: a combobox for keyboard and pointer.
 
 const MOST_MATCHES = 30;
 
@@ -47,7 +47,7 @@ function startSearch() {
       item.addEventListener("pointerdown", (event) => { event.preventDefault(); take(i); });
       return item;
     }));
-    if (matches.length === 0) list.append(make("li", { ariaDisabled: "true" }, "No label has that in its name."));
+    if (matches.length === 0) list.append(make("li", { ariaDisabled: "true" }, "No label matches."));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
     activate(matches.length && length ? 0 : -1);

@@ -1,4 +1,4 @@
-// Start every part, show the commonest label first, and tell all of them when the theme changes.
+// Start every part with the most frequent label, and redraw when the theme changes.
 
 startSearch();
 startLabel();

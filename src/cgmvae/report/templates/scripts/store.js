@@ -1,4 +1,4 @@
-// The data of the page as typed arrays, and what all parts share: the chosen label and who watches.
+// The data of the page as typed arrays, and the shared state: the chosen label and its listeners.
 
 const record = JSON.parse(document.getElementById("explorer-data").textContent);
 
@@ -62,7 +62,7 @@ const byId = (id) => document.getElementById(id);
 const whole = (value) => value.toLocaleString("en");
 const decimals = (value, digits = 3) => Number.isFinite(value) ? value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−") : "–";
 
-// Make an element; texts go in as text, so that no name is ever taken for markup.
+// Make an element; strings are set as text, so that no name is interpreted as markup.
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
@@ -71,7 +71,7 @@ function make(tag, properties = {}, ...children) {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// Call at most once a frame, with what is true then.
+// Call at most once per frame, with the state at that time.
 function oncePerFrame(act) {
   let waiting = false;
   return () => {

@@ -1,5 +1,5 @@
-// Zooming and panning of a square picture on a canvas: by buttons, drag, double click, Ctrl + wheel
-// (a plain wheel scrolls the page) and keyboard. The picture is the unit square.
+// Zooming and panning of a square image on a canvas: by buttons, drag, double click, Ctrl + wheel
+// (the wheel alone scrolls the page) and keyboard. The image is the unit square.
 
 function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pick, move }) {
   const view = { x: 0, y: 0, size: 1 };
@@ -17,7 +17,7 @@ function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pi
 
   const isSeen = ({ x, y }) => x >= view.x && x <= view.x + view.size && y >= view.y && y <= view.y + view.size;
 
-  // Without a place to zoom at, it is the chosen label where that is seen, else the middle.
+  // The default center of a zoom is the chosen label if it is visible, else the middle.
   function anchor() {
     const at = focus();
     return isSeen(at) ? at : { x: view.x + view.size / 2, y: view.y + view.size / 2 };
@@ -28,7 +28,7 @@ function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pi
     show(at.x - (at.x - view.x) * share, at.y - (at.y - view.y) * share, size);
   }
 
-  // Bring a point into sight.
+  // Make a point visible.
   function reveal(x, y) {
     if (isSeen({ x, y })) return redraw();
     show(x - view.size / 2, y - view.size / 2, view.size);
@@ -80,7 +80,7 @@ function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pi
   return { view, show, zoom, reveal };
 }
 
-// Fit a canvas to its column at the screen's own resolution; return a context in CSS pixels.
+// Fit a canvas to its column at the screen's resolution; return a context in CSS pixels.
 function fitCanvas(canvas, height) {
   const width = canvas.parentElement.clientWidth - 2 * parseFloat(getComputedStyle(canvas.parentElement).paddingLeft);
   const ratio = devicePixelRatio || 1;

@@ -1,9 +1,19 @@
-"""What is known of labels, whether the server is well, and the page about it all."""
+"""The routes other than ``/predict``, and generated requests to all routes."""
 
 import re
 from urllib.parse import quote
 
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+)
+
+from cgmvae.serving.app import make_app
 
 from .conftest import LABELS, with_names
 
@@ -36,6 +46,15 @@ def test_similar_labels_that_cannot_be_had(client, network, plain):
     assert "BinaryRelevance does not learn" in response.json()["error"]
 
 
+def test_names_that_utf_8_cannot_encode(client, network):
+    odd = with_names(network)
+    odd.label_names_ = ("half \ud800", *LABELS[1:])
+    served = client(odd)
+    assert served.get("/labels").json()["labels"][0]["name"] == "half \ud800"
+    found = served.post("/predict?top=5", json={"rows": [[0] * 6]}).json()["predictions"]
+    assert "half \ud800" in [each["label"] for each in found[0]["top"]]
+
+
 def test_health(client, network):
     found = client(network).get("/health").json()
     assert found["ready"] is True
@@ -62,7 +81,51 @@ def test_the_page_asks_for_nothing_outside_and_escapes_names(client, network):
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nothing"), ("GET", "/predict")])
-def test_other_addresses_are_refused_in_json(client, network, method, path):
+def test_other_paths_are_rejected_in_json(client, network, method, path):
     response = client(network).request(method, path)
     assert response.status_code in (404, 405)
     assert response.json()["error"].endswith(".")
+
+
+# --- Requests that schemathesis generates from the OpenAPI description ---
+
+CHECKS = [not_a_server_error, response_schema_conformance, content_type_conformance]
+
+
+def statuses_of(model, path, method, mode):
+    """Send generated requests, and return the status of each response."""
+    schema = schemathesis.openapi.from_asgi("/openapi.json", make_app(model))
+    statuses = []
+
+    @settings(max_examples=25, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=schema[path][method].as_strategy(generation_mode=mode))
+    def ask(case):
+        response = case.call_and_validate(checks=CHECKS)
+        statuses.append(response.status_code)
+        if response.status_code >= 400:
+            assert list(response.json()) == ["error"]
+
+    ask()
+    return set(statuses)
+
+
+def test_rows_are_answered_or_rejected(network):
+    model = with_names(network)
+    assert 200 in statuses_of(model, "/predict", "POST", GenerationMode.POSITIVE)
+    assert 422 in statuses_of(model, "/predict", "POST", GenerationMode.NEGATIVE)
+
+
+def test_rows_of_all_column_types_are_answered_or_rejected(mixed):
+    assert 200 in statuses_of(mixed, "/predict", "POST", GenerationMode.POSITIVE)
+    assert 422 in statuses_of(mixed, "/predict", "POST", GenerationMode.NEGATIVE)
+
+
+def test_labels_are_found_or_not(network):
+    path = "/similar/{label}"
+    assert 404 in statuses_of(network, path, "GET", GenerationMode.POSITIVE)
+    assert 422 in statuses_of(network, path, "GET", GenerationMode.NEGATIVE)
+
+
+@pytest.mark.parametrize("path", ["/labels", "/health"])
+def test_routes_without_parameters(network, path):
+    assert statuses_of(network, path, "GET", GenerationMode.POSITIVE) == {200}

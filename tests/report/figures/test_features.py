@@ -1,18 +1,21 @@
+"""Permutation importance, and the effect of words."""
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import average_precision_score
 
 from cgmvae.errors import InputError
 from cgmvae.evaluation import GlobalThreshold
 from cgmvae.methods import BinaryRelevance
-from cgmvae.report import FeatureImportanceDisplay
+from cgmvae.report import FeatureImportanceDisplay, LabelWordsDisplay
 
 
 class Reads:
-    """Two labels: the first is read off feature 0, the second off feature 2."""
+    """Two labels: the first depends on feature 0, the second on feature 2."""
 
     label_names_ = ("first", "$second$")
     threshold_rule_ = GlobalThreshold(0.5)
@@ -29,7 +32,7 @@ def rows(rng):
 
 
 @pytest.mark.parametrize("metric", ["average_precision", "f1"])
-def test_a_label_needs_the_feature_it_is_read_off_and_no_other(rows, metric):
+def test_a_label_needs_its_own_feature_only(rows, metric):
     display = FeatureImportanceDisplay.from_estimator(Reads(), *rows, metric=metric)
     first, _ = display.importance("first")
     second, _ = display.importance("$second$")
@@ -43,21 +46,21 @@ def test_a_label_needs_the_feature_it_is_read_off_and_no_other(rows, metric):
 
 def test_the_drop_is_near_that_of_scikit_learn(fitted):
     model, data = fitted
-    display = FeatureImportanceDisplay.from_estimator(model, data.X, data, n_repeats=30)
+    display = FeatureImportanceDisplay.from_estimator(model, data.X, data, n_repeats=15)
 
     def score(model, X, Y):
         return average_precision_score(Y[:, 1], model.predict_proba(X)[:, 1])
 
     oracle = permutation_importance(
-        model, data.X, data.Y, scoring=score, n_repeats=30, random_state=0
+        model, data.X, data.Y, scoring=score, n_repeats=15, random_state=0
     )
     mean, spread = display.importance(data.label_names[1])
-    error = 4 * np.hypot(spread, oracle.importances_std) / np.sqrt(30) + 1e-3
+    error = 4 * np.hypot(spread, oracle.importances_std) / np.sqrt(15) + 1e-3
     assert (np.abs(mean - oracle.importances_mean) < error).all()
     assert display.baseline[1] == pytest.approx(score(model, data.X, data.Y))
 
 
-def test_sparse_features_are_shuffled_alike(rows):
+def test_sparse_features_are_shuffled_like_dense_ones(rows):
     X, Y = rows
     dense = FeatureImportanceDisplay.from_estimator(Reads(), X, Y, n_repeats=40)
     sparse = FeatureImportanceDisplay.from_estimator(Reads(), sp.csr_array(X), Y, n_repeats=40)
@@ -103,16 +106,16 @@ def test_of_sparse_features_those_that_most_rows_have_are_tried(rows):
     assert display.n_features == 4
 
 
-def test_a_sample_of_features_and_rows_is_taken_and_said(rows):
+def test_large_data_is_subsampled(rows):
     display = FeatureImportanceDisplay.from_estimator(
         Reads(), *rows, max_features=2, max_rows=50, n_repeats=1
     )
     assert display.drops.shape == (2, 1, 2)
     display.plot()
-    assert "2 of 4 features tried" in display.ax_.get_title()
+    assert "2 of 4 features shuffled" in display.ax_.get_title()
 
 
-def test_a_label_without_a_true_row_cannot_be_measured(rows):
+def test_the_importance_for_an_absent_label_is_undefined(rows):
     X, Y = rows
     Y = Y.astype(float)
     Y[:, 1] = np.where(Y[:, 1] == 1, np.nan, 0)
@@ -120,12 +123,69 @@ def test_a_label_without_a_true_row_cannot_be_measured(rows):
     assert np.isnan(display.importance("$second$")[0]).all()
     np.testing.assert_allclose(display.importance()[0], display.importance("first")[0])
     display.plot(label="$second$")
-    assert display.ax_.texts[0].get_text() == "cannot be measured on these rows"
+    assert display.ax_.texts[0].get_text() == "not defined on these rows"
 
 
-def test_unknown_labels_and_metrics_are_refused(rows):
+def test_unknown_labels_and_metrics_are_rejected(rows):
     with pytest.raises(InputError, match="no metric 'auc'"):
         FeatureImportanceDisplay.from_estimator(Reads(), *rows, metric="auc")
     display = FeatureImportanceDisplay.from_estimator(Reads(), *rows, n_repeats=1)
     with pytest.raises(InputError, match="no label 'third'"):
         display.plot(label="third")
+
+
+WORDS = {1: "owl", 2: "$wing$", 3: "keel", 4: "the", 5: "rare"}
+
+
+class ReadsWords:
+    """Two labels: birds depends on words 1 and 2, boats on word 3; feature 0 is not a word."""
+
+    label_names_ = ("birds", "boats")
+
+    def predict_proba(self, X):
+        assert sp.issparse(X)
+        first = 2 * X[:, [1]].toarray() + X[:, [2]].toarray() + 5 * X[:, [0]].toarray()
+        return expit(np.hstack([first, 3 * X[:, [3]].toarray()]) - 1)
+
+
+@pytest.fixture
+def texts(rng):
+    X = sp.csr_array((rng.random((200, 6)) < (0.5, 0.3, 0.3, 0.3, 0.9, 0.0)).astype(float))
+    return X, (ReadsWords().predict_proba(X) > 0.5).astype(int)
+
+
+def test_the_drop_of_the_log_odds_is_the_effect_of_a_word(texts):
+    display = LabelWordsDisplay.from_estimator(ReadsWords(), *texts, words=WORDS)
+    birds, boats = display.top("birds"), display.top("boats")
+    assert [word for word, _ in birds] == ["owl", "$wing$"]
+    assert [effect for _, effect in birds] == pytest.approx([2, 1], abs=1e-3)
+    assert [word for word, _ in boats] == ["keel"]
+    assert boats[0][1] == pytest.approx(3)
+
+
+def test_the_most_frequent_labels_are_shown(texts):
+    X, Y = texts
+    display = LabelWordsDisplay.from_estimator(ReadsWords(), X, Y, words=WORDS, max_labels=1)
+    assert display.label_names == ["birds" if Y[:, 0].sum() >= Y[:, 1].sum() else "boats"]
+
+
+def test_a_label_that_no_row_has_is_the_least_common(texts):
+    X, Y = texts
+    never = np.column_stack([Y[:, 0], np.zeros(len(Y), int)])
+    display = LabelWordsDisplay.from_estimator(ReadsWords(), X, never, words=WORDS, max_labels=1)
+    assert display.label_names == ["birds"]
+    with pytest.raises(InputError, match="no label 'boats'"):
+        display.top("boats")
+
+
+def test_names_are_written_as_they_are(texts):
+    display = LabelWordsDisplay.from_estimator(ReadsWords(), *texts, words=WORDS).plot()
+    texts = [text.get_text() for text in display.ax_.texts]
+    assert any("$wing$ 1.0" in text for text in texts)
+    assert not any(text.get_parse_math() for text in display.ax_.texts)
+
+
+def test_a_label_that_no_word_speaks_for(texts):
+    display = LabelWordsDisplay.from_estimator(ReadsWords(), *texts, words={4: "the", 5: "rare"})
+    assert display.top("birds") == []
+    assert {text.get_text() for text in display.plot().ax_.texts} == {"none"}

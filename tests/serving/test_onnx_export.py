@@ -1,7 +1,7 @@
-"""The ONNX file gives what the model gives, says what it is, and is whole or not there."""
+"""The ONNX file agrees with the model, describes itself, and is written atomically."""
 
+import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,9 +19,8 @@ from cgmvae.data import make_survey
 from cgmvae.errors import InputError
 from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, TopK
 from cgmvae.methods import ASL, C2AE, MPVAE, RBCC, BinaryRelevance, CGMVAEClassifier, LaMP, MLkNN
-from cgmvae.serving import onnx_file
-from cgmvae.serving.onnx_file import export_onnx
-from cgmvae.serving.onnx_graph import exported_model
+from cgmvae.serving import onnx_export
+from cgmvae.serving.onnx_export import export_onnx, exported_model
 
 TINY = {"n_members": 2, "epochs": 2, "device": "cpu", "random_state": 0}
 LAYERS = {"feature_hidden": (16,), "label_hidden": (8,), "decoder_hidden": (16,), "latent_dim": 4}
@@ -34,9 +33,6 @@ def tiny_cgmvae(preset="tuned", **settings):
 
 MODELS = {
     "tuned": tiny_cgmvae(),
-    "released": tiny_cgmvae("released"),
-    "paper": tiny_cgmvae("paper"),
-    "covariance": tiny_cgmvae(correlation="covariance"),
     "graph": tiny_cgmvae(correlation="graph", unit_norm=True, label_bias=False),
     "standard": tiny_cgmvae(prior="standard", decoder_input="z", layer_norm=False),
     "c2ae": C2AE(hidden_dim=16, **TINY),
@@ -59,7 +55,7 @@ def metadata(path):
 
 
 def agree(path, model, X):
-    """Check a file against the model on rows that the export did not see; give the labels."""
+    """Compare a file with the model on rows that the export did not see; return the labels."""
     probabilities, labels = runtime(path).run(None, {"features": X})
     np.testing.assert_allclose(probabilities, model.predict_proba(X), rtol=0, atol=1e-5)
     assert np.array_equal(labels, model.threshold_rule_.apply(probabilities))
@@ -76,11 +72,11 @@ def rows(rng):
 
 @pytest.fixture
 def fitted(survey):
-    """A model of one linear map a label: exported within a moment."""
+    """Return a linear model, which is exported quickly."""
     return BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
 
 
-# --- The same predictions -----------------------------------------------------------------------
+# --- Agreement with the model ----------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -104,7 +100,6 @@ def test_methods_and_switches(name, survey, rows, tmp_path):
             {"rule": "per-label", "thresholds": [0.1, 0.9, 1 / 3, 0.0, 1.0]},
         ),
         (TopK(2), {"rule": "top-k", "k": 2}),
-        (TopK(5), {"rule": "top-k", "k": 5}),
         (TopK(0), {"rule": "top-k", "k": 0}),
     ],
 )
@@ -165,21 +160,7 @@ def test_attention_among_many_labels(tmp_path):
     agree(tmp_path / "model.onnx", model, survey.X.astype(np.float64))
 
 
-def test_without_this_library(fitted, rows, tmp_path):
-    export_onnx(fitted, tmp_path / "model.onnx")
-    np.save(tmp_path / "rows.npy", rows)
-    code = (
-        "import sys, numpy as np, onnxruntime as ort\n"
-        "session = ort.InferenceSession('model.onnx', providers=['CPUExecutionProvider'])\n"
-        "_, labels = session.run(None, {'features': np.load('rows.npy')})\n"
-        "assert not {'cgmvae', 'torch', 'sklearn'} & set(sys.modules)\n"
-        "np.save('labels.npy', labels)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
-    assert np.array_equal(np.load(tmp_path / "labels.npy"), fitted.predict(rows))
-
-
-# --- What the file says of itself ---------------------------------------------------------------
+# --- Metadata ----------------------------------------
 
 HOSTILE = ('say "hi"', "日本 🦉", "\x00\n\r\t", "[]{}\\u0041", "\ud800")
 
@@ -222,19 +203,21 @@ def test_the_file_is_plain(survey, tmp_path):
         ("labels", "tensor(int64)", ["n_rows", 5]),
     ]
     content = (tmp_path / "model.onnx").read_bytes()
-    for trace in (str(Path(onnx_file.__file__).parent), ".py", "torch"):
+    for trace in (str(Path(onnx_export.__file__).parent), ".py", "torch"):
         assert trace.encode() not in content
     proto = onnx.load_from_string(content)
-    assert [(each.domain, each.version) for each in proto.opset_import] == [("", onnx_file.OPSET)]
+    assert [(each.domain, each.version) for each in proto.opset_import] == [("", onnx_export.OPSET)]
     weights = [each.name for each in proto.graph.initializer]
-    assert not [name for name in weights if "label_encoder.network" in name]  # of training alone
+    assert not [
+        name for name in weights if "label_encoder.network" in name
+    ]  # used in training only
 
 
-# --- Whole or not there -------------------------------------------------------------------------
+# --- Written atomically, or not at all ----------------------------------------
 
 
 class Unsteady(nn.Module):
-    """A network whose answers a graph cannot hold: each call gives another."""
+    """A network that a graph cannot represent: each call returns something else."""
 
     def __init__(self):
         super().__init__()
@@ -247,7 +230,7 @@ class Unsteady(nn.Module):
 
 
 class Branching(Unsteady):
-    """A network that goes another way for other rows."""
+    """A network with data-dependent control flow."""
 
     def forward(self, features):
         if features.sum() > 0:
@@ -257,16 +240,16 @@ class Branching(Unsteady):
 
 @pytest.mark.parametrize(
     ("network", "sentence"),
-    [(Unsteady(), "differ by 0.0"), (Branching(), "cannot write this network as ONNX")],
+    [(Unsteady(), r"by 0\.0"), (Branching(), "cannot write this network as ONNX")],
 )
 def test_a_file_that_is_not_the_model_is_not_written(network, sentence, survey, tmp_path):
     model = clone(MODELS["asl"]).fit(survey.X, survey.Y)
     model.network_ = network
-    (tmp_path / "model.onnx").write_text("what was there")
+    (tmp_path / "model.onnx").write_text("before")
     with pytest.raises(InputError, match=sentence):
         export_onnx(model, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
-    assert (tmp_path / "model.onnx").read_text() == "what was there"
+    assert (tmp_path / "model.onnx").read_text() == "before"
 
 
 def test_labels_must_follow_the_rule(fitted):
@@ -276,24 +259,15 @@ def test_labels_must_follow_the_rule(fitted):
 
     fitted.threshold_rule_ = Contrary(0.5)
     module = exported_model(fitted)
-    with onnx_file._quiet_exporter(), pytest.raises(InputError, match="other labels"):
-        onnx_file._compare(fitted, module, onnx_file._serialised(module, {}))
+    with onnx_export._quiet_exporter(), pytest.raises(InputError, match="do not follow"):
+        onnx_export._compare(fitted, onnx_export._serialized(module, {}))
 
 
 def test_too_many_weights_for_one_file(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_file, "WEIGHTS_LIMIT", 100)
+    monkeypatch.setattr(onnx_export, "WEIGHTS_LIMIT", 100)
     with pytest.raises(InputError, match="holds less than 2 GiB"):
         export_onnx(fitted, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
-
-
-def test_wide_models_are_compared_on_fewer_rows(fitted, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(onnx_file, "_COMPARED_NUMBERS", 30)
-    score = fitted._score_rows
-    monkeypatch.setattr(fitted, "_score_rows", lambda X: seen.append(len(X)) or score(X))
-    export_onnx(fitted, tmp_path / "model.onnx")
-    assert seen == [1, 5]
 
 
 def test_methods_that_cannot_be_exported(survey, tmp_path):
@@ -303,14 +277,16 @@ def test_methods_that_cannot_be_exported(survey, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
-def test_a_missing_package(package, fitted, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
+def test_a_missing_package(fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(InputError, match=r"cgmvae\[onnx\]"):
         export_onnx(fitted, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_packages_of_a_server_are_not_needed():
-    code = "import sys; sys.modules['fastapi'] = None; import cgmvae.serving.onnx_file"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+def test_the_packages_of_a_server_are_not_needed(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("cgmvae.serving.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for package in ("fastapi", "starlette", "pydantic", "uvicorn"):
+        monkeypatch.setitem(sys.modules, package, None)
+    importlib.import_module("cgmvae.serving.onnx_export")

@@ -1,10 +1,11 @@
+"""Names in figures: one line, plain text, no overlap."""
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from cgmvae.errors import InputError
-from cgmvae.report.figures.names import (
-    escaped,
+from cgmvae.report.figures.style import (
     names_for,
     one_line,
     place_names,
@@ -21,14 +22,7 @@ def test_names_are_one_line_of_bounded_length():
     assert one_line("owl", 5) == "owl"
 
 
-def test_markup_is_escaped_and_different_names_stay_different():
-    names = ["<b>", "&lt;b&gt;", "$x$", "&#36;x&#36;"]
-    assert escaped(names)[0] == "&lt;b&gt;"
-    assert "$" not in escaped(names)[2]
-    assert len(set(escaped(names))) == 4
-
-
-def test_a_wrong_number_of_names_is_refused():
+def test_a_wrong_number_of_names_is_rejected():
     assert names_for(None, 2) == ("label_0", "label_1")
     with pytest.raises(InputError, match="3 feature names for 2 features"):
         names_for(["a", "b", "c"], 2, "feature")

@@ -1,0 +1,323 @@
+"""Which features and which words matter to a label, by changing them and predicting again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.errors import InputError
+from cgmvae.evaluation.metrics import label_table
+from cgmvae.evaluation.ranking import rank
+from cgmvae.methods.inputs import as_targets
+from cgmvae.report.figures.maps import label_frequency
+from cgmvae.report.figures.style import (
+    BLUE,
+    GREY,
+    Display,
+    index_of,
+    names_for,
+    one_line,
+    tidy,
+    title_of,
+)
+
+Metric = Literal["average_precision", "f1"]
+Values = NDArray[np.float64]
+
+#: Candidate words per label, and rows per word from which it is removed.
+_CANDIDATES, _ROWS_PER_WORD = 12, 25
+
+#: Minimum drop of the log-odds at which a word is shown.
+_MIN_EFFECT = 0.1
+
+#: Probabilities are clipped by this before the logit.
+_EPSILON = 1e-6
+
+
+class FeatureImportanceDisplay(Display):
+    """Permutation importance of features for each label.
+
+    Parameters
+    ----------
+    drops : array, (n_tried, n_repeats, n_labels)
+        The metric on the original rows minus the metric with the feature shuffled; NaN if the
+        metric of a label is undefined.
+    baseline : array, (n_labels,)
+        The metric on the original rows.
+    feature_names : sequence of str
+        Names of the features that were shuffled, (n_tried,).
+    label_names : sequence of str
+    n_features : int
+        Number of features of the data, shuffled or not.
+    metric : {"average_precision", "f1"}
+    """
+
+    def __init__(
+        self,
+        drops: Values,
+        baseline: Values,
+        *,
+        feature_names: Sequence[str],
+        label_names: Sequence[str],
+        n_features: int,
+        metric: Metric,
+    ) -> None:
+        self.drops, self.baseline, self.metric = drops, baseline, metric
+        self.feature_names, self.label_names = feature_names, label_names
+        self.n_features = n_features
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Any,
+        X: Any,
+        Y: Any,
+        *,
+        feature_names: Sequence[str] | None = None,
+        metric: Metric = "average_precision",
+        n_repeats: int = 5,
+        max_features: int = 200,
+        max_rows: int = 2000,
+        random_state: int = 0,
+    ) -> FeatureImportanceDisplay:
+        """Shuffle one feature at a time, and predict all labels again.
+
+        Parameters
+        ----------
+        model : fitted estimator
+        X : array, CSR array or DataFrame, (n_samples, n_features)
+            Rows that were not used for training.
+        Y : labels in any accepted form
+        feature_names : sequence of str, optional
+            By default the names that the model was fitted with, or ``feature_0``, …
+        metric : {"average_precision", "f1"}
+            Metric per label, of its scores or of its predictions.
+        n_repeats : int
+            Number of shuffles per feature.
+        max_features, max_rows : int
+            Larger data is subsampled with the seed; of sparse features the most frequent ones
+            are taken.
+        random_state : int
+        """
+        if metric not in ("average_precision", "f1"):
+            raise InputError(f"There is no metric {metric!r}; choose average_precision or f1.")
+        rng = np.random.default_rng(random_state)
+        targets = as_targets(Y, model.label_names_)
+        table = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        if feature_names is None:
+            feature_names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
+        names = names_for(feature_names, table.shape[1], "feature")
+        rows = _sample(table.shape[0], max_rows, rng)
+        tried = _tried(table[rows], max_features, rng)
+        table = table[rows]
+        Y = targets.labels[rows]
+        unknown = None if targets.unknown is None else targets.unknown[rows]
+
+        def measure(features: Any) -> Values:
+            """Return the metric per label, (n_labels,)."""
+            if hasattr(X, "iloc"):  # a model fitted with named columns expects them
+                features = type(X)(features, columns=X.columns)
+            scores = model.predict_proba(features)
+            if metric == "average_precision":
+                return rank(Y, scores, unknown).by_label().average_precision()
+            return label_table(Y, model.threshold_rule_.apply(scores), unknown=unknown)["f1"]
+
+        baseline = measure(table)
+        drops = [
+            [baseline - measure(shuffled) for shuffled in _shuffles(table, i, n_repeats, rng)]
+            for i in tried
+        ]
+        return cls(
+            np.array(drops),
+            baseline,
+            feature_names=[names[i] for i in tried],
+            label_names=targets.names,
+            n_features=len(names),
+            metric=metric,
+        )
+
+    def importance(self, label: str | None = None) -> tuple[Values, Values]:
+        """Return mean and standard deviation of the drop over shuffles, (n_tried,) each.
+
+        Of one label, or of the mean over all labels whose metric is defined.
+        """
+        if label is None:
+            measured = np.isfinite(self.baseline)
+            drops = (
+                self.drops[..., measured].mean(axis=-1) if measured.any() else self.drops[..., 0]
+            )
+        else:
+            drops = self.drops[..., index_of(label, self.label_names)]
+        return drops.mean(axis=1), drops.std(axis=1)
+
+    def plot(
+        self, ax: Any = None, *, label: str | None = None, n_shown: int = 12
+    ) -> FeatureImportanceDisplay:
+        """Draw the most important features of a label, or of all labels on average."""
+        mean, spread = self.importance(label)
+        best = np.argsort(-np.nan_to_num(mean, nan=-np.inf), kind="stable")[:n_shown]
+        ax = self._start(ax, (7.5, 1.4 + 0.3 * len(best)))
+        positions = np.arange(len(best))
+        if np.isfinite(mean[best]).all():
+            ax.barh(positions, mean[best], xerr=spread[best], color=BLUE, ecolor=GREY, height=0.7)
+        else:
+            ax.text(0.5, 0.5, "not defined on these rows", ha="center", transform=ax.transAxes)
+        texts = [one_line(self.feature_names[i]) for i in best]
+        ax.set_yticks(positions, texts, parse_math=False)
+        ax.invert_yaxis()
+        ax.axvline(0, color="black", lw=0.8)
+        ax.set_xlabel(f"drop of {title_of(self.metric)} when the feature is shuffled")
+        ax.set_title(self._heading(label), fontsize=10, parse_math=False)
+        ax.locator_params(axis="x", nbins=6)
+        tidy(ax, grid="x")
+        return self
+
+    def _heading(self, label: str | None) -> str:
+        title = "mean of all labels" if label is None else one_line(label, 50)
+        n_tried = len(self.feature_names)
+        if n_tried < self.n_features:
+            return f"{title} ({n_tried:,} of {self.n_features:,} features shuffled)"
+        return title
+
+
+def _sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+
+
+def _tried(table: Matrix, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the features to shuffle; shuffling rare sparse features would change nothing."""
+    if not sp.issparse(table) or table.shape[1] <= most:
+        return _sample(table.shape[1], most, rng)
+    n_rows = np.bincount(table.indices, minlength=table.shape[1])
+    return np.sort(np.argsort(-n_rows, kind="stable")[:most])
+
+
+def _shuffles(
+    table: Matrix, column: int, n_repeats: int, rng: np.random.Generator
+) -> Iterator[Matrix]:
+    """Yield copies of the features with one column shuffled."""
+    for _ in range(n_repeats):
+        order = rng.permutation(table.shape[0])
+        if not sp.issparse(table):
+            shuffled = table.copy()
+            shuffled[:, column] = table[order, column]
+            yield shuffled
+            continue
+        by_column = sp.csc_array(table, copy=True)
+        own = slice(by_column.indptr[column], by_column.indptr[column + 1])
+        by_column.indices[own] = order[by_column.indices[own]]
+        by_column.has_sorted_indices = False
+        yield sp.csr_array(by_column)
+
+
+class LabelWordsDisplay(Display):
+    """The words that raise the probability of each label most.
+
+    Parameters
+    ----------
+    effects : array, (n_tried, n_labels)
+        Mean drop of the log-odds of a label when a word is removed, over rows with the word.
+    words : sequence of str
+        (n_tried,)
+    label_names : sequence of str
+    """
+
+    def __init__(
+        self, effects: Values, *, words: Sequence[str], label_names: Sequence[str]
+    ) -> None:
+        self.effects, self.words, self.label_names = effects, words, label_names
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Any,
+        X: sp.csr_array,
+        Y: Any,
+        *,
+        words: Mapping[int, str],
+        max_labels: int = 12,
+        max_rows: int = 1000,
+        random_state: int = 0,
+    ) -> LabelWordsDisplay:
+        """Remove words from the texts that contain them, and predict again.
+
+        For each of the most frequent labels, the candidates are the words that covary most with
+        its log-odds.
+
+        Parameters
+        ----------
+        model : fitted estimator
+            Some of its features are words.
+        X, Y : CSR array and labels in any accepted form
+        words : mapping of int to str
+            The words by feature index.
+        max_labels, max_rows : int
+            Number of labels to show; more rows than this are subsampled with the seed.
+        random_state : int
+        """
+        rng, names = np.random.default_rng(random_state), model.label_names_
+        shown = np.argsort(-label_frequency(Y, names), kind="stable")[:max_labels]
+        table = sp.csr_array(X[rng.permutation(X.shape[0])[:max_rows]])
+        odds = _log_odds(model, table)[:, shown]
+        candidates = _candidates(table, odds, np.array(list(words)))
+        return cls(
+            _effects(model, table, odds, candidates, shown),
+            words=[words[index] for index in candidates.tolist()],
+            label_names=[names[label] for label in shown],
+        )
+
+    def top(self, label: str, n: int = 5) -> list[tuple[str, float]]:
+        """Return the words with the largest effect on a label, and their effects."""
+        own = self.effects[:, index_of(label, self.label_names)]
+        best = np.argsort(-own, kind="stable")[:n]
+        return [(self.words[i], float(own[i])) for i in best if own[i] >= _MIN_EFFECT]
+
+    def plot(self, ax: Any = None, *, n_words: int = 5) -> LabelWordsDisplay:
+        """List the words of each label by decreasing effect."""
+        n_labels = len(self.label_names)
+        ax = self._start(ax, (7.5, 0.6 + 0.32 * n_labels))
+        for row, label in enumerate(self.label_names):
+            top = self.top(label, n_words)
+            found = [f"{one_line(word, 20)} {effect:.1f}" for word, effect in top]
+            text, color = ("    ".join(found), "black") if found else ("none", GREY)
+            ax.text(0.0, row, text, va="center", fontsize=9, color=color, parse_math=False)
+        names = [one_line(label) for label in self.label_names]
+        ax.set_yticks(range(n_labels), names, parse_math=False)
+        ax.set_ylim(n_labels - 0.5, -0.5)
+        ax.set_xticks([])
+        ax.tick_params(left=False)
+        ax.spines[:].set_visible(False)
+        return self
+
+
+def _log_odds(model: Any, table: sp.csr_array) -> Values:
+    scores = model.predict_proba(table).astype(np.float64)
+    return logit(np.clip(scores, _EPSILON, 1 - _EPSILON))
+
+
+def _candidates(table: sp.csr_array, odds: Values, words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the words that covary most with the log-odds of some label, (n_tried,)."""
+    covariance = (table.T @ (odds - odds.mean(axis=0)))[words].T  # (n_labels, n_words)
+    return words[np.unique(np.argsort(-covariance, axis=1, kind="stable")[:, :_CANDIDATES])]
+
+
+def _effects(
+    model: Any, table: sp.csr_array, odds: Values, words: NDArray[np.int64], shown: Any
+) -> Values:
+    """Return the mean drop of the log-odds without each word, (n_words, n_labels)."""
+    effects = np.zeros((len(words), len(shown)))
+    by_column = sp.csc_array(table)
+    for i, word in enumerate(words):
+        rows = by_column.indices[by_column.indptr[word] : by_column.indptr[word + 1]]
+        rows = rows[:_ROWS_PER_WORD]
+        if len(rows):
+            without = sp.csr_array(table[rows])
+            without.data[without.indices == word] = 0.0
+            effects[i] = (odds[rows] - _log_odds(model, without)[:, shown]).mean(axis=0)
+    return effects

@@ -1,0 +1,418 @@
+"""The served model: how a request becomes its features, and its scores become predictions.
+
+Rows are JSON, as objects by column name or as lists in the model's column order, or CSV with a
+header. Only the envelope of a JSON request is validated by pydantic; cells are checked per column,
+which costs a fraction of validating each cell.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from email.message import Message
+from types import NoneType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cgmvae import __version__
+from cgmvae.data.column_values import typed_column
+from cgmvae.data.columns import Columns
+from cgmvae.data.kinds import Kind
+from cgmvae.errors import InputError, listed
+from cgmvae.evaluation.thresholds import describe_rule
+from cgmvae.methods.similarity import LabelSimilarity, nearest_places
+from cgmvae.serving.responses import RequestError, quoted
+
+#: Rows in the form that the model takes.
+Features = NDArray[np.float32] | Columns
+
+#: Maximum number of columns that the OpenAPI description lists by name.
+_MAX_DESCRIBED_COLUMNS = 500
+
+
+class _Cell(NamedTuple):
+    """What a JSON cell of a column may be."""
+
+    types: set[type]
+    words: str
+    schema: dict[str, Any]
+
+
+_CELLS: dict[Kind, _Cell] = {
+    "number": _Cell(
+        {int, float, bool, NoneType},
+        "numbers",
+        {"type": ["number", "boolean", "null"], "minimum": -3.4e38, "maximum": 3.4e38},
+    ),
+    "category": _Cell(
+        {str, int, float, NoneType},
+        "the name of a category",
+        {"type": ["string", "number", "null"]},
+    ),
+    "date": _Cell({str, NoneType}, "dates such as '2024-05-31'", {"type": ["string", "null"]}),
+    "text": _Cell({str, NoneType}, "text", {"type": ["string", "null"]}),
+}
+
+
+class PredictRequest(BaseModel):
+    """The body of a prediction request in JSON."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    rows: list[Any] = Field(min_length=1)
+
+
+class ParsedRows(NamedTuple):
+    """The rows of a request."""
+
+    features: Features
+    ignored: list[str]
+    """Columns that the model does not use."""
+
+
+class ServedModel:
+    """A fitted estimator as the server uses it; the estimator itself is not changed.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+
+    Attributes
+    ----------
+    column_names : tuple of str or None
+        Input columns in the model's order; None if the model does not know their names.
+    n_columns : int
+    column_types : tuple of {"number", "category", "date", "text"}
+    label_names : list of str
+        In the order of the probabilities.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = copy.copy(model)
+        self.n_columns = int(model.n_features_in_)
+        types: dict[str, Kind] | None = model.input_kinds()
+        self.column_names = None if types is None else tuple(types)
+        unnamed: list[Kind] = ["number"] * self.n_columns
+        self.column_types = tuple(unnamed if types is None else types.values())
+        self._takes_array = model.preparation_ is None
+        if self._takes_array and types is not None:
+            # Columns are matched by name here; scikit-learn would warn about arrays without names.
+            del self._model.feature_names_in_
+        self.label_names = list(model.label_names_)
+        self._indices = {name: index for index, name in enumerate(self.label_names)}
+        self._similarity: NDArray[np.floating] | None = None
+        self._similarity_lock = threading.Lock()
+
+    # --- Requests ---------------------------------------------------------------------------------
+
+    def parse(self, body: bytes, content_type: str, max_rows: int) -> ParsedRows:
+        """Parse the body of a request, JSON or CSV in UTF-8, with at most ``max_rows`` rows."""
+        is_csv = _media_type(content_type) == "text/csv"
+        try:
+            text = body.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"The body is not UTF-8 (byte {error.start:,}); encode it as UTF-8."
+            ) from error
+        return self._parse_csv(text, max_rows) if is_csv else self._parse_json(text, max_rows)
+
+    def _parse_json(self, text: str, max_rows: int) -> ParsedRows:
+        rows = _json_rows(text)
+        _check_count(len(rows), max_rows)
+        if all(isinstance(row, dict) for row in rows):
+            columns, ignored = self._columns_by_name(rows)
+        elif all(isinstance(row, list) for row in rows):
+            columns, ignored = self._columns_by_order(rows), []
+        else:
+            raise InputError("The rows must be all objects, by name, or all lists, in order.")
+        return ParsedRows(self._features(columns, _json_column), ignored)
+
+    def _columns_by_name(self, rows: list[dict[str, Any]]) -> tuple[list[list[Any]], list[str]]:
+        """Return the values of each of the model's columns, and the names of all others."""
+        if self.column_names is None:
+            raise InputError(
+                f"The model does not know the names of its {self.n_columns:,} columns; send each "
+                "row as a list of values in the model's order."
+            )
+        required = dict.fromkeys(self.column_names)
+        for number, row in enumerate(rows, 1):
+            if missing := [name for name in required if name not in row]:
+                raise InputError(
+                    f"Row {number:,} lacks {listed(missing)}; send every column, and null where a "
+                    "value is missing."
+                )
+        sent = dict.fromkeys(name for row in rows for name in row)
+        ignored = [name for name in sent if name not in required]
+        return [[row[name] for row in rows] for name in required], ignored
+
+    def _columns_by_order(self, rows: list[list[Any]]) -> list[Any]:
+        for number, row in enumerate(rows, 1):
+            if len(row) != self.n_columns:
+                raise InputError(
+                    f"Row {number:,} has {len(row):,} values, and the model takes "
+                    f"{self.n_columns:,}; send all of them, in the model's order."
+                )
+        return list(zip(*rows, strict=True))
+
+    def _parse_csv(self, text: str, max_rows: int) -> ParsedRows:
+        header, rows = _csv_rows(text)
+        _check_count(len(rows), max_rows)
+        required = dict.fromkeys(header if self.column_names is None else self.column_names)
+        sent = set(header)
+        if missing := [name for name in required if name not in sent]:
+            raise InputError(f"The header lacks {listed(missing)}; add these columns.")
+        if len(required) != self.n_columns:
+            raise InputError(
+                f"There are {len(header):,} columns, and the model takes {self.n_columns:,}, whose "
+                "names it does not know; send those that it was fitted with."
+            )
+        values = dict(zip(header, zip(*rows, strict=True), strict=True))
+        ignored = [name for name in header if name not in required]
+        columns = [values[name] for name in required]
+        return ParsedRows(self._features(columns, _csv_column), ignored)
+
+    def _features(
+        self, columns: Sequence[Any], convert: Callable[[Any, str, Kind], NDArray[Any]]
+    ) -> Features:
+        """Convert columns, (n_columns, n_rows), to the form that the model takes."""
+        names = self.column_names or tuple(str(i + 1) for i in range(self.n_columns))
+        values = tuple(map(convert, columns, names, self.column_types))
+        if self._takes_array:
+            return np.column_stack(values)
+        return Columns(names, values, self.column_types)
+
+    def request_schema(self, max_rows: int) -> dict[str, Any]:
+        """Return the OpenAPI description of the request body."""
+        n_columns, names = self.n_columns, self.column_names
+        by_order: dict[str, Any] = {"type": "array", "minItems": n_columns, "maxItems": n_columns}
+        by_name: dict[str, Any] = {"type": "object"}
+        if n_columns <= _MAX_DESCRIBED_COLUMNS:
+            cells = [_CELLS[each].schema for each in self.column_types]
+            by_order["prefixItems"] = cells
+            by_name["properties"] = dict(zip(names or (), cells, strict=False))
+            by_name["required"] = list(names or ())
+        schema = PredictRequest.model_json_schema()
+        row = {"anyOf": [by_order] if names is None else [by_name, by_order]}
+        schema["properties"]["rows"] |= {"maxItems": max_rows, "items": row}
+        table = {"type": "string", "description": "A header with the column names, then the rows."}
+        content = {"application/json": {"schema": schema}, "text/csv": {"schema": table}}
+        return {"requestBody": {"required": True, "content": content}}
+
+    # --- Scores and responses ---------------------------------------------------------------------
+
+    def score(self, parts: Sequence[Features]) -> NDArray[np.floating]:
+        """Return the probabilities of the rows of several requests, (n_rows, n_labels)."""
+        rows = _concatenated(parts)
+        with np.errstate(all="ignore"):  # non-finite results are rejected in the response
+            try:
+                return self._model.predict_proba(rows)
+            except ValueError:  # raised by scikit-learn if scaling overflowed
+                _check_finite(self._model.scaler_.transform(self._model.prepared(rows)))
+                raise
+
+    def predictions(
+        self, scores: NDArray[np.floating], *, probabilities: bool = False, top: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return one :class:`~cgmvae.serving.responses.Prediction` per row, as a dict.
+
+        Parameters
+        ----------
+        scores : array, (n_rows, n_labels)
+            Probabilities; they are written so that they can be read back exactly.
+        probabilities : bool
+            Whether to include the probability of every label.
+        top : int, optional
+            Include this many of the most probable labels, above the threshold or not.
+        """
+        _check_finite(scores)
+        names = np.array(self.label_names, dtype=object)
+        predicted = self._model.threshold_rule_.apply(scores).astype(bool)
+        found: list[dict[str, Any]] = [{"labels": names[row].tolist()} for row in predicted]
+        if top is not None:
+            best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+            for prediction, indices, row in zip(found, best, scores, strict=True):
+                prediction["top"] = [
+                    {"label": self.label_names[i], "probability": float(row[i])} for i in indices
+                ]
+        if probabilities:
+            for prediction, values in zip(found, scores.tolist(), strict=True):
+                prediction["probabilities"] = dict(zip(self.label_names, values, strict=True))
+        return found
+
+    def thresholds(self) -> dict[str, Any]:
+        """Return the model's threshold rule."""
+        rule = describe_rule(self._model.threshold_rule_)
+        if "thresholds" in rule:
+            rule["thresholds"] = dict(zip(self.label_names, rule["thresholds"], strict=True))
+        return rule
+
+    def labels(self) -> list[dict[str, Any]]:
+        """Return each label with its threshold, None if the rule has no threshold."""
+        rule = self.thresholds()
+        per_label = rule.get("thresholds", {})
+        return [
+            {"name": name, "threshold": per_label.get(name, rule.get("threshold"))}
+            for name in self.label_names
+        ]
+
+    def similar(self, label: str, k: int) -> dict[str, Any]:
+        """Return the k labels that are most similar to this one, in descending order."""
+        if not isinstance(self._model, LabelSimilarity):
+            raise RequestError(
+                404,
+                f"{type(self._model).__name__} does not learn which labels are similar; serve "
+                "C-GMVAE or MPVAE.",
+            )
+        if label not in self._indices:
+            raise RequestError(404, f"There is no label {quoted(label)}; GET /labels lists them.")
+        with self._similarity_lock:  # computed by the first request
+            if self._similarity is None:
+                self._similarity = self._model.label_similarity()
+        own = self._indices[label]
+        similarity = self._similarity[own]
+        return {
+            "label": label,
+            "similarity_is": self._model.similarity_is,
+            "similar": [
+                {"label": self.label_names[i], "similarity": float(similarity[i])}
+                for i in nearest_places(similarity, own, k)
+            ],
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """Return the method, the sizes and the library version of the model."""
+        return {
+            "method": type(self._model).__name__,
+            "n_columns": self.n_columns,
+            "n_labels": len(self.label_names),
+            "library": __version__,
+        }
+
+
+def _media_type(content_type: str) -> str:
+    header = Message()
+    header["Content-Type"] = content_type or "none/none"
+    media_type, charset = header.get_content_type(), header.get_content_charset("utf-8")
+    if media_type not in ("application/json", "text/csv") or charset not in ("utf-8", "us-ascii"):
+        raise RequestError(
+            415,
+            "The body must be application/json or text/csv, in UTF-8; set Content-Type to one of "
+            "them.",
+        )
+    return media_type
+
+
+def _json_rows(text: str) -> list[Any]:
+    try:
+        sent = json.loads(text, parse_constant=_reject_constant)
+    except RecursionError as error:
+        raise InputError("The body nests lists too deeply; send a list of rows.") from error
+    except InputError:
+        raise
+    except ValueError as error:
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else "a number is too long"
+        raise InputError(f"The body is not JSON ({reason}); correct it.") from error
+    try:
+        return PredictRequest.model_validate(sent).rows
+    except ValidationError as error:
+        if [each["type"] for each in error.errors()] == ["too_short"]:
+            raise InputError("There are no rows; send at least one.") from None
+        raise InputError(
+            'The body must be an object with a list of rows: {"rows": [...]}.'
+        ) from None
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise InputError(f"{name} is not a number in JSON; send null where a value is missing.")
+
+
+def _csv_rows(text: str) -> tuple[list[str], list[list[str]]]:
+    try:
+        lines = [row for row in csv.reader(io.StringIO(text, ""), strict=True) if row]
+    except csv.Error as error:
+        raise InputError(f"The body is not CSV ({error}); correct it, or send JSON.") from error
+    if not lines:
+        raise InputError("The body is not CSV with a header and rows; correct it.")
+    header, *rows = lines
+    if repeated := [name for name, count in Counter(header).items() if count > 1]:
+        raise InputError(f"{listed(repeated)} names more than one column; rename them.")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise InputError(
+                f"Row {number:,} has {len(row):,} cells and the header {len(header):,}; correct it."
+            )
+    return header, rows
+
+
+def _check_count(n_rows: int, max_rows: int) -> None:
+    if n_rows == 0:
+        raise InputError("There are no rows; send at least one.")
+    if n_rows > max_rows:
+        raise RequestError(
+            413,
+            f"There are {n_rows:,} rows, and a request may have {max_rows:,}; send several "
+            "requests.",
+        )
+
+
+def _json_column(values: Sequence[Any], name: str, kind: Kind) -> NDArray[Any]:
+    """Convert a column after checking the types of all its cells at once."""
+    allowed = _CELLS[kind]
+    if not set(map(type, values)) <= allowed.types:
+        row = next(i for i, value in enumerate(values) if type(value) not in allowed.types)
+        raise InputError(
+            f"Row {row + 1:,} has {quoted(values[row])} in the column {name!r}, which takes "
+            f"{allowed.words}; send that, or null where it is missing."
+        )
+    if kind != "number":
+        return typed_column(name, np.array(values, dtype=object), kind)[0]
+    try:
+        return _as_float32(np.array(values, np.float64), name)
+    except OverflowError:  # an integer beyond float64
+        return _as_float32(np.array([np.inf]), name)
+
+
+def _csv_column(values: Sequence[str], name: str, kind: Kind) -> NDArray[Any]:
+    typed = typed_column(name, np.array(values, dtype=object), kind)[0]
+    return _as_float32(typed, name) if kind == "number" else typed
+
+
+def _as_float32(numbers: NDArray[np.float64], name: str) -> NDArray[np.float32]:
+    """Return numbers as the file readers do: float32, with NaN for missing values."""
+    with np.errstate(over="ignore"):
+        rounded = numbers.astype(np.float32)
+    if np.isinf(rounded).any():
+        raise InputError(
+            f"The column {name!r} holds a number beyond float32; rescale it, or send nothing "
+            "where it is missing."
+        )
+    return rounded
+
+
+def _check_finite(values: Any) -> None:
+    """Reject rows whose values, (n_rows, n_values), overflowed during scaling or scoring."""
+    overflowed = np.flatnonzero(~np.isfinite(np.asarray(values.sum(axis=1))))
+    if len(overflowed):
+        raise InputError(
+            f"Row {overflowed[0] + 1:,} is so far from the training data that the model gives no "
+            "probability; check the units of its numbers."
+        )
+
+
+def _concatenated(parts: Sequence[Any]) -> Features:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if not isinstance(first, Columns):
+        return np.concatenate(parts)
+    values = zip(*(part.values for part in parts), strict=True)
+    return Columns(first.names, tuple(map(np.concatenate, values)), first.kinds)

@@ -1,0 +1,355 @@
+"""Export of a fitted model to one ONNX file, which other languages and servers run by themselves.
+
+The file takes raw features and returns probabilities and labels; scaling, imputation of missing
+values, all members and the threshold rule are part of its graph. Nothing is written unless ONNX
+Runtime agrees with the model.
+
+LaMP and RBCC score a batch in blocks to bound memory. A graph cannot have a number of blocks that
+depends on the batch, so the exported graph scores all rows at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from cgmvae import __version__
+from cgmvae.data.files import atomic_path
+from cgmvae.errors import InputError
+from cgmvae.evaluation.thresholds import ThresholdRule, TopK, describe_rule
+from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier, method_name
+from cgmvae.methods.lamp_network import LaMPNetwork
+from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.rbcc_inference import marginals
+from cgmvae.methods.rbcc_network import RBCCNetwork
+from cgmvae.preparation.scaling import FeatureScaler
+
+#: Methods whose predictions are a graph of tensor operations.
+_TRACEABLE = (PackedClassifier, BinaryRelevance)
+
+#: Version of the ONNX operators: the one that torch's exporter is written for.
+OPSET = 18
+
+#: Maximum difference between the probabilities of the file and of the model.
+TOLERANCE = 1e-5
+
+#: Sizes of the batches on which the file is compared with the model; small ones, because the graph
+#: of a model with many labels takes much memory per row.
+BATCH_SIZES = (1, 7, *[8] * 16)
+
+#: Share of missing values in these batches.
+_MISSING = 0.1
+
+#: Maximum size of the weights in bytes: the limit of protobuf, less space for graph and names.
+WEIGHTS_LIMIT = (1 << 31) - (1 << 26)
+
+_INPUT = (
+    "Rows of numbers in float64, NaN where a value is missing; a value that a sparse row does not "
+    "store is 0."
+)
+_PREPARED_INPUT = (
+    f"{_INPUT} They are the features that cgmvae prepares from the columns of a table."
+)
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """The file that was written."""
+
+    n_features: int
+    """Width of the input ``features``."""
+    n_labels: int
+    """Width of the outputs ``probabilities`` and ``labels``."""
+    prepared: bool
+    """Whether the input is the features that the model prepares from the columns of a table."""
+    difference: float
+    """The largest observed difference between the probabilities of the file and of the model."""
+
+
+def export_onnx(model: MultiLabelClassifier, path: str | os.PathLike[str]) -> ExportedFile:
+    """Write a fitted model to one ONNX file, atomically.
+
+    The input of the file is ``features``, float64 (n_rows, n_features) with NaN where a value is
+    missing; its outputs, (n_rows, n_labels) each, are ``probabilities`` and ``labels``, 0 or 1 by
+    the model's threshold rule. Its metadata are the strings ``method``, ``library`` and ``input``,
+    and as JSON ``label_names``, ``feature_names`` and ``threshold_rule``. If the model takes
+    categories, dates or text, the file takes the features that ``model.prepared`` returns.
+
+    Parameters
+    ----------
+    model : MultiLabelClassifier
+        A network or binary relevance, fitted.
+    path : path
+        An existing file is replaced.
+    """
+    check_is_fitted(model)
+    module = exported_model(model)
+    with _quiet_exporter():
+        _check_packages()
+        content = _serialized(module, _metadata(model))
+        difference = _compare(model, content)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+    prepared = model.preparation_ is not None
+    return ExportedFile(module.n_features, len(model.label_names_), prepared, difference)
+
+
+def _check_packages() -> None:
+    """Raise an error that says what to install if a package is missing."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            'Exporting to ONNX needs more packages: pip install "cgmvae[onnx]"'
+        ) from error
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Suppress the messages of the exporter."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _serialized(module: ExportedModel, metadata: dict[str, str]) -> bytes:
+    """Return the content of the file."""
+    import onnx
+
+    program = _trace(module)
+    weights = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
+    if weights > WEIGHTS_LIMIT:
+        raise InputError(
+            f"The model's weights take {weights / 2**30:.1f} GiB, and an ONNX file holds less than "
+            "2 GiB; fit fewer members or narrower layers."
+        )
+    proto = program.model_proto
+    # The exporter records the source file of each operation.
+    del proto.graph.value_info[:], proto.graph.metadata_props[:]
+    for part in (*proto.graph.node, *proto.graph.input, *proto.graph.output):
+        del part.metadata_props[:]
+    proto.producer_name, proto.producer_version = "cgmvae", __version__
+    onnx.helper.set_model_props(proto, metadata)
+    onnx.checker.check_model(proto)
+    return proto.SerializeToString()
+
+
+@torch.no_grad()
+def _trace(module: ExportedModel) -> Any:
+    rows = torch.zeros(3, module.n_features, dtype=torch.float64)
+    try:
+        return torch.onnx.export(
+            module,
+            (rows,),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=["features"],
+            output_names=["probabilities", "labels"],
+            dynamic_shapes=({0: torch.export.Dim("n_rows")},),
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        raise InputError(
+            f"torch {torch.__version__} cannot write this network as ONNX; nothing was written."
+        ) from error
+
+
+def _metadata(model: MultiLabelClassifier) -> dict[str, str]:
+    """Return the metadata of the file; JSON in ASCII, so that any name can be written."""
+    return {
+        "method": method_name(model),
+        "library": f"cgmvae {__version__}",
+        "input": _INPUT if model.preparation_ is None else _PREPARED_INPUT,
+        "label_names": json.dumps(list(model.label_names_)),
+        "feature_names": json.dumps(model.prepared_names()),
+        "threshold_rule": json.dumps(describe_rule(model.threshold_rule_)),
+    }
+
+
+def _compare(model: MultiLabelClassifier, content: bytes) -> float:
+    """Return the largest difference between file and model on random rows; raise if it is large."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    batches = (_random_rows(model, size, rng) for size in BATCH_SIZES)
+    return max(_difference(model, session, rows) for rows in batches)
+
+
+def _difference(model: MultiLabelClassifier, session: Any, rows: NDArray[np.float64]) -> float:
+    probabilities, labels = session.run(["probabilities", "labels"], {"features": rows})
+    expected = model._score_rows(model.scaler_.transform(rows))
+    difference = float(np.abs(probabilities - expected).max())
+    if not difference <= TOLERANCE:  # NaN too
+        raise InputError(
+            f"The probabilities of the ONNX file differ from the model's by {difference:.1g}; "
+            "nothing was written."
+        )
+    if not np.array_equal(labels, model.threshold_rule_.apply(probabilities)):
+        raise InputError(
+            "The labels of the ONNX file do not follow the model's threshold rule; nothing was "
+            "written."
+        )
+    return difference
+
+
+def _random_rows(
+    model: MultiLabelClassifier, n_rows: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return rows around the mean of the training rows, with some missing values."""
+    scaler = model.scaler_
+    shape = (n_rows, len(scaler.shift_))
+    rows = scaler.shift_ + scaler.scale_ * (scaler.fill_ + rng.standard_normal(shape))
+    rows[rng.random(shape) < _MISSING] = np.nan
+    return rows
+
+
+# --- The graph -----------------------------------------------------------------------------------
+
+
+class ExportedModel(nn.Module):
+    """From raw features to probabilities and labels, like ``predict_proba`` and ``predict``.
+
+    Parameters
+    ----------
+    scaler : FeatureScaler
+        Applied to the features first, in float64.
+    scorer : MemberScorer or LinearScorer
+        From scaled features to probabilities.
+    rule : GlobalThreshold, LabelThresholds or TopK
+        From probabilities to labels.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    fill: Tensor
+    thresholds: Tensor
+
+    def __init__(
+        self, scaler: FeatureScaler, scorer: MemberScorer | LinearScorer, rule: ThresholdRule
+    ) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.k = rule.k if isinstance(rule, TopK) else None
+        # A scalar or one threshold per label; a top-k rule has none.
+        thresholds = getattr(rule, "threshold", getattr(rule, "thresholds", ()))
+        for name, values in (
+            ("shift", scaler.shift_),
+            ("scale", scaler.scale_),
+            ("fill", scaler.fill_),
+            ("thresholds", thresholds),
+        ):
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64))
+
+    @property
+    def n_features(self) -> int:
+        """Width of the input."""
+        return len(self.shift)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map float64 rows, (n_rows, n_features), to probabilities and 0/1 labels."""
+        scaled = (features - self.shift) / self.scale
+        probabilities = self.scorer(torch.where(torch.isnan(scaled), self.fill, scaled))
+        if self.k is None:  # thresholds are compared in the dtype of the probabilities
+            reached = probabilities >= self.thresholds.to(probabilities.dtype)
+            return probabilities, reached.long()
+        # Of equal probabilities ONNX's TopK takes the first, like the model.
+        best = torch.topk(probabilities, min(self.k, probabilities.shape[1]), dim=1).indices
+        zeros = torch.zeros_like(probabilities, dtype=torch.int64)
+        return probabilities, zeros.scatter(1, best, 1)
+
+
+class MemberScorer(nn.Module):
+    """The mean probability of a network's members, (n_rows, n_features) to (n_rows, n_labels)."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        first = next(network.parameters())
+        self.n_members, self.dtype = len(first), first.dtype
+        is_rbcc = isinstance(network, RBCCNetwork)
+        self.structures = list(network.structures()) if is_rbcc else []
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the mean over members."""
+        rows = features.to(self.dtype).expand(self.n_members, -1, -1)
+        if isinstance(self.network, LaMPNetwork):
+            members = torch.sigmoid(self.network.logits(self.network.states(rows)[-1]))
+        elif isinstance(self.network, RBCCNetwork):
+            tables = self.network.tables(rows)
+            found = [marginals(tables[own], structure) for structure, own in self.structures]
+            members = torch.cat(found)  # grouped by structure, which the mean does not depend on
+        else:
+            members = self.network(rows)
+        return members.mean(0)
+
+
+class LinearScorer(nn.Module):
+    """One logistic regression per label, in float64; a constant if all training rows agreed.
+
+    Parameters
+    ----------
+    constant : array of bool, (n_labels,)
+        Whether the probability of a label is constant, and stored as its intercept.
+    coefficients : array, (n_labels, n_features)
+    intercepts : array, (n_labels,)
+    """
+
+    constant: Tensor
+    coefficients: Tensor
+    intercepts: Tensor
+
+    def __init__(
+        self,
+        constant: NDArray[np.bool_],
+        coefficients: NDArray[np.floating],
+        intercepts: NDArray[np.floating],
+    ) -> None:
+        super().__init__()
+        self.register_buffer("constant", torch.as_tensor(constant))
+        self.register_buffer("coefficients", torch.as_tensor(coefficients).double())
+        self.register_buffer("intercepts", torch.as_tensor(intercepts).double())
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (n_rows, n_features) to (n_rows, n_labels)."""
+        log_odds = features @ self.coefficients.T + self.intercepts
+        return torch.where(self.constant, self.intercepts, torch.sigmoid(log_odds))
+
+
+def exported_model(model: MultiLabelClassifier) -> ExportedModel:
+    """Return the prediction of a fitted model as a module on the CPU; the model is not changed."""
+    scorer: MemberScorer | LinearScorer
+    if isinstance(model, BinaryRelevance):
+        arrays, _ = model._fitted_state()
+        scorer = LinearScorer(**arrays)
+    elif isinstance(model, PackedClassifier):
+        scorer = MemberScorer(copy.deepcopy(model.network_).cpu())
+    else:
+        names = [name for name, m in REGISTRY.items() if issubclass(m.estimator, _TRACEABLE)]
+        raise InputError(
+            f"{type(model).__name__} cannot be exported; the methods that can are "
+            f"{', '.join(names[:-1])} and {names[-1]}."
+        )
+    return ExportedModel(model.scaler_, scorer, model.threshold_rule_).eval()
