@@ -440,7 +440,7 @@ def format_for_catalog(folder):
     return ("yeast", "--format", "npz")
 
 
-@case("--n-labels is needed for released files")
+@case("--n-labels is required for released files")
 def matrix_without_option(folder):
     np.save(folder / "toy.npy", np.zeros((3, 5)))
     return ("toy.npy",)

@@ -104,7 +104,7 @@ def test_figures(succeeds, folder, tmp_path):
         (("table", "main", "--format", "xls"), "There is no format 'xls'"),
         (("table", "stats", "--quick", "--out", "/proc/none/a.md"), "/proc/none"),
         (("table", "main", "--folder", "nowhere"), "There is no folder nowhere"),
-        (("figures", "main", "--out", "a", "--format", "gif"), "no picture 'gif'"),
+        (("figures", "main", "--out", "a", "--format", "gif"), "no format 'gif'"),
         (("main", "--data", "yeats"), "did you mean yeast"),
         (("main", "--methods", "ml-knn"), "There is no method 'ml-knn'"),
         (("main", "--splits", "a"), "not a list of whole numbers"),
@@ -156,7 +156,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path, folder
     out, err = process.communicate(timeout=100)
     assert (process.returncode, out) == (130, "")
     assert err == (
-        f"Error: Stopped; what is done is kept in {tmp_path}, and the same command goes on.\n"
+        f"Error: Stopped; finished runs are kept in {tmp_path}, and the same command resumes.\n"
     )
     assert Store(tmp_path).is_done(done)
     again = succeeds("bench", "main", *SMALL, "--folder", tmp_path)

@@ -341,7 +341,7 @@ def test_list_says_what_is_here(succeeds, data_folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize("width", [20, 40, 78, 80, 200])
 def test_nothing_is_cut_however_wide_the_terminal_is(succeeds, monkeypatch, width):
     terminal = Console(width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr("cgmvae.cli.output.console", terminal)
+    monkeypatch.setattr("cgmvae.cli.console.console", terminal)
     out = succeeds("data", "list")
     assert "…" not in out
     for name, known in CATALOG.items():
@@ -355,7 +355,7 @@ def test_nothing_is_cut_however_wide_the_terminal_is(succeeds, monkeypatch, widt
 
 
 def test_a_pipe_gets_the_whole_table(succeeds, monkeypatch):
-    monkeypatch.setattr("cgmvae.cli.output.console", Console(width=30, force_terminal=False))
+    monkeypatch.setattr("cgmvae.cli.console.console", Console(width=30, force_terminal=False))
     out = succeeds("data", "list")
     assert re.search(r"^ tox21 .*7,831.*chemistry *$", out, flags=re.MULTILINE)
 
@@ -455,7 +455,8 @@ def test_a_file_is_not_converted_into_itself(refused, toy, monkeypatch):
     monkeypatch.chdir(toy.parent)
     before = toy.read_bytes()
     assert (
-        refused("data", "convert", toy, "toy.npz") == "toy.npz is what is read; name another file."
+        refused("data", "convert", toy, "toy.npz")
+        == "toy.npz is an input of this command; name another file."
     )
     assert toy.read_bytes() == before
 

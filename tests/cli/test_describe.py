@@ -78,7 +78,7 @@ def test_many_columns_alike_share_a_line(succeeds, tmp_path, monkeypatch, survey
     model.save("m.cgmvae")
     printed = succeeds("describe", "m.cgmvae")
     assert "feature_0 … feature_29 (30 columns)" in printed
-    assert "does not say which data" in printed
+    assert "does not record which data" in printed
     assert len(json.loads(succeeds("describe", "m.cgmvae", "--json"))["columns"]) == 30
 
 
@@ -110,10 +110,10 @@ def test_an_origin_that_a_stranger_wrote(cgmvae, succeeds, table, place, odd):
     else:
         description["origin"] = {"owl": odd}
     write_tensors("m.cgmvae", arrays, description)
-    assert "does not say which data" in succeeds("describe", "m.cgmvae")
+    assert "does not record which data" in succeeds("describe", "m.cgmvae")
     refused = cgmvae("report", "m.cgmvae", "--out", "page.html")
     assert (refused.code, refused.out) == (2, "")
-    assert "does not say which data" in refused.err
+    assert "does not record which data" in refused.err
 
 
 def test_what_is_no_model(refused, table):

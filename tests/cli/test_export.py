@@ -56,7 +56,7 @@ def test_prepared_features_are_told(succeeds, survey):
     columns = {"height": survey.X[:, 0], "habitat": ["wood", "wetland", "field"] * 40}
     library.BinaryRelevance(random_state=0).fit(columns, survey.Y).save("sites.cgmvae")
     text = succeeds("export", "sites.cgmvae", "--onnx", "sites.onnx")
-    assert "It takes the features that the model prepares from the columns" in text
+    assert "Its inputs are the features that the model prepares from the columns" in text
 
 
 def test_a_file_that_exists(succeeds, refused, survey):

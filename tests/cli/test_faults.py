@@ -64,7 +64,7 @@ def test_no_room_for_what_is_printed(script, folder):
         done = subprocess.run([*script, "data", "list"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 2
     assert done.stderr.decode() == (
-        "Error: There is no space left to write to; free some, and run the command again.\n"
+        "Error: There is no space left on the disk; free some, and run the command again.\n"
     )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import cgmvae as library
-from cgmvae.cli import fit as command
+from cgmvae.cli import console
+from cgmvae.cli.arguments import parse_settings
 from cgmvae.data import make_split, make_survey, readers
 from cgmvae.data.splits import Split
 from cgmvae.data.tensor_file import read_tensors
@@ -60,7 +61,7 @@ def stop_after(monkeypatch, epoch):
             raise KeyboardInterrupt
         yield update
 
-    monkeypatch.setattr(command, "training_progress", progress)
+    monkeypatch.setattr(console, "training_progress", progress)
 
 
 # --- What is fitted -----------------------------------------------------------------------------
@@ -152,11 +153,11 @@ def test_a_stopped_fit_continues(cgmvae, succeeds, survey, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         stop_after(patch, 2)
         outcome = fit(cgmvae)
-    sentence = "Stopped; the same command continues from birds.cgmvae.checkpoint."
+    sentence = "Stopped; the same command resumes from birds.cgmvae.checkpoint."
     assert (outcome.code, outcome.out, outcome.err) == (130, "", f"Error: {sentence}\n")
     before = set(contents(tmp_path))
     assert before == {"birds.csv", "birds.npz", "whole.cgmvae", "birds.cgmvae.checkpoint"}
-    assert "was continued" in fit(succeeds)
+    assert "Resumed the interrupted training" in fit(succeeds)
     continued, whole = (without_origin(tmp_path / f"{name}.cgmvae") for name in ("birds", "whole"))
     assert continued == whole
     assert library.load("birds.cgmvae").origin_["seconds"] is None  # of the first part nobody knows
@@ -204,7 +205,7 @@ BAD = {
     "--members": ("--members", "0"),
     "--epochs": ("--epochs", "0"),
     "--seed": ("--seed", "-1"),
-    "leave out --split": ("--all-rows", "--split", "random"),
+    "--all-rows excludes --split": ("--all-rows", "--split", "random"),
     "The setting 'latent_dim' has no value": ("--setting", "latent_dim"),
     "no setting 'size'; there are activation,": ("--setting", "size=3"),
     "latent_dim is 0; it must be a whole number": ("--setting", "latent_dim=0"),
@@ -218,7 +219,7 @@ BAD = {
     "no metric 'luck'": ("--setting", "selection=luck"),
     "folder no does not exist": ("--out", "no/birds.cgmvae"),
     "there is a folder": ("--out", "there"),
-    "birds.npz is what is read": ("--out", "birds.npz", "--overwrite"),
+    "birds.npz is an input": ("--out", "birds.npz", "--overwrite"),
     "File name too long": ("--out", "a" * 300),
     "--label-count does not apply to npz files": ("--label-count", "2"),
     "folder gone does not exist": ("--save-split", "gone/split.json"),
@@ -282,7 +283,7 @@ def test_data_without_features_or_with_too_few_rows(refused, survey):
 def test_settings_are_read_as_json_or_words():
     given = ("latent_dim=8", "feature_hidden=[8, 4]", "label_hidden=3", "decoder_hidden=[]")
     given += ("prior=standard", 'activation="relu"', "clip=null", "dropout=0", "layer_norm=false")
-    read = command.parse_settings(given, CGMVAEClassifier)
+    read = parse_settings(given, CGMVAEClassifier)
     assert read["settings"] == {
         "latent_dim": 8,
         "feature_hidden": (8, 4),
@@ -295,7 +296,7 @@ def test_settings_are_read_as_json_or_words():
         "layer_norm": False,
     }
     with pytest.raises(InputError, match="network"):
-        command.parse_settings(["network=1"], CGMVAEClassifier)
+        parse_settings(["network=1"], CGMVAEClassifier)
 
 
 def test_help_is_whole_and_for_users(succeeds):

@@ -100,7 +100,7 @@ def test_label_sets(succeeds, survey, model):
 
 def test_a_set_that_could_not_be_taken_apart_is_refused(refused, survey):
     source = write_table("new.csv", FEATURES, survey.X.tolist())
-    assert "' a;b ' hold ';'" in predict(refused, source, "--label-sets")
+    assert "' a;b ' contain ';'" in predict(refused, source, "--label-sets")
     assert "separator" in predict(refused, source, "--label-sets", "--separator", "")
 
 
@@ -308,7 +308,7 @@ def test_bad_input_writes_nothing(refused, survey, tmp_path):
         "The data lacks 6 of the model's 6": ("yeast",),
         "--n-labels does not apply to csv": (source, "--n-labels", "3"),
         "exclude each other": (source, "--probabilities", "--label-sets"),
-        "new.csv is what is read": (source, "--out", "new.csv"),
+        "new.csv is an input": (source, "--out", "new.csv"),
         "name a .csv file": (source, "--out", "out.parquet"),
         "The folder no does not exist": (source, "--out", "no/out.csv"),
         "there.csv is a folder": (source, "--out", "there.csv"),

@@ -54,7 +54,7 @@ def test_two_processes_write_the_model_of_one(folder):
     ("command", "line"),
     [
         ([*FIT, "--out", "nowhere/model.cgmvae"], "The folder nowhere does not exist"),
-        (["-m", "cgmvae", "methods"], "Only 'cgmvae fit' can be shared by several processes"),
+        (["-m", "cgmvae", "methods"], "Only 'cgmvae fit' can run in several processes"),
     ],
 )
 def test_what_is_wrong_is_said_once(folder, command, line):

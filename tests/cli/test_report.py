@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cgmvae.cli.models import recorded_source
 
 import cgmvae as library
-from cgmvae.cli.origin import recorded_source
 from cgmvae.data import make_split, make_survey, readers
 from cgmvae.data.tensor_file import read_tensors, write_tensors
 
@@ -91,7 +91,7 @@ def test_data_that_moved(succeeds, refused, survey):
     assert "page.html exists" in refused("report", "birds.cgmvae", "--out", "page.html")
     Path("birds.csv").rename("moved.csv")
     sentence = refused("report", "birds.cgmvae", "--out", "other.html")
-    assert "birds.csv, which birds.cgmvae was fitted on, is not there now" in sentence
+    assert "birds.csv, which birds.cgmvae was fitted on, no longer exists" in sentence
     assert not Path("other.html").exists()
     assert shown(make_page(succeeds, "moved.csv", "--overwrite")) == expected
 
@@ -102,7 +102,7 @@ def test_the_data_is_not_replaced_by_its_page(succeeds, refused, survey, source)
     before = Path("birds.csv").read_bytes()
     for out in ("birds.csv", "birds.cgmvae"):
         sentence = refused("report", "birds.cgmvae", *source, "--out", out, "--overwrite")
-        assert sentence == f"{out} is what is read; name another file."
+        assert sentence == f"{out} is an input of this command; name another file."
     assert Path("birds.csv").read_bytes() == before
 
 
@@ -130,7 +130,7 @@ def test_a_file_of_an_earlier_version(succeeds, refused, survey):
     del description["origin"]
     write_tensors("birds.cgmvae", tensors, description)
     sentence = refused("report", "birds.cgmvae", "--out", "page.html")
-    assert "does not say which data it was fitted on" in sentence
+    assert "does not record which data it was fitted on" in sentence
     page = make_page(succeeds, "birds.csv", "--label-prefix", "sp_")
     assert "These rows may have been trained on" in page
 
@@ -168,7 +168,7 @@ def test_a_folder_of_runs(succeeds, refused, survey):
     assert "page.html exists" in refused("report", "results", "--quick", "--out", "page.html")
     for given, word in ((("birds.csv",), "SOURCE"), (("--baselines", "none"), "--baselines")):
         sentence = refused("report", "results", *given, "--out", "other.html")
-        assert f"{word} is for models, and results is a folder" in sentence
+        assert f"{word} is for models, but results is a folder" in sentence
     assert not Path("other.html").exists()
 
 
@@ -182,5 +182,5 @@ def test_a_folder_without_runs(refused, survey):
 def test_a_model_is_not_quick(succeeds, refused, survey):
     fit(succeeds)
     sentence = refused("report", "birds.cgmvae", "--quick", "--out", "page.html")
-    assert "--quick is for a folder of runs, and birds.cgmvae is none" in sentence
+    assert "--quick is for a folder of runs, which birds.cgmvae is not" in sentence
     assert "does not exist" in refused("report", "nowhere.cgmvae", "--out", "page.html")

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cgmvae.cli.arguments import check_space
 
 import cgmvae as library
-from cgmvae.cli.settings import check_space
 from cgmvae.data import make_survey
 from cgmvae.methods import REGISTRY
 

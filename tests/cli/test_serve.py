@@ -36,7 +36,9 @@ def serving(*options):
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, encoding="utf-8") as process:
         try:
             line = process.stdout.readline()
-            found = re.fullmatch(r"Serving birds.cgmvae at (http://\S+); Ctrl-C stops it.\n", line)
+            found = re.fullmatch(
+                r"Serving birds.cgmvae at (http://\S+); press Ctrl-C to stop.\n", line
+            )
             address = found[1].replace("0.0.0.0", "127.0.0.1")
             with httpx.Client(base_url=address, timeout=60) as client:
                 yield client, process
@@ -48,7 +50,7 @@ def serving(*options):
     ("sign", "host", "warning"),
     [
         (signal.SIGTERM, "127.0.0.1", ""),
-        (signal.SIGINT, "0.0.0.0", "Warning: Everybody who reaches 0.0.0.0 .*\n"),
+        (signal.SIGINT, "0.0.0.0", "Warning: Anyone who can reach 0.0.0.0 .*\n"),
     ],
 )
 def test_it_answers_until_it_is_told_to_end(survey, sign, host, warning):
@@ -86,7 +88,7 @@ def test_wrong_use_is_answered_in_one_line(refused, survey, tmp_path, monkeypatc
         "Cannot listen at 192.0.2.1": ("birds.cgmvae", "--host", "192.0.2.1"),
         "missing does not exist": ("birds.cgmvae", "--api-key-file", "missing"),
         "at least 16 characters": ("birds.cgmvae", "--api-key-file", "short"),
-        "not a readable file with a key": ("birds.cgmvae", "--api-key-file", "other"),
+        "not a readable key file": ("birds.cgmvae", "--api-key-file", "other"),
         "long is too long": ("birds.cgmvae", "--api-key-file", "long"),
         "--max-rows": ("birds.cgmvae", "--max-rows", "0"),
     }
