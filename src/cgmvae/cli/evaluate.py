@@ -55,9 +55,8 @@ def evaluate(
     dataset = load_labelled(source, fitted, names)
     if split_file is not None:
         dataset = _test_rows(dataset, split_file)
-    X = dataset.X[:, models.match_features(dataset.feature_names, names, fitted.n_features_in_)]
-    rows = with_labels(dataset, fitted.label_names_, "label_sets" in source.options)
-    metrics = _intervals(rows, fitted.predict_proba(X), fitted.threshold_rule_, protocol)
+    rows = as_fitted(dataset, fitted, names, "label_sets" in source.options)
+    metrics = _intervals(rows, fitted.predict_proba(rows.X), fitted.threshold_rule_, protocol)
     report = {"model": model, "data": dataset.name, "rows": rows.n_samples, "protocol": protocol}
     report |= {"test_rows_only": split_file is not None, "confidence": 0.95}
     if json:
@@ -124,20 +123,36 @@ def _test_rows(dataset: MultiLabelDataset, path: str) -> MultiLabelDataset:
     return test
 
 
-def with_labels(
-    dataset: MultiLabelDataset, wanted: tuple[str, ...], absent_is_negative: bool
+def as_fitted(
+    dataset: MultiLabelDataset,
+    fitted: Any,
+    names: Sequence[str] | None,
+    absent_is_negative: bool,
 ) -> MultiLabelDataset:
-    """Return the data set with the model's labels, in the model's order.
+    """Return the data set with the model's features and labels, in the model's order.
 
     Parameters
     ----------
     dataset : MultiLabelDataset
-        Labels that the model does not know are dropped with a warning.
-    wanted : tuple of str
-        Names of the model's labels.
+        Columns and labels that the model does not know are dropped with a warning.
+    fitted : MultiLabelClassifier
+        The model.
+    names : sequence of str, optional
+        Names of its features, as in :func:`load_labelled`.
     absent_is_negative : bool
         Whether a label that the data never mentions is negative in all rows, as in label sets.
     """
+    indices = models.match_features(dataset.feature_names, names, fitted.n_features_in_)
+    return replace(
+        _with_labels(dataset, fitted.label_names_, absent_is_negative),
+        X=dataset.X[:, indices],
+        feature_names=tuple(dataset.feature_names[index] for index in indices),
+    )
+
+
+def _with_labels(
+    dataset: MultiLabelDataset, wanted: tuple[str, ...], absent_is_negative: bool
+) -> MultiLabelDataset:
     found = {name: index for index, name in enumerate(dataset.label_names)}
     missing = [name for name in wanted if name not in found]
     if len(missing) == len(wanted) or (missing and not absent_is_negative):

@@ -20,7 +20,7 @@ from cgmvae.cli.arguments import (
     option,
     with_source,
 )
-from cgmvae.cli.evaluate import load_labelled, with_labels
+from cgmvae.cli.evaluate import as_fitted, load_labelled
 from cgmvae.data import MultiLabelDataset
 from cgmvae.errors import InputError
 
@@ -96,8 +96,8 @@ def _report_model(model: str, source: Source | None, out: str, *, baselines: str
     source = _source(model, fitted.origin_, source)
     check_not_input(Path(out), source.name)
     dataset = load_labelled(source, fitted, names)
-    whole = _as_fitted(dataset, fitted, names, "label_sets" in source.options)
-    rows = report_rows(fitted.origin_, dataset, whole)
+    whole = as_fitted(dataset, fitted, names, "label_sets" in source.options)
+    rows = report_rows(fitted.origin_, dataset, whole.in_memory())
     make_page(fitted, rows, out, baselines=baselines)
     console.print_text(f"Wrote {out}, about {rows.test.n_samples:,} rows of {dataset.name}.")
 
@@ -116,19 +116,6 @@ def _source(model: str, origin: Origin, given: Source | None) -> Source:
     if not stored.in_catalog and not Path(stored.name).exists():
         raise InputError(f"{stored.name}, which {model} was fitted on, no longer exists; {hint}")
     return stored
-
-
-def _as_fitted(
-    dataset: MultiLabelDataset, fitted: Any, names: Any, absent_is_negative: bool
-) -> MultiLabelDataset:
-    """Return the data set with the model's features and labels, in the model's order."""
-    indices = models.match_features(dataset.feature_names, names, fitted.n_features_in_)
-    labelled = with_labels(dataset, fitted.label_names_, absent_is_negative)
-    return replace(
-        labelled,
-        X=dataset.X[:, indices],
-        feature_names=tuple(dataset.feature_names[index] for index in indices),
-    ).in_memory()
 
 
 def report_rows(origin: Origin, read: MultiLabelDataset, fitted: MultiLabelDataset) -> Any:
