@@ -1,7 +1,7 @@
-"""Docstrings as the reference shows them; an extension of griffe, which mkdocs.yml names.
+"""A griffe extension, enabled in mkdocs.yml, that adapts docstrings for the API reference.
 
-In the sources a reference is ``:class:`~package.Name``` and parameters that share a sentence share
-an entry. The page has no use for the first, and would give the second the type of the first name.
+Cross-references such as ``:class:`~package.Name``` become plain names, and parameters that share
+an entry get one entry each; otherwise only the first would get the type.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Docstrings(Extension):
     """Rewrites every docstring before it is parsed."""
 
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
-        """Rewrite one."""
+        """Rewrite the docstring of an object."""
         if obj.docstring is not None:
             obj.docstring.value = with_own_entries(without_roles(obj.docstring.value))
 
 
 def without_roles(text: str) -> str:
-    """Turn references into the names that they show."""
+    """Replace cross-references by the names that they display."""
 
     def shown(role: re.Match[str]) -> str:
         return f"``{role[2].rpartition('.')[2] if role[1] else role[2]}``"
@@ -36,7 +36,7 @@ def without_roles(text: str) -> str:
 
 
 def with_own_entries(text: str) -> str:
-    """Give each of the parameters that share an entry one of its own."""
+    """Split entries that several parameters share into one entry each."""
 
     def entries(shared: re.Match[str]) -> str:
         names, type_ = shared["names"].split(", "), shared["type"] or ""

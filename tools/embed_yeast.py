@@ -1,7 +1,7 @@
-"""Make the yeast data set that the package carries, from the copy that the package river carries.
+"""Create the embedded yeast data set from the copy in the package river.
 
-The rows are put into the order of another file of the same data: Mulan's train file followed by
-its test file, which is also the order of MEKA's file. Usage::
+The rows are reordered like another file of the same data: Mulan's train file followed by its test
+file, which is also the order of MEKA's file. Usage::
 
     python tools/embed_yeast.py --order-from Yeast.arff
 """
@@ -42,7 +42,7 @@ def read_river(path: Path) -> Table:
 
 
 def read_order(path: Path) -> Table:
-    """Read the file that gives the order, an ARFF file of MEKA or an archive."""
+    """Read the file that defines the order, an ARFF file of MEKA or an npz file."""
     dataset = readers.read(path)
     features = [list(dataset.feature_names).index(name) for name in FEATURE_NAMES]
     labels = [list(dataset.label_names).index(name) for name in LABEL_NAMES]
@@ -51,14 +51,14 @@ def read_order(path: Path) -> Table:
 
 
 def matching_rows(table: Table, ordered: Table) -> list[int]:
-    """Return the rows of ``table`` that make ``ordered``, each used once; equal rows in turn."""
-    places: dict[bytes, deque[int]] = defaultdict(deque)
+    """Return the indices of the rows of ``table`` in the order of ``ordered``, each used once."""
+    indices: dict[bytes, deque[int]] = defaultdict(deque)
     for i, key in enumerate(_row_keys(table)):
-        places[key].append(i)
+        indices[key].append(i)
     keys = _row_keys(ordered)
     if sorted(keys) != sorted(_row_keys(table)):
-        raise SystemExit("The two files do not hold the same rows.")
-    return [places[key].popleft() for key in keys]
+        raise SystemExit("The two files do not contain the same rows.")
+    return [indices[key].popleft() for key in keys]
 
 
 def _row_keys(table: Table) -> list[bytes]:
@@ -68,7 +68,7 @@ def _row_keys(table: Table) -> list[bytes]:
 
 
 def main() -> None:
-    """Read, order, write, and say what was done."""
+    """Read, reorder and write the data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--order-from", type=Path, required=True, help="ARFF or npz file")
     parser.add_argument("--table", type=Path, help="river's yeast.csv.gz, if not the installed one")

@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def parsed_arguments() -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Draw the map of a data set's labels.")
     parser.add_argument("data", help="a data set of 'cgmvae data list'")
     parser.add_argument("--members", type=int, default=4)

@@ -1,7 +1,7 @@
-"""Check that a release works: build the wheel, install it elsewhere, run the demo there.
+"""Check that a release works: build the wheel, install it into a new environment, run the demo.
 
-The files that state the version must agree; else nothing of this folder is used but the wheel and
-the pinned versions. Usage::
+All files that contain the version must agree. Apart from the wheel and the pinned versions, nothing
+of this folder is used. Usage::
 
     python tools/release_check.py
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-#: Where the version is stated, and how.
+#: Files that contain the version, and how to find it.
 VERSIONS = {
     "pyproject.toml": r'^version = "(.+)"$',
     "src/cgmvae/__init__.py": r'^__version__ = "(.+)"$',
@@ -26,18 +26,18 @@ VERSIONS = {
 
 
 def main() -> None:
-    """Build, install, run; the first step that fails ends it."""
+    """Build, install and run; stop at the first step that fails."""
     check_versions()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         wheel = build_wheel(folder / "wheels")
         programs = install(wheel, folder / "environment")
         run_demo(programs, folder / "empty")
-    print(f"{wheel.name} installs into an empty environment, and its demo runs.")
+    print(f"{wheel.name} installs into a new environment, and its demo runs.")
 
 
 def check_versions() -> None:
-    """Look whether every file that states the version states the same."""
+    """Check that all files contain the same version."""
     found = {}
     for name, pattern in VERSIONS.items():
         stated = re.search(pattern, (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
@@ -47,14 +47,14 @@ def check_versions() -> None:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel; return its file."""
+    """Build the wheel and return its path."""
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """Install the wheel with what the demo needs; return the folder of the programs."""
+    """Install the wheel and the packages that the demo needs; return the folder of executables."""
     venv.create(folder, with_pip=True)
     programs = folder / "bin"
     pins = ROOT / "constraints.txt"
@@ -71,17 +71,17 @@ def install(wheel: Path, folder: Path) -> Path:
 
 
 def run_demo(programs: Path, folder: Path) -> None:
-    """Run the demo from an empty folder, and look for what it leaves."""
+    """Run the demo from an empty folder, and check its output files."""
     folder.mkdir()
     run(programs / "cgmvae", "demo", "--out", "demo", folder=folder)
     model, page = folder / "demo" / "yeast.cgmvae", folder / "demo" / "report.html"
     if not page.stat().st_size:
-        sys.exit("The demo left an empty page.")
+        sys.exit("The demo wrote an empty page.")
     run(programs / "python", "-c", f"import cgmvae; cgmvae.load({str(model)!r})", folder=folder)
 
 
 def run(*command: object, folder: Path = ROOT) -> None:
-    """Run a command, and end with it where it fails."""
+    """Run a command, and exit if it fails."""
     print("$", *command, flush=True)
     ended = subprocess.run([str(word) for word in command], cwd=folder)
     if ended.returncode:

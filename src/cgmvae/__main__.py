@@ -1,16 +1,16 @@
-"""The command ``cgmvae``, and ``python -m cgmvae`` where that is not on the path."""
+"""Entry point of the command ``cgmvae`` and of ``python -m cgmvae``."""
 
 import atexit
 import contextlib
 import os
 import sys
 
-#: The exit code of what Ctrl-C has stopped.
+#: The exit code after Ctrl-C.
 _STOPPED = 130
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while its packages are being loaded is one line, too."""
+    """Run the command line; Ctrl-C prints one line even while packages are being imported."""
     try:
         from cgmvae.cli.main import run
     except KeyboardInterrupt:
@@ -20,15 +20,15 @@ def main() -> None:
         run()
     except SystemExit as end:
         if end.code == _STOPPED:
-            _leave()
+            _exit_now()
         raise
 
 
-def _leave() -> None:
-    """End the process without taking the interpreter apart.
+def _exit_now() -> None:
+    """End the process without finalizing the interpreter.
 
-    A thread of Arrow may be in the middle of a file; what it asks of the interpreter then would end
-    in a crash.
+    A thread of Arrow may still be reading a file; it would crash when it calls into an interpreter
+    that is being finalized.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -11,7 +11,18 @@ class InputError(ValueError):
 
     The command line prints the sentence and ends with exit code 2; anything else that is raised
     is a defect of this library.
+
+    Parameters
+    ----------
+    message : str
+        The sentence.
+    parameter : str, optional
+        Name of the parameter that the sentence is about; the command line adds its option.
     """
+
+    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 #: Characters of a text that are shown; a file from a stranger may have its say in it.

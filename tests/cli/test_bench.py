@@ -1,4 +1,4 @@
-"""``cgmvae bench`` as its users call it."""
+"""``cgmvae bench``: run studies, show their progress, write tables and figures."""
 
 import csv
 import os
@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cgmvae.cli.main import app
 from cgmvae.studies.commands import STUDIES
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import Store
@@ -21,10 +23,10 @@ SMALL = ("--data", "yeast", "--methods", "mlknn,binary-relevance", "--splits", "
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """Return the folder of a study that was run; tests must not change it."""
-    place = tmp_path_factory.mktemp("bench") / "runs"
-    done = bench_process("main", *SMALL, "--folder", str(place)).communicate(timeout=200)
-    assert done[1] == ""
-    return place
+    folder = tmp_path_factory.mktemp("bench") / "runs"
+    result = CliRunner().invoke(app, ["bench", "main", *SMALL, "--folder", str(folder)])
+    assert (result.exit_code, result.stderr) == (0, "")
+    return folder
 
 
 def bench_process(*arguments: str) -> subprocess.Popen:
@@ -48,7 +50,7 @@ def test_it_lists_every_study(succeeds):
     assert "<" not in text
 
 
-def test_the_rest_of_the_command_does_not_wait_for_the_studies(shell):
+def test_the_studies_are_imported_on_first_use(shell):
     code = "import sys, cgmvae.cli.main; sys.exit('cgmvae.studies.commands' in sys.modules)"
     assert shell("-c", code).code == 0
 
@@ -104,7 +106,7 @@ def test_figures(succeeds, folder, tmp_path):
         (("table", "main", "--format", "xls"), "There is no format 'xls'"),
         (("table", "stats", "--quick", "--out", "/proc/none/a.md"), "/proc/none"),
         (("table", "main", "--folder", "nowhere"), "There is no folder nowhere"),
-        (("figures", "main", "--out", "a", "--format", "gif"), "no picture 'gif'"),
+        (("figures", "main", "--out", "a", "--format", "gif"), "no format 'gif'"),
         (("main", "--data", "yeats"), "did you mean yeast"),
         (("main", "--methods", "ml-knn"), "There is no method 'ml-knn'"),
         (("main", "--splits", "a"), "not a list of integers"),
@@ -147,7 +149,7 @@ def test_a_damaged_run_says_so(refused, succeeds, tmp_path):
     assert sentence == f"{report} is damaged; remove {report.parent} and run the study again."
 
 
-def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path, folder, succeeds):
+def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(tmp_path, folder, succeeds):
     process = bench_process("main", *SMALL, "--folder", str(tmp_path))
     done = RunSpec("yeast", "mlknn")
     while not Store(tmp_path).is_done(done) and process.poll() is None:
@@ -156,7 +158,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path, folder
     out, err = process.communicate(timeout=100)
     assert (process.returncode, out) == (130, "")
     assert err == (
-        f"Error: Stopped; what is done is kept in {tmp_path}, and the same command goes on.\n"
+        f"Error: Stopped; finished runs are kept in {tmp_path}, and the same command resumes.\n"
     )
     assert Store(tmp_path).is_done(done)
     again = succeeds("bench", "main", *SMALL, "--folder", tmp_path)

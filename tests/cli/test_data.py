@@ -1,19 +1,14 @@
-"""``cgmvae data``: what it says of real files is counted again here, from their bytes."""
+"""``cgmvae data``: list, describe and convert data sets."""
 
 import csv
-import gzip
 import itertools
 import json
 import math
 import os
 import re
-import statistics
 import tomllib
-from dataclasses import dataclass, replace
-from functools import cache
 from importlib import resources
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -22,101 +17,8 @@ from rich.console import Console
 from cgmvae.data import readers
 
 FOLDER = Path(os.environ.get("CGMVAE_DATA") or "no folder")
-NPZ = sorted(str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.npz")) or ["any.npz"]
-ARFF = ["yeast.arff.gz", "meka-Yeast.arff.gz", "delicious-train.arff.gz", "delicious-test.arff.gz"]
 CATALOG = tomllib.loads((resources.files("cgmvae.data") / "catalog.toml").read_text("utf-8"))
-
-
-# --- What a file holds, read without the library --------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A data set as this test reads it: labels as 0, 1 and 255, and its features in order."""
-
-    labels: np.ndarray
-    n_features: int
-    n_nonzero: int
-    n_missing: int
-
-
-def plain_npz(path):
-    with np.load(path, allow_pickle=False) as arrays:
-        values = arrays["X"] if "X" in arrays else arrays["X_data"]
-        shape = arrays["X"].shape if "X" in arrays else arrays["X_shape"]
-        assert shape[0] == len(arrays["Y"])
-        n_missing = int((values != values).sum())
-        return Plain(arrays["Y"], int(shape[1]), int((values != 0).sum()), n_missing)
-
-
-@cache
-def plain_arff(path):
-    """Read one line and one cell at a time; every attribute is a number or {0,1}."""
-    head, _, data = gzip.decompress(path.read_bytes()).decode().partition("@data")
-    names = re.findall(r"^@attribute\s+(\S+)", head, flags=re.MULTILINE | re.IGNORECASE)
-    labels = plain_label_places(path, head, names)
-    table, n_nonzero, n_missing = [], 0, 0
-    for line in data.split("\n"):
-        line = line.strip()
-        if not line:
-            continue
-        if line.startswith("{"):
-            cells = [cell.split() for cell in line.strip("{}").split(",") if cell]
-            row = {int(place): value for place, value in cells}
-        else:
-            row = dict(enumerate(line.split(",")))
-            assert len(row) == len(names)
-        table.append([plain_label(row.get(place, "0")) for place in labels])
-        features = [row[place] for place in set(row).difference(labels)]
-        n_missing += features.count("?")
-        n_nonzero += sum(value == "?" or float(value) != 0 for value in features)
-    n_features = len(names) - len(labels)
-    return Plain(np.array(table, dtype=np.uint8), n_features, n_nonzero, n_missing)
-
-
-def plain_label(text):
-    return {"0": 0, "1": 1, "?": 255}[text]
-
-
-def plain_label_places(path, head, names):
-    if count := re.search(r"^@relation.*-C (\d+)", head, flags=re.MULTILINE):
-        return list(range(int(count[1])))
-    xml = path.with_name(re.sub(r"(-train|-test)?\.arff\.gz$", ".xml", path.name))
-    found = [element.get("name") for element in ElementTree.parse(xml).getroot()]
-    return sorted(names.index(name) for name in found)
-
-
-def counted(plain):
-    """Compute every statistic from what was read, with Python's own functions."""
-    positive, unknown = plain.labels == 1, plain.labels == 255
-    n_samples, n_labels = positive.shape
-    per_row, per_label = positive.sum(axis=1).tolist(), positive.sum(axis=0).tolist()
-    occurring = [n for n in per_label if n]
-    n_unknown = int(unknown.sum())
-    return {
-        "samples": n_samples,
-        "labels": n_labels,
-        "mean_labels_per_sample": sum(per_row) / n_samples,
-        "median_labels_per_sample": statistics.median(per_row),
-        "max_labels_per_sample": max(per_row),
-        "mean_samples_per_label": sum(per_label) / n_labels,
-        "features": plain.n_features,
-        "density": sum(per_row) / (n_samples * n_labels - n_unknown),
-        "distinct_label_sets": len({row.tobytes() for row in positive}),
-        "rows_without_labels": per_row.count(0),
-        "labels_without_rows": per_label.count(0),
-        "imbalance_ratio": statistics.fmean(max(per_label) / n for n in occurring),
-        "unknown_share": n_unknown / (n_samples * n_labels),
-        "missing_share": plain.n_missing / (n_samples * plain.n_features),
-        "feature_density": plain.n_nonzero / (n_samples * plain.n_features),
-    }
-
-
-def assert_agrees(described, plain):
-    expected = counted(plain)
-    assert set(described) == {"name", "paper", *expected}
-    for field, value in expected.items():
-        assert described[field] == pytest.approx(value, rel=1e-12, abs=0), field
+HERE = {path.stem for path in FOLDER.rglob("*.npz")} & CATALOG.keys()
 
 
 # --- describe -----------------------------------------------------------------------------------
@@ -127,28 +29,12 @@ def describe(succeeds):
     return lambda *arguments: json.loads(succeeds("data", "describe", *arguments, "--json"))
 
 
-@pytest.mark.parametrize("name", NPZ)
-def test_describe_agrees_with_every_npz(data_folder, describe, name):
-    path = data_folder / name
-    described = describe(path)
-    assert_agrees(described, plain_npz(path))
-    assert described["name"] == path.stem
-    assert described["paper"] == CATALOG[path.stem].get("paper")
-
-
-@pytest.mark.parametrize("name", ARFF)
-def test_describe_agrees_with_every_arff(data_folder, describe, name):
-    path = data_folder / "raw" / name
-    described = describe(path)
-    assert_agrees(described, plain_arff(path))
-    assert described["name"] == name.removesuffix(".arff.gz")
-
-
-def test_describe_agrees_with_the_embedded_data(describe):
-    path = Path(str(resources.files("cgmvae.data") / "embedded" / "yeast.npz"))
-    described = describe("yeast")
-    assert_agrees(described, plain_npz(path))
-    assert described["paper"] == CATALOG["yeast"]["paper"]
+def test_describe_the_embedded_data_set(describe):
+    described, known = describe("yeast"), CATALOG["yeast"]
+    for field in ("samples", "features", "labels"):
+        assert described[field] == known["statistics"][field]
+    assert described["mean_labels_per_sample"] == pytest.approx(4.237, abs=5e-4)
+    assert described["paper"] == known["paper"]
 
 
 def test_describe_of_unknown_labels_and_missing_features(describe, tmp_path):
@@ -157,7 +43,6 @@ def test_describe_of_unknown_labels_and_missing_features(describe, tmp_path):
     Y = np.array([[1, 0, 0], [1, 255, 0], [0, 255, 0], [1, 1, 0]], dtype=np.uint8)
     np.savez(path, X=X, Y=Y)
     described = describe(path)
-    assert_agrees(described, plain_npz(path))
     assert described == {
         "name": "small",
         "samples": 4,
@@ -177,99 +62,6 @@ def test_describe_of_unknown_labels_and_missing_features(describe, tmp_path):
         "feature_density": 5 / 12,
         "paper": None,
     }
-
-
-def flip_npz_label(arrays):
-    arrays["Y"][5, 3] = 1 - arrays["Y"][5, 3] % 2  # an unknown label becomes known
-
-
-def lose_npz_feature(arrays):
-    values = arrays["X"] if "X" in arrays else arrays["X_data"]
-    values.flat[17] = np.nan
-
-
-@pytest.mark.parametrize("change", [flip_npz_label, lose_npz_feature])
-@pytest.mark.parametrize("name", NPZ)
-def test_one_changed_cell_of_an_npz_shows(data_folder, describe, tmp_path, name, change):
-    original, copy = data_folder / name, tmp_path / Path(name).name
-    with np.load(original, allow_pickle=False) as stored:
-        arrays = {key: stored[key] for key in stored.files if key != "smiles"}
-    change(arrays)
-    np.savez(copy, **arrays)
-    described = describe(copy)
-    assert_agrees(described, plain_npz(copy))
-    with pytest.raises(AssertionError):
-        assert_agrees(described, plain_npz(original))
-
-
-def change_dense(text, place, value):
-    """Set one cell of the third row."""
-    head, _, data = text.partition("@data\n")
-    lines = data.split("\n")
-    cells = lines[2].split(",")
-    cells[place] = value(cells[place].strip())
-    lines[2] = ",".join(cells)
-    return f"{head}@data\n" + "\n".join(lines)
-
-
-def change_sparse(text, places, value):
-    """Set the first cell of the third row that is in those places."""
-    head, _, data = text.partition("@data\n")
-    lines = data.split("\n")
-    cells = lines[2].strip("{}\r").split(",")
-    at = next(i for i, cell in enumerate(cells) if int(cell.split()[0]) in places)
-    cells[at] = f"{cells[at].split()[0]} {value('1')}"
-    lines[2] = "{" + ",".join(cells) + "}"
-    return f"{head}@data\n" + "\n".join(lines)
-
-
-def flipped(cell):
-    return str(1 - int(cell))
-
-
-def unknown(_):
-    return "?"
-
-
-DENSE_CHANGES = [(110, flipped), (110, unknown), (7, unknown)]  # yeast: 103 features, 14 labels
-
-
-@pytest.mark.parametrize(("place", "value"), DENSE_CHANGES)
-def test_one_changed_cell_of_a_dense_arff_shows(data_folder, describe, tmp_path, place, value):
-    original, copy = data_folder / "raw" / "yeast.arff.gz", tmp_path / "yeast.arff.gz"
-    text = gzip.decompress(original.read_bytes()).decode()
-    copy.write_bytes(gzip.compress(change_dense(text, place, value).encode(), 1))
-    (tmp_path / "yeast.xml").write_bytes(original.with_name("yeast.xml").read_bytes())
-    described = describe(copy)
-    assert_agrees(described, plain_arff(copy))
-    with pytest.raises(AssertionError):
-        assert_agrees(described, plain_arff(original))
-
-
-FEATURES, LABELS = range(500), range(500, 1483)  # delicious
-
-
-@pytest.mark.parametrize(
-    ("places", "value"), [(LABELS, flipped), (LABELS, unknown), (FEATURES, unknown)]
-)
-def test_one_changed_cell_of_a_sparse_arff_shows(data_folder, describe, tmp_path, places, value):
-    name = "delicious-test.arff.gz"
-    original, copy = data_folder / "raw" / name, tmp_path / name
-    text = gzip.decompress(original.read_bytes()).decode()
-    copy.write_bytes(gzip.compress(change_sparse(text, places, value).encode(), 1))
-    (tmp_path / "delicious.xml").write_bytes(original.with_name("delicious.xml").read_bytes())
-    described = describe(copy)
-    assert_agrees(described, plain_arff(copy))
-    with pytest.raises(AssertionError):
-        assert_agrees(described, plain_arff(original))
-
-
-def test_every_count_is_compared(data_folder):
-    """Changing any one thing that was read changes what it is compared with."""
-    plain = plain_npz(data_folder / "tox21" / "tox21.npz")
-    before = counted(plain)
-    for field in ("n_features", "n_nonzero", "n_missing"):
-        assert counted(replace(plain, **{field: getattr(plain, field) + 1})) != before
 
 
 def test_describe_as_a_table(succeeds):
@@ -335,13 +127,13 @@ def test_list_says_what_is_here(succeeds, data_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("CGMVAE_DATA", str(data_folder))
     rows = json.loads(succeeds("data", "list", "--json"))
     here = {row["name"] for row in rows if row["where"] == "here"}
-    assert here == {Path(name).stem for name in NPZ} - {"yeast"}
+    assert here == HERE - {"yeast"}
 
 
-@pytest.mark.parametrize("width", [20, 40, 78, 80, 200])
+@pytest.mark.parametrize("width", [20, 78, 80])
 def test_nothing_is_cut_however_wide_the_terminal_is(succeeds, monkeypatch, width):
     terminal = Console(width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr("cgmvae.cli.output.console", terminal)
+    monkeypatch.setattr("cgmvae.cli.console.console", terminal)
     out = succeeds("data", "list")
     assert "…" not in out
     for name, known in CATALOG.items():
@@ -355,21 +147,20 @@ def test_nothing_is_cut_however_wide_the_terminal_is(succeeds, monkeypatch, widt
 
 
 def test_a_pipe_gets_the_whole_table(succeeds, monkeypatch):
-    monkeypatch.setattr("cgmvae.cli.output.console", Console(width=30, force_terminal=False))
+    monkeypatch.setattr("cgmvae.cli.console.console", Console(width=30, force_terminal=False))
     out = succeeds("data", "list")
     assert re.search(r"^ tox21 .*7,831.*chemistry *$", out, flags=re.MULTILINE)
 
 
 # --- convert ------------------------------------------------------------------------------------
 
-WRITABLE = [name for name, format_ in readers.FORMATS.items() if format_.write]
 SUFFIX = {
     "arff": ".arff.gz",
-    "npz": ".npz",
     "svmlight": ".svm.bz2",
     "csv": ".csv.gz",
     "parquet": ".parquet",
     "mapped": ".mapped",
+    "npz": ".npz",
 }
 READING = {
     "svmlight": ("--n-features", 4, "--n-labels", 3),
@@ -401,19 +192,15 @@ def dense_features(arrays):
     return features
 
 
-def test_every_writable_format_is_converted_here():
-    assert set(SUFFIX) == set(WRITABLE)
-
-
-@pytest.mark.parametrize(("first", "second"), list(itertools.product(SUFFIX, repeat=2)))
-def test_convert_there_and_back(succeeds, toy, tmp_path, first, second):
-    one, two = tmp_path / f"one{SUFFIX[first]}", tmp_path / f"two{SUFFIX[second]}"
-    back = tmp_path / "back.npz"
-    out = succeeds("data", "convert", toy, one)
-    assert out == f"Wrote 4 rows, 4 features and 3 labels to {one}.\n"
-    succeeds("data", "convert", one, two, *READING.get(first, ()))
-    succeeds("data", "convert", two, back, *READING.get(second, ()))
-    arrays = stored(back)
+def test_a_chain_through_every_format_that_can_be_written(succeeds, toy, tmp_path):
+    assert set(SUFFIX) == {name for name, format_ in readers.FORMATS.items() if format_.write}
+    source, reading = toy, ()
+    for name, suffix in SUFFIX.items():
+        target = tmp_path / f"{name}{suffix}"
+        out = succeeds("data", "convert", source, target, *reading)
+        assert out == f"Wrote 4 rows, 4 features and 3 labels to {target}.\n"
+        source, reading = target, READING.get(name, ())
+    arrays = stored(source)
     np.testing.assert_array_equal(dense_features(arrays), X)
     np.testing.assert_array_equal(arrays["Y"], Y)
     assert arrays["label_names"].tolist() == ["label_0", "label_1", "label_2"]
@@ -422,8 +209,8 @@ def test_convert_there_and_back(succeeds, toy, tmp_path, first, second):
 NAMES = ["[red]", "[/bold] a, b", '<script>"x"</script>', "😀 :smile:"]
 
 
-@pytest.mark.parametrize("target", ["arff", "npz", "csv", "parquet"])
-def test_convert_keeps_names_and_what_nobody_knows(succeeds, tmp_path, target):
+@pytest.mark.parametrize("target", ["arff", "csv", "parquet"])
+def test_convert_keeps_names_and_unknown_values(succeeds, tmp_path, target):
     source, middle, back = (tmp_path / name for name in ("a.npz", f"b.{target}", "c.npz"))
     features = np.array([[np.nan, 1], [2, 0], [0, np.nan]], np.float32)
     labels = np.array([[1, 255], [0, 1], [255, 0]], np.uint8)
@@ -455,32 +242,23 @@ def test_a_file_is_not_converted_into_itself(refused, toy, monkeypatch):
     monkeypatch.chdir(toy.parent)
     before = toy.read_bytes()
     assert (
-        refused("data", "convert", toy, "toy.npz") == "toy.npz is what is read; name another file."
+        refused("data", "convert", toy, "toy.npz")
+        == "toy.npz is an input of this command; name another file."
     )
     assert toy.read_bytes() == before
 
 
-def test_a_released_matrix_is_read(describe, tmp_path):
+def test_reading_options_reach_their_readers(describe, succeeds, toy, tmp_path):
     np.save(tmp_path / "birds_data.npy", np.hstack([np.full((4, 1), 9), Y, X]))
-    described = describe(tmp_path / "birds_data.npy", "--n-labels", 3, "--meta-offset", 1)
-    assert (described["name"], described["labels"], described["features"]) == ("birds", 3, 4)
-    assert described["mean_labels_per_sample"] == 1.0
-
-
-def test_the_file_of_label_names_can_be_anywhere(describe, succeeds, toy, tmp_path):
+    found = describe(tmp_path / "birds_data.npy", "--n-labels", 3, "--meta-offset", 1)
+    assert (found["name"], found["labels"], found["features"]) == ("birds", 3, 4)
     succeeds("data", "convert", toy, tmp_path / "a.arff")
     (tmp_path / "a.xml").rename(tmp_path / "elsewhere.xml")
-    described = describe(tmp_path / "a.arff", "--xml", tmp_path / "elsewhere.xml")
-    assert described["labels"] == 3
-
-
-@pytest.mark.parametrize(("flag", "n_features"), [("--zero-based", 3), ("--no-zero-based", 2)])
-def test_features_are_counted_as_told(describe, tmp_path, flag, n_features):
+    found = describe(tmp_path / "a.arff", "--xml", tmp_path / "elsewhere.xml")
+    assert found["labels"] == 3
     (tmp_path / "a.svm").write_text("0 1:1\n1 2:1\n")
-    assert describe(tmp_path / "a.svm", flag)["features"] == n_features
-
-
-def test_cells_are_separated_as_told(describe, tmp_path):
+    for flag, n_features in (("--zero-based", 3), ("--no-zero-based", 2)):
+        assert describe(tmp_path / "a.svm", flag)["features"] == n_features
     (tmp_path / "a.csv").write_text("x;owl\n1;0\n2;1\n")
     assert describe(tmp_path / "a.csv", "--delimiter", ";", "--label", "owl")["features"] == 1
 
@@ -501,19 +279,12 @@ def test_label_sets_counts_and_groups(describe, succeeds, tmp_path):
 
 # --- Odd names ----------------------------------------------------------------------------------
 
-ODD = "[red]a[green] <script> 😀 :smile:"
 
-
-def test_odd_names_are_printed_as_they_are(cgmvae, describe, succeeds, toy, tmp_path):
-    odd = tmp_path / f"{ODD}.npz"
-    assert succeeds("data", "convert", toy, odd).endswith(f"{ODD}.npz.\n")
-    assert succeeds("data", "describe", odd).splitlines()[0] == ODD
-    assert describe(odd)["name"] == ODD
-
-
-def test_names_cannot_steer_the_terminal(cgmvae, describe, succeeds, toy, tmp_path):
-    name = "a\x1b[2J\nb\x9b1m"
-    shown = r"a\x1b[2J\nb\x9b1m"
+def test_names_are_printed_verbatim_and_cannot_control_the_terminal(
+    cgmvae, describe, succeeds, toy, tmp_path
+):
+    name = "[red]a[green] <script> 😀 :smile:\x1b[2J\nb\x9b1m"
+    shown = r"[red]a[green] <script> 😀 :smile:\x1b[2J\nb\x9b1m"
     odd = tmp_path / f"{name}.npz"
     assert succeeds("data", "convert", toy, odd).endswith(f"{shown}.npz.\n")
     assert succeeds("data", "describe", odd).splitlines()[0] == shown
@@ -522,12 +293,12 @@ def test_names_cannot_steer_the_terminal(cgmvae, describe, succeeds, toy, tmp_pa
     assert "\x1b" not in cgmvae("data", "describe", odd).err
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_odd_label_names_are_printed_as_they_are(refused, tmp_path, name):
+def test_label_names_are_printed_verbatim(refused, tmp_path):
     table = tmp_path / "a.csv"
-    with table.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["x", name], [1, 2]])
-    assert name in refused("data", "describe", table, "--label", name)
+    for name in NAMES:
+        with table.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["x", name], [1, 2]])
+        assert name in refused("data", "describe", table, "--label", name)
 
 
 TWO_CALLS = """

@@ -50,7 +50,7 @@ def cgmvae_scores(parts):
 
 
 def test_its_numbers(output, parts):
-    assert "yeast: 1,933 genes to learn from, 242 to test on" in output
+    assert "yeast: 1,933 training genes, 242 test genes" in output
     methods = {
         "C-GMVAE": cgmvae_scores,
         "binary relevance": linear_scores,
@@ -82,7 +82,7 @@ def test_its_pairs_occur_together_as_often_as_it_says(output, parts):
 def test_it_leaves_a_model_and_a_page(succeeds, parts, tmp_path):
     folder = tmp_path / "demo"
     output = succeeds("demo", "--members=1", "--epochs=2", f"--trees={TREES}", "--out", folder)
-    assert f"A page to look at: {folder / 'report.html'}" in output
+    assert f"Report: {folder / 'report.html'}" in output
     page = (folder / "report.html").read_text(encoding="utf-8")
     shown = re.findall(r'class="own".*?>([\d.]+)<span', page, re.DOTALL)
     assert shown == row_of(output, "C-GMVAE (validation)")

@@ -1,4 +1,4 @@
-"""``cgmvae describe``: what a model file says of itself."""
+"""``cgmvae describe``: what a model file contains; ``cgmvae methods``: what can be fitted."""
 
 import json
 
@@ -7,8 +7,9 @@ import pytest
 
 import cgmvae as library
 from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.methods import REGISTRY
 
-#: A name that would steer the terminal, and one that looks like markup.
+#: A name that would control the terminal, and one that looks like markup.
 HOSTILE = "\x1b[31mred\x07", "[bold]owl[/bold]"
 
 
@@ -60,14 +61,14 @@ def test_each_column_with_what_is_done_to_it(succeeds, table):
 def test_a_network_says_its_preset_members_and_size(succeeds, table):
     sizes = ["latent_dim=4", "embedding_dim=8", "feature_hidden=[8]", "label_hidden=[8]"]
     settings = [f"--setting={size}" for size in [*sizes, "decoder_hidden=[8]"]]
-    fit(succeeds, "--members", "3", "--epochs", "2", *settings, "--threshold-rule", "top-k")
+    fit(succeeds, "--members", "2", "--epochs", "1", *settings, "--threshold-rule", "top-k")
     found = json.loads(succeeds("describe", "m.cgmvae", "--json"))
     model = library.load("m.cgmvae")
     n_weights = sum(parameter.numel() for parameter in model.network_.parameters())
-    assert (found["preset"], found["members"]) == ("tuned", 3)
-    assert n_weights <= found["numbers"] <= n_weights + 2 * 3
+    assert (found["preset"], found["members"]) == ("tuned", 2)
+    assert n_weights <= found["numbers"] <= n_weights + 2 * 2
     printed = succeeds("describe", "m.cgmvae")
-    assert "C-GMVAE (preset tuned, 3 members)" in printed
+    assert "C-GMVAE (preset tuned, 2 members)" in printed
     assert "most probable labels of each row" in printed
 
 
@@ -78,11 +79,11 @@ def test_many_columns_alike_share_a_line(succeeds, tmp_path, monkeypatch, survey
     model.save("m.cgmvae")
     printed = succeeds("describe", "m.cgmvae")
     assert "feature_0 … feature_29 (30 columns)" in printed
-    assert "does not say which data" in printed
+    assert "does not record which data" in printed
     assert len(json.loads(succeeds("describe", "m.cgmvae", "--json"))["columns"]) == 30
 
 
-def test_names_cannot_steer_the_terminal(succeeds, tmp_path, monkeypatch, survey):
+def test_names_cannot_control_the_terminal(succeeds, tmp_path, monkeypatch, survey):
     monkeypatch.chdir(tmp_path)
     model = library.BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
     model.save("m.cgmvae")
@@ -96,24 +97,30 @@ def test_names_cannot_steer_the_terminal(succeeds, tmp_path, monkeypatch, survey
     assert "[bold]owl[/bold]" in printed
 
 
-@pytest.mark.parametrize("place", [(), ("data",), ("data", "n_samples"), ("split",), ("seconds",)])
-@pytest.mark.parametrize("odd", [[], "x", {"owl": 1}])
-def test_an_origin_that_a_stranger_wrote(cgmvae, succeeds, table, place, odd):
-    """It is taken for none, by ``report`` too, which asks for the data then."""
+def test_an_origin_of_another_form_is_ignored(refused, succeeds, table):
+    """``report``, which needs it, asks for the data instead."""
     fit(succeeds, "--method", "mlknn")
     arrays, description = read_tensors("m.cgmvae")
-    if place:
-        target = description["origin"]
-        for key in place[:-1]:
-            target = target[key]
-        target[place[-1]] = odd
-    else:
-        description["origin"] = {"owl": odd}
-    write_tensors("m.cgmvae", arrays, description)
-    assert "does not say which data" in succeeds("describe", "m.cgmvae")
-    refused = cgmvae("report", "m.cgmvae", "--out", "page.html")
-    assert (refused.code, refused.out) == (2, "")
-    assert "does not say which data" in refused.err
+    origin = description["origin"]
+    for wrong in (
+        {"owl": 1},
+        origin | {"data": []},
+        origin | {"data": origin["data"] | {"n_samples": "x"}},
+        origin | {"split": {"owl": 1}},
+        origin | {"seconds": "x"},
+    ):
+        write_tensors("m.cgmvae", arrays, description | {"origin": wrong})
+        assert "does not record which data" in succeeds("describe", "m.cgmvae")
+    sentence = refused("report", "m.cgmvae", "--out", "page.html")
+    assert "does not record which data" in sentence
+
+
+def test_every_method_is_listed_with_its_limit(succeeds):
+    listed = json.loads(succeeds("methods", "--json"))
+    assert [row["name"] for row in listed] == list(REGISTRY)
+    assert [row["max_labels"] for row in listed] == [m.max_labels for m in REGISTRY.values()]
+    printed = succeeds("methods")
+    assert all(method.paper in printed for method in REGISTRY.values())
 
 
 def test_what_is_no_model(refused, table):

@@ -94,7 +94,7 @@ def test_the_table_says_what_flatters(succeeds, survey, model):
         row = next(line.split() for line in text.splitlines() if line.strip().startswith(name))
         expected = list(evaluate(succeeds)["metrics"].values())[found]
         assert row[-3:] == [f"{number:.3f}" for number in expected.values()]
-    assert "Rows that the model was trained on flatter the result" in text
+    assert "Rows that the model was trained on make the result optimistic" in text
     text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--protocol", "test-oracle")
     assert "chosen on these very labels" in text
 
@@ -167,7 +167,7 @@ def test_labels_that_the_model_does_not_know_are_left_out(cgmvae, succeeds, surv
     Y = np.column_stack([survey.Y[:, :1], survey.Y])
     readers.write(replace(survey, Y=Y, label_names=["new", *LABELS]), "more.npz")
     outcome = cgmvae("evaluate", "birds.cgmvae", "more.npz", "--json")
-    assert outcome.err == "Warning: Labels that the model does not know are left out: 'new'.\n"
+    assert outcome.err == "Warning: Labels that the model does not know are ignored: 'new'.\n"
     assert values(json.loads(outcome.out)) == values(evaluate(succeeds))
 
 

@@ -1,4 +1,4 @@
-"""Commands that are killed, stopped or left without room: nothing is lost, nothing half-written."""
+"""Commands that are killed, interrupted or out of disk space lose and corrupt nothing."""
 
 import json
 import resource
@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 
 @contextmanager
 def no_room(n_bytes):
-    """Let no file grow beyond so many bytes, as on a full disk."""
+    """Let no file grow beyond this size, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
@@ -64,7 +64,7 @@ def test_no_room_for_what_is_printed(script, folder):
         done = subprocess.run([*script, "data", "list"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 2
     assert done.stderr.decode() == (
-        "Error: There is no space left to write to; free some, and run the command again.\n"
+        "Error: There is no space left on the disk; free some, and run the command again.\n"
     )
 
 
@@ -85,7 +85,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["rich", "numpy", "cgmvae.data.catalog"])
+@pytest.mark.parametrize("module", ["rich", "cgmvae.data.catalog"])
 def test_ctrl_c_while_packages_are_loaded_is_one_line(shell, module):
     outcome = shell("-c", STOPPED_AT.format(module=module))
     assert (outcome.code, outcome.out, outcome.err) == (130, "", "Error: Stopped.\n")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import cgmvae as library
-from cgmvae.cli.settings import check_space
+from cgmvae.cli.arguments import check_space
 from cgmvae.data import make_survey
 from cgmvae.methods import REGISTRY
 
@@ -48,6 +48,7 @@ def test_it_leaves_a_model_a_table_and_a_plot(succeeds, survey, tmp_path):
     assert Path("effects.png").read_bytes().startswith(b"\x89PNG")
     model = library.load("birds.cgmvae")
     assert len(model.members) == 2
+    assert model.origin_["split"]["kind"] == "random"
     table = pd.DataFrame(survey.X, columns=model.feature_names_in_)
     assert model.predict(table).shape == survey.Y.shape
     assert not Path("birds.cgmvae.search").exists()

@@ -1,4 +1,4 @@
-"""Tables with categories, dates and text from the file to predictions, as their users have them."""
+"""Tables with categories, dates and text, from the file to predictions."""
 
 import csv
 import json
@@ -10,7 +10,7 @@ import pytest
 import cgmvae as library
 from cgmvae.data import readers
 
-SMALL = ("--members", "1", "--epochs", "3", "--setting", "embedding_dim=16")
+SMALL = ("--method", "binary-relevance")
 WORDS = ["quiet", "wind", "rain", "song", "pond", "tree", "ridge", "nest"]
 HEADER = ["site", "day", "depth", "habitat", "notes", "sp_owl", "sp_duck", "sp_frog"]
 
@@ -79,7 +79,7 @@ def test_what_was_made_of_columns_is_in_the_json(succeeds):
     assert found["n_features"] == 4
 
 
-def test_kinds_are_told(succeeds):
+def test_column_types_can_be_given(succeeds):
     fit(succeeds, "--text", "habitat", "--category", "depth", "--date", "day")
     kinds = library.load("sites.cgmvae").input_kinds()
     assert kinds == {"day": "date", "depth": "category", "habitat": "text", "notes": "text"}
@@ -96,22 +96,17 @@ def test_evaluate_matches_columns_by_name(succeeds, cgmvae):
     assert json.loads(again)["metrics"] == json.loads(first.out)["metrics"]
 
 
-@pytest.mark.parametrize(
-    ("place", "cell", "message"),
-    [
-        (1, "soon", "'day' must hold dates, and 'soon' is none"),
-        (2, "deep", "Not numeric: 'depth', which must hold numbers and holds 'deep'"),
-        (3, 7, "'habitat' holds numbers, such as 7, and the model knows categories, such as"),
-    ],
-)
-def test_a_column_of_another_kind_is_refused(succeeds, cgmvae, place, cell, message):
+def test_a_column_of_another_type_is_refused(succeeds, cgmvae):
     fit(succeeds)
-    source = changed(place, cell)
-    for command in (("evaluate", "--counts", "presence"), ("predict", "--out", "out.csv")):
-        outcome = cgmvae(command[0], "sites.cgmvae", source, *command[1:])
-        assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.err.splitlines()[-1].startswith("Error: ")
-        assert message in outcome.err
+    for column, cell in (("day", "soon"), ("depth", "deep"), ("habitat", 7)):
+        source = changed(HEADER.index(column), cell)
+        for command in (("evaluate", "--counts", "presence"), ("predict", "--out", "out.csv")):
+            outcome = cgmvae(command[0], "sites.cgmvae", source, *command[1:])
+            assert (outcome.code, outcome.out) == (2, "")
+            last = outcome.err.splitlines()[-1]
+            assert last.startswith("Error: ")
+            assert repr(column) in last
+            assert str(cell) in last
 
 
 def test_a_missing_column_is_named(succeeds, refused):
@@ -127,7 +122,8 @@ def test_a_model_of_numbers_refuses_words(succeeds, refused):
     assert library.load("sites.cgmvae").preparation_ is None
     source = changed(2, "deep")
     sentence = refused("evaluate", "sites.cgmvae", source, "--counts", "presence")
-    assert "Not numeric: 'depth', which must hold numbers and holds 'deep'" in sentence
+    assert "'depth'" in sentence
+    assert "'deep'" in sentence
 
 
 def test_a_search_on_a_table(succeeds):

@@ -1,4 +1,4 @@
-"""What the tests of the documentation share: the modules of this folder."""
+"""Make the helper module of this folder importable."""
 
 import sys
 from pathlib import Path

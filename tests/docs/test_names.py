@@ -1,4 +1,4 @@
-"""Files, functions, commands and options that pages name, but do not run, exist."""
+"""Files, functions, commands, options and results that pages mention exist."""
 
 import ast
 import re
@@ -13,18 +13,21 @@ from cgmvae.cli.main import app
 
 PACKAGE = ROOT / "src" / "cgmvae"
 
+#: Columns of the table of results in the README.
+METHODS = ("cgmvae", "random_forest", "extra_trees", "logistic_regression")
+
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
 _FILE = re.compile(r"[\w/-]+\.(?:py|toml)|(?:tests|benchmarks|docs|src)/[\w/.-]*")
 _FUNCTION = re.compile(r"\w+(?:\.\w+)?")
 
 
 def spans(text):
-    """Return what a page sets as code within its sentences."""
+    """Return the inline code of a page."""
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", _FENCE.sub("", text))]
 
 
 def exists(name):
-    """Tell whether a file is there: from the root, in the package, or anywhere by a bare name."""
+    """Return whether a file exists: from the root, in the package, or anywhere by a bare name."""
     if any((place / name).exists() for place in (ROOT, PACKAGE)):
         return True
     return "/" not in name and next(PACKAGE.rglob(name), None) is not None
@@ -46,7 +49,7 @@ def test_the_rooms_of_the_architecture_are_those_of_the_package():
 
 
 def defined_in(path):
-    """Return the functions and classes of a file; methods by their own name and by both."""
+    """Return the functions and classes of a file; methods with and without their class."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     outer = [node for node in ast.parse(path.read_text()).body if isinstance(node, kinds)]
     inner = [(each, node) for each in outer for node in each.body if isinstance(node, kinds)]
@@ -69,7 +72,7 @@ def test_the_equations_are_in_the_functions_that_the_paper_map_names():
 
 
 def command_lines(text):
-    """Return the commands of this library in the sentences of a page, and in blocks of text."""
+    """Return the commands of this library in the inline code and text blocks of a page."""
     shown = [
         line for kind, body in _FENCE.findall(text) if kind == "text" for line in body.split("\n")
     ]
@@ -78,7 +81,7 @@ def command_lines(text):
 
 
 def inside(group):
-    """Return the commands of a group by name; none where it is a single command."""
+    """Return the commands of a group by name; none if it is a single command."""
     if not hasattr(group, "list_commands"):
         return {}
     context = group.make_context("cgmvae", [], resilient_parsing=True)
@@ -99,7 +102,7 @@ def test_the_commands_of_a_page_exist_and_have_its_options(page, program):
     for line in command_lines((ROOT / page).read_text()):
         command, words = program, shlex.split(line)[1:]
         while words and (within := inside(command)):
-            if words[0].isupper():  # stands for any of them
+            if words[0].isupper():  # a placeholder
                 break
             assert words[0] in within, line
             command, words = within[words[0]], words[1:]
@@ -126,3 +129,19 @@ def test_every_deviation_is_marked_at_its_line():
         name for path in files for name in re.findall(r"# Deviation (D\d+)", path.read_text())
     }
     assert rows == marked != set()
+
+
+def cells(line):
+    return [cell.strip(" *") for cell in line.strip("|").split("|")]
+
+
+def test_the_results_of_the_readme_are_those_of_the_page():
+    page = (ROOT / "docs" / "results" / "accuracy.md").read_text()
+    unseen = page.split("### validation, mean over splits 3, 4, 5, 6, 7\n")[1].split("\n###")[0]
+    micro_f1 = {(c[0], c[1]): c[3] for line in unseen.splitlines() if len(c := cells(line)) == 7}
+    readme = (ROOT / "README.md").read_text().split("## Results\n")[1].split("\n## ")[0]
+    rows = [cells(line) for line in re.findall(r"^\|.*\d\.\d.*\|$", readme, re.M)]
+    assert len(rows) == 6
+    for data, *shown in rows:
+        found = [micro_f1.get((data, method)) for method in METHODS]
+        assert shown == ["–" if value is None else f"{float(value):.3f}" for value in found]

@@ -1,11 +1,10 @@
-"""Metrics of rankings against scikit-learn, torchmetrics and plain loops."""
+"""Ranking metrics against scikit-learn and plain loops."""
 
 import math
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
 from sklearn.metrics import (
     average_precision_score,
     coverage_error,
@@ -14,7 +13,6 @@ from sklearn.metrics import (
     ndcg_score,
     roc_auc_score,
 )
-from torchmetrics.functional import classification as tm
 
 from cgmvae import evaluation
 from cgmvae.errors import InputError
@@ -53,7 +51,7 @@ def _mean(values):
 
 
 def _average_precision(true, scores):
-    """Mean over true cells of the share of true ones among those that score as much or more."""
+    """Mean over true cells of the fraction of true cells with at least the same score."""
     reach = [[t for t, s in zip(true, scores, strict=True) if s >= own] for own in scores]
     return _mean([sum(r) / len(r) for r, t in zip(reach, true, strict=True) if t])
 
@@ -65,7 +63,7 @@ def _auc(true, scores):
 
 
 def _row_by_loops(true, scores):
-    """Return what one row counts in each metric, None where it is left out."""
+    """Return the value of one row in each metric, None where it is skipped."""
     if not true:
         return {}
     order = sorted(range(len(true)), key=lambda j: (-scores[j], j))
@@ -107,7 +105,7 @@ def _by_loops(Y, scores, unknown):
 
 
 @every_case
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_agrees_with_loops_over_the_known_cells(case, share, rng):
     Y, scores = CASES[case]
     unknown = rng.random(Y.shape) < share
@@ -165,35 +163,6 @@ def test_ndcg_agrees_with_scikit_learn(k):
     assert evaluation.ndcg_at_k(Y, SCORES, k) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("case", ["distinct", "one row"])  # ties are left to chance there
-def test_rows_agree_with_torchmetrics(case):
-    Y, scores = CASES[case]
-    args = torch.as_tensor(scores / 2), torch.as_tensor(Y), Y.shape[1]
-    report = score_report(Y, scores)
-    for name, function in {
-        "coverage": tm.multilabel_coverage_error,
-        "ranking_loss": tm.multilabel_ranking_loss,
-        "label_ranking_average_precision": tm.multilabel_ranking_average_precision,
-    }.items():
-        assert report[name] == pytest.approx(float(function(*args)), abs=1e-6), name
-
-
-@pytest.mark.parametrize("case", ["distinct", "ties"])
-@pytest.mark.parametrize("average", ["macro", "micro"])
-@pytest.mark.parametrize("share", [0.0, 0.3])
-def test_labels_agree_with_torchmetrics(case, average, share, rng):
-    Y, scores = CASES[case]
-    unknown = rng.random(Y.shape) < share
-    target = torch.as_tensor(np.where(unknown, -1, Y))
-    given = {"num_labels": Y.shape[1], "average": average, "ignore_index": -1}
-    preds = torch.as_tensor(scores / 2)
-    report = score_report(Y, scores, unknown=unknown)
-    auc = float(tm.multilabel_auroc(preds, target, **given))
-    assert report[f"{average}_auc"] == pytest.approx(auc, abs=1e-5)
-    precision = float(tm.multilabel_average_precision(preds, target, **given))
-    assert report[f"{average}_average_precision"] == pytest.approx(precision, abs=1e-5)
-
-
 @every_case
 def test_sparse_equals_dense(case, rng):
     Y, scores = CASES[case]
@@ -235,11 +204,11 @@ def test_where_nothing_is_known_everything_is_undefined():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[1, 0]], [[0.1, np.nan]]), "The scores hold NaN"),
+        (([[1, 0]], [[0.1, np.nan]]), "The scores contain NaN"),
         (([[1, 0]], [[0.1]]), "they must agree"),
-        (([[1, 0]], [0.1, 0.2]), "two dimensions"),
-        (([[1, 0]], [[0.1, 0.2]], 0), "k must be a whole number"),
-        (([[1, 0]], [[0.1, 0.2]], 1.5), "k must be a whole number"),
+        (([[1, 0]], [0.1, 0.2]), "two-dimensional"),
+        (([[1, 0]], [[0.1, 0.2]], 0), "k must be an integer"),
+        (([[1, 0]], [[0.1, 0.2]], 1.5), "k must be an integer"),
     ],
 )
 def test_bad_input_is_named(arguments, message):

@@ -1,4 +1,4 @@
-"""Threshold rules: how they are applied, counted and learnt."""
+"""Threshold rules: how they are applied, counted and learned."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SCORES = np.array([[0.1, 0.5, 0.9], [0.5, 0.5, 0.2]])
 
 @pytest.fixture
 def rows(rng):
-    """Labels and scores that know something about them, on a grid that meets the thresholds."""
+    """Labels and informative scores, on a grid that includes the thresholds."""
     Y = (rng.random((80, 6)) < 0.3).astype(int)
     return Y, np.round(np.clip(0.25 * rng.standard_normal(Y.shape) + 0.3 + 0.3 * Y, 0, 1), 2)
 
@@ -41,32 +41,15 @@ def test_top_k_takes_the_first_of_equal_scores():
     assert TopK(7).apply(SCORES).tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_top_k_takes_the_first_of_many_equal_scores(rng):
-    scores = rng.integers(0, 3, (1, 300)) / 2
-    order = sorted(range(300), key=lambda j: (-scores[0, j], j))
-    for k in (5, 50, 150, 250):
-        assert set(np.flatnonzero(TopK(k).apply(scores))) == set(order[:k])
-
-
 @pytest.mark.parametrize("rule", [GlobalThreshold(0.5), LabelThresholds(np.full(3, 0.5)), TopK(1)])
 def test_rules_take_whole_numbers_and_refuse_nan(rule):
     assert rule.apply(np.array([[0, 1, 0]])).tolist() == [[0, 1, 0]]
-    with pytest.raises(InputError, match="The scores hold NaN"):
+    with pytest.raises(InputError, match="The scores contain NaN"):
         rule.apply(np.array([[0.5, np.nan, 0.1]]))
 
 
 def test_sweep_takes_whole_numbers():
     assert sweep([[0, 1]], [[0, 1]], [0.5]).micro_f1().tolist() == [1]
-
-
-@pytest.mark.parametrize("metric", SET_METRICS)
-@pytest.mark.parametrize("empty", ["skip", 0, 1])
-def test_sweep_equals_one_count_a_threshold(rows, metric, empty, rng):
-    Y, scores = rows
-    unknown = rng.random(Y.shape) < 0.2
-    values = sweep(Y, scores, NINE_THRESHOLDS, unknown=unknown).value(metric, empty)
-    expected = [count(Y, scores >= t, unknown).value(metric, empty) for t in NINE_THRESHOLDS]
-    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
 
 
 def test_sweep_of_sparse_labels_equals_dense(rows, rng):
@@ -78,7 +61,7 @@ def test_sweep_of_sparse_labels_equals_dense(rows, rng):
         np.testing.assert_array_equal(getattr(sparse, field), values)
 
 
-def test_of_equally_good_thresholds_the_middle_one_is_learnt():
+def test_of_equally_good_thresholds_the_middle_one_is_learned():
     rule = learn_rule([[1, 0]], [[0.8, 0.2]], thresholds=[0.1, 0.3, 0.5, 0.7, 0.9])
     assert rule == GlobalThreshold(0.5)
 
@@ -96,8 +79,8 @@ def test_top_k_is_the_best_of_all_k(rows, metric, rng):
     def value(k):
         return count(Y, TopK(k).apply(scores), unknown).value(metric)
 
-    learnt = learn_rule(Y, scores, rule="top-k", metric=metric, unknown=unknown)
-    assert value(learnt.k) == max(value(k) for k in range(1, Y.shape[1] + 1))
+    learned = learn_rule(Y, scores, rule="top-k", metric=metric, unknown=unknown)
+    assert value(learned.k) == max(value(k) for k in range(1, Y.shape[1] + 1))
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "hamming_accuracy"])
@@ -138,7 +121,7 @@ def test_a_label_that_agrees_with_the_global_threshold_keeps_it_exactly():
         ({"metric": "precision_at_1"}, "no metric 'precision_at_1'"),
         ({"rule": "top-k", "metric": "accuracy"}, "no metric 'accuracy'"),
         ({"metric": "example_f1", "empty": "drop"}, "empty must be"),
-        ({"thresholds": [0.5, 0.1]}, "sort it upwards"),
+        ({"thresholds": [0.5, 0.1]}, "in increasing order"),
         ({"thresholds": []}, "at least one number"),
         ({"unknown": [[True]]}, "mask of unknown labels has shape"),
     ],
@@ -150,7 +133,7 @@ def test_bad_options_are_named(options, message):
 
 @pytest.mark.parametrize("rule", ["global", "per-label", "top-k"])
 def test_scores_that_are_nan_or_of_another_shape_are_refused(rule):
-    with pytest.raises(InputError, match="The scores hold NaN"):
+    with pytest.raises(InputError, match="The scores contain NaN"):
         learn_rule([[1, 0]], [[0.3, np.nan]], rule=rule)
     with pytest.raises(InputError, match="they must agree"):
         learn_rule([[1, 0]], [[0.3]], rule=rule)

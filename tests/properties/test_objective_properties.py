@@ -10,7 +10,7 @@ from cgmvae.model import objective
 from cgmvae.model.objective import chosen_components
 from cgmvae.nn.gaussian import LOG_VARIANCE_RANGE, Gaussian
 
-repeatable = settings(max_examples=40, deadline=None, derandomize=True)
+repeatable = settings(max_examples=25, deadline=None, derandomize=True)
 
 LABEL_TERMS = ("contrastive", "triplet", "ranking", "cross_entropy")
 SCORES = st.floats(-20, 20, width=32)

@@ -1,1 +1,1 @@
-"""The command line: ``cgmvae …``, one thin file a subcommand."""
+"""The command line ``cgmvae``, a thin layer with one function per command."""

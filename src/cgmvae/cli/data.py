@@ -1,4 +1,4 @@
-"""``cgmvae data list | describe | convert``."""
+"""``cgmvae data list | describe | convert``: the catalog, and data files."""
 
 from __future__ import annotations
 
@@ -8,29 +8,17 @@ from typing import Annotated
 
 import typer
 
-from cgmvae.cli.output import (
-    JsonOption,
-    print_json,
-    print_table,
-    print_text,
-    reading_progress,
-    working,
-)
-from cgmvae.cli.sources import Source, with_dataset, with_source
-from cgmvae.cli.targets import refuse_inputs
+from cgmvae.cli import console
+from cgmvae.cli.arguments import JsonOption, Source, check_not_input, option, with_source
 from cgmvae.data import MultiLabelDataset, catalog, readers
 from cgmvae.data.readers.unpacking import TABLES, unpack
-
-TargetFormatOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Format of the new file.")
-]
 
 app = typer.Typer(help="Data sets: list them, describe one, convert a file.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(json: JsonOption = False) -> None:
-    """List the data sets of the catalog and where each one is."""
+    """List the data sets of the catalog and their location."""
     rows = [
         {
             "name": name,
@@ -48,27 +36,28 @@ def list_(json: JsonOption = False) -> None:
         for name, entry in catalog.entries().items()
     ]
     if json:
-        print_json(rows)
+        console.print_json(rows)
         return
     columns = ("name", "where", "samples", "features", "labels", "cardinality", "domain")
-    print_table("Data sets", columns, [[row[column] for column in columns] for row in rows])
+    console.print_table("Data sets", columns, [[row[column] for column in columns] for row in rows])
 
 
 @app.command()
-@with_dataset
-def describe(dataset: MultiLabelDataset, json: JsonOption = False) -> None:
+@with_source
+def describe(source: Source, json: JsonOption = False) -> None:
     """Show the statistics of a data set or a file."""
+    dataset = source.load()
     statistics = dataset.describe().to_dict()
     printed = _printed_in_paper(dataset.name)
     if json:
-        print_json({"name": dataset.name, **statistics, "paper": printed or None})
+        console.print_json({"name": dataset.name, **statistics, "paper": printed or None})
         return
     columns = ["statistic", "here"]
     rows = [[key.replace("_", " "), value] for key, value in statistics.items()]
     if printed:
         columns.append("printed in the paper")
         rows = [[*row, printed.get(key)] for row, key in zip(rows, statistics, strict=True)]
-    print_table(dataset.name, columns, rows)
+    console.print_table(dataset.name, columns, rows)
 
 
 def _printed_in_paper(name: str) -> dict[str, float]:
@@ -83,28 +72,28 @@ def _printed_in_paper(name: str) -> dict[str, float]:
 def convert(
     source: Source,
     target: Annotated[str, typer.Argument(metavar="TARGET", hidden=True)],
-    target_format: TargetFormatOption = None,
+    target_format: Annotated[str | None, option("TEXT", "Format of the new file.")] = None,
 ) -> None:
     """Write a data set to the file TARGET; a failure writes nothing.
 
-    A TARGET that ends in .mapped is a folder, whose features need not fit into memory: CSV and
-    Parquet are unpacked into it a block of rows at a time.
+    A TARGET that ends in .mapped is a folder whose features need not fit into memory: CSV and
+    Parquet files are converted to it in blocks of rows.
     """
-    dataset = _written(source, target, target_format)
-    print_text(
+    dataset = _convert(source, target, target_format)
+    console.print_text(
         f"Wrote {dataset.n_samples:,} rows, {dataset.n_features:,} features and "
         f"{dataset.n_labels:,} labels to {target}."
     )
 
 
-def _written(source: Source, target: str, target_format: str | None) -> MultiLabelDataset:
-    """Write what the source holds, and return it."""
+def _convert(source: Source, target: str, target_format: str | None) -> MultiLabelDataset:
+    """Write the data of the source to the target, and return it."""
     to_folder = readers.choose(target, target_format).name == "mapped"
-    refuse_inputs(Path(target), source.name)
+    check_not_input(Path(target), source.name)
     if to_folder and not source.in_catalog and (table := source.reader().name) in TABLES:
-        with reading_progress("Unpacking") as tell:
-            return unpack(source.name, target, format=table, progress=tell, **source.options)
+        with console.reading_progress("Converting") as progress:
+            return unpack(source.name, target, format=table, progress=progress, **source.options)
     dataset = source.load()
-    with working("Writing"):
+    with console.spinner("Writing"):
         readers.write(dataset, target, format=target_format)
     return dataset

@@ -1,4 +1,4 @@
-"""``cgmvae demo``: the main job on the embedded data, from rows to numbers."""
+"""``cgmvae demo``: train on the embedded data set, and compare with other methods."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from cgmvae.cli.fit import save
-from cgmvae.cli.origin import origin_record
-from cgmvae.cli.output import (
-    metric_text,
-    print_table,
-    print_text,
-    training_progress,
-)
+from cgmvae.cli import console, models
+from cgmvae.cli.arguments import Source, option
 from cgmvae.cli.report import make_page, report_rows
-from cgmvae.cli.sources import Source
 from cgmvae.data import MultiLabelDataset, load_dataset, make_split
 from cgmvae.data.files import make_folder
 from cgmvae.data.splits import Split
@@ -37,9 +30,7 @@ def _hidden() -> Any:
 
 
 def demo(
-    out: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Leave the model and a report there.")
-    ] = None,
+    out: Annotated[str | None, option("FOLDER", "Save the model and a report there.")] = None,
     members: Annotated[int | None, _hidden()] = None,
     epochs: Annotated[int | None, _hidden()] = None,
     trees: Annotated[int, _hidden()] = 300,
@@ -57,43 +48,43 @@ def demo(
         "random forest": _forest_scores(parts, trees),
     }
     _print_metrics(parts, scores)
-    print_text("")
+    console.print_text("")
     _print_pairs(model, train)
     if folder is not None:
-        _leave(model, data, split, folder)
+        _save(model, data, split, folder)
 
 
-def _leave(model: Any, data: MultiLabelDataset, split: Split, folder: Path) -> None:
+def _save(model: Any, data: MultiLabelDataset, split: Split, folder: Path) -> None:
     """Write the model and its report into a folder."""
-    model.origin_ = origin_record(Source(data.name), data, split)
+    model.origin_ = models.origin_record(Source(data.name), data, split)
     make_page(model, report_rows(model.origin_, data, data), str(folder / "report.html"))
-    save(model, data, str(folder / f"{data.name}.cgmvae"))
-    print_text("")
-    print_text(f"A page to look at: {folder / 'report.html'}")
+    models.save_model(model, data, str(folder / f"{data.name}.cgmvae"))
+    console.print_text("")
+    console.print_text(f"Report: {folder / 'report.html'}")
 
 
 def _print_metrics(parts: Parts, scores: Mapping[str, list[NDArray[Any]]]) -> None:
     rows = [
-        [f"{method} ({protocol})", *map(metric_text, _measure(parts, found, protocol))]
+        [f"{method} ({protocol})", *map(console.metric_text, _measure(parts, found, protocol))]
         for protocol in PROTOCOLS
         for method, found in scores.items()
     ]
     printed = (published_value(metric, "C-GMVAE", "yeast") for metric in METRIC_TITLES)
-    rows.append(["paper, C-GMVAE (test-oracle)", *map(metric_text, printed)])
+    rows.append(["paper, C-GMVAE (test-oracle)", *map(console.metric_text, printed)])
     train, _, test = parts
-    print_table(
-        f"yeast: {train.n_samples:,} genes to learn from, {test.n_samples:,} to test on",
+    console.print_table(
+        f"yeast: {train.n_samples:,} training genes, {test.n_samples:,} test genes",
         ["method (thresholds)", *METRIC_TITLES.values()],
         rows,
-        caption="'validation' is what a user gets; 'test-oracle' picks thresholds on the test "
-        "labels, as the paper's tables do.",
+        caption="'validation' is what a user gets; 'test-oracle' chooses thresholds on the test "
+        "labels, like the paper's tables.",
     )
 
 
 def _print_pairs(model: Any, train: MultiLabelDataset) -> None:
-    print_table(
-        "Gene functions that the model finds most alike",
-        ["pair", "similarity", "together, compared with chance"],
+    console.print_table(
+        "Gene functions that the model considers most similar",
+        ["pair", "similarity", "co-occurrence, relative to chance"],
         [
             [f"{first} and {second}", f"{similarity:.2f}", f"{lift:.1f} ×"]
             for first, second, similarity, lift in _pairs(model, train)
@@ -108,7 +99,7 @@ def _fit_cgmvae(parts: Parts, members: int | None, epochs: int | None) -> Any:
     model = CGMVAEClassifier(epochs=epochs, random_state=0)
     if members is not None:
         model.set_params(n_members=members)
-    with training_progress("Training C-GMVAE") as progress:
+    with console.training_progress("Training C-GMVAE") as progress:
         model.set_params(progress=progress)
         model.fit(train.X, train, validation_data=(validation.X, validation))
     return model
@@ -126,8 +117,7 @@ def _binary_relevance_scores(parts: Parts) -> list[NDArray[Any]]:
 def _forest_scores(parts: Parts, trees: int) -> list[NDArray[Any]]:
     """Return a random forest's probabilities for validation and test rows.
 
-    Every label of yeast is there in some and not in other training rows, so that each has the
-    classes 0 and 1.
+    Every label of yeast has positive and negative training rows, so each has the classes 0 and 1.
     """
     from sklearn.ensemble import RandomForestClassifier
 
@@ -146,7 +136,7 @@ def _measure(parts: Parts, scores: list[NDArray[Any]], protocol: str) -> list[fl
 def _pairs(
     model: Any, train: MultiLabelDataset, n: int = 3
 ) -> Iterator[tuple[str, str, float, float]]:
-    """Yield the label pairs of the highest similarity, with how often they occur together.
+    """Yield the label pairs of the highest similarity, with their lift.
 
     The lift is P(both) / (P(first) · P(second)) among the training rows.
     """

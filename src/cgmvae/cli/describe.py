@@ -1,4 +1,4 @@
-"""``cgmvae describe``: what a model file holds, without the data that it was fitted on."""
+"""``cgmvae describe`` and ``cgmvae methods``: what a model contains, and what can be fitted."""
 
 from __future__ import annotations
 
@@ -7,28 +7,43 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cgmvae.cli.columns import columns_record, columns_text
-from cgmvae.cli.origin import known_origin
-from cgmvae.cli.output import JsonOption, print_json, print_table, print_text
-from cgmvae.cli.sources import ModelArgument
+from cgmvae.cli import console, models
+from cgmvae.cli.arguments import JsonOption, ModelArgument
 from cgmvae.evaluation import METRIC_TITLES
 from cgmvae.evaluation.thresholds import describe_rule
 
-#: Columns beyond which neighbours of one kind share a line.
+#: Number of columns beyond which adjacent columns treated alike share a line.
 _MANY_COLUMNS = 20
 
-#: Names of labels that are printed; JSON has all.
+#: Label names that are printed; JSON contains all.
 _SHOWN_LABELS = 8
 
 _SCALED = {
-    "standardise": "standardised",
+    "standardise": "standardized",
     "max-abs": "divided by the largest absolute value",
-    "none": "kept",
+    "none": "used unscaled",
 }
 
 
+def methods(json: JsonOption = False) -> None:
+    """List the methods, their papers and their limits."""
+    from cgmvae.methods import REGISTRY
+
+    rows = [
+        {"name": name, "title": m.title, "paper": m.paper, "max_labels": m.max_labels}
+        for name, m in REGISTRY.items()
+    ]
+    if json:
+        console.print_json(rows)
+        return
+    table = [[r["name"], r["title"], r["paper"], str(r["max_labels"] or "any")] for r in rows]
+    console.print_table(
+        "Methods for 'cgmvae fit --method'", ["name", "method", "paper", "labels"], table
+    )
+
+
 def describe(model: ModelArgument, json: JsonOption = False) -> None:
-    """Show what a model is, where it comes from and what it takes.
+    """Show what a model is, its origin and its inputs.
 
     MODEL is a file that 'cgmvae fit' wrote.
     """
@@ -36,7 +51,7 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
 
     record = describe_model(load(model), Path(model))
     if json:
-        print_json(record)
+        console.print_json(record)
     else:
         _print(record)
 
@@ -57,7 +72,7 @@ def describe_model(model: Any, path: Path) -> dict[str, Any]:
         "members": len(getattr(model, "member_settings_", ())) or None,
         "numbers": count_numbers(model),
         "settings": {k: v for k, v in settings.items() if k not in ("device", "preset")},
-        "origin": known_origin(model.origin_),
+        "origin": models.valid_origin(model.origin_),
         "labels": list(model.label_names_),
         "columns": _columns(model),
         "scaling": _SCALED[model.scaler_.kind_],
@@ -66,8 +81,8 @@ def describe_model(model: Any, path: Path) -> dict[str, Any]:
 
 
 def _columns(model: Any) -> list[dict[str, Any]]:
-    """Return each column that the model takes, and what is done to it."""
-    if (prepared := columns_record(model)) is not None:
+    """Return each column that the model takes, and how it is prepared."""
+    if (prepared := models.columns_record(model)) is not None:
         return prepared
     done = _SCALED[model.scaler_.kind_]
     return [
@@ -77,14 +92,14 @@ def _columns(model: Any) -> list[dict[str, Any]]:
 
 
 def _print(record: Mapping[str, Any]) -> None:
-    for line in (_what(record), *_whence(record["origin"]), _labels(record), _rule(record)):
-        print_text(line)
+    for line in (_what(record), *_provenance(record["origin"]), _labels(record), _rule(record)):
+        console.print_text(line)
     columns = record["columns"]
-    print_text(f"Columns: {columns_text(columns)}")
+    console.print_text(f"Columns: {models.columns_text(columns)}")
     rows = list(_grouped(columns)) if len(columns) > _MANY_COLUMNS else columns
-    print_table(
-        "What is done to them",
-        ["column", "kind", "done", "features"],
+    console.print_table(
+        "How they are prepared",
+        ["column", "type", "preparation", "features"],
         [[row["column"], row["kind"], row["done"], row["n_features"]] for row in rows],
         caption=f"Then all features are {record['scaling']}." if _prepared(columns) else "",
     )
@@ -105,10 +120,10 @@ def _what(record: Mapping[str, Any]) -> str:
     return f"{record['model']}: {record['title']}{more}, {size}."
 
 
-def _whence(origin: Mapping[str, Any] | None) -> Iterator[str]:
-    """Give where and when a model was fitted."""
+def _provenance(origin: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield lines about where and when a model was fitted."""
     if origin is None:
-        yield "It does not say which data it was fitted on."
+        yield "It does not record which data it was fitted on."
         return
     data, split = origin["data"], origin["split"]
     rows = f"{data['n_samples']:,} rows of {data['source']}"
@@ -133,17 +148,17 @@ def _rule(record: Mapping[str, Any]) -> str:
     rule = record["threshold"]
     metric = record["settings"]["threshold_metric"]
     if rule["rule"] == "global":
-        text = f"a label is predicted from probability {rule['threshold']:.3g} on"
+        text = f"labels with a probability of at least {rule['threshold']:.3g} are predicted"
     elif rule["rule"] == "top-k":
         text = f"the {rule['k']:,} most probable labels of each row are predicted"
     else:
         low, high = min(rule["thresholds"]), max(rule["thresholds"])
-        text = f"each label has its own, from {low:.3g} to {high:.3g}"
+        text = f"one per label, between {low:.3g} and {high:.3g}"
     return f"Threshold: {text}; chosen for {METRIC_TITLES.get(metric, metric)}."
 
 
 def _grouped(columns: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Give neighbours that are treated alike as one line."""
+    """Merge adjacent columns that are treated alike."""
     for _, same in itertools.groupby(columns, key=lambda row: (row["kind"], row["done"])):
         first, *others = same
         if others:

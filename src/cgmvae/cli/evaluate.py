@@ -1,4 +1,4 @@
-"""``cgmvae evaluate``: how good a model is on labelled rows, with intervals."""
+"""``cgmvae evaluate``: the metrics of a model on labeled rows, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -8,75 +8,70 @@ from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
-import typer
 
-from cgmvae.cli.output import (
-    JsonOption,
-    metric_text,
-    print_json,
-    print_table,
-    say_warning,
-    without_nan,
-)
-from cgmvae.cli.sources import ModelArgument, Source, feature_places, load_fitted, with_source
+from cgmvae.cli import console, models
+from cgmvae.cli.arguments import JsonOption, ModelArgument, Source, flag, option, with_source
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.readers.table.parquet_file import LABELS_KEY
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
 
-#: The protocols that need no rows beside those that are reported on.
+#: The protocols that need no separate validation rows.
 PROTOCOLS = ("validation", "test-oracle")
 
 _NOTES = {
     "validation": "Thresholds are the model's own.",
-    "test-oracle": "Thresholds were chosen on these very labels, which flatters the result.",
+    "test-oracle": "Thresholds were chosen on these very labels, so the result is optimistic.",
 }
-_TRAINED_ON = "Rows that the model was trained on flatter the result; --split-file leaves them out."
+_TRAINED_ON = (
+    "Rows that the model was trained on make the result optimistic; --split-file excludes them."
+)
 
 
 @with_source
 def evaluate(
     model: ModelArgument,
     source: Source,
-    protocol: Annotated[
-        str, typer.Option(metavar="NAME", help=f"{' or '.join(PROTOCOLS)}.")
-    ] = "validation",
+    protocol: Annotated[str, option("NAME", f"{' or '.join(PROTOCOLS)}.")] = "validation",
     split_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Take the test rows of a split that 'fit' wrote."),
+        str | None, option("FILE", "Use the test rows of a split that 'fit' wrote.")
     ] = None,
     all_rows: Annotated[
-        bool, typer.Option("--all-rows", help="Take all rows (default without a split).")
+        bool, flag("--all-rows", "Use all rows (default without a split).")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Measure a model on labelled rows, with intervals.
+    """Measure a model on labeled rows, with confidence intervals.
 
-    MODEL is a file that 'cgmvae fit' wrote. Columns of features and labels are found by their
-    names. The intervals hold 95% of the values on rows (or groups of rows) that are drawn again.
+    MODEL is a file that 'cgmvae fit' wrote. Columns of features and labels are matched by name.
+    The 95% intervals come from a bootstrap over rows (or groups of rows).
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"There is no protocol {protocol!r}; choose {' or '.join(PROTOCOLS)}.")
     if all_rows and split_file is not None:
         raise InputError("--all-rows and --split-file exclude each other; leave one out.")
-    fitted, names = load_fitted(model)
+    fitted, names = models.load_model(model)
     dataset = load_labelled(source, fitted, names)
     if split_file is not None:
         dataset = _test_rows(dataset, split_file)
-    X = dataset.X[:, feature_places(dataset.feature_names, names, fitted.n_features_in_)]
-    rows = with_labels(dataset, fitted.label_names_, "label_sets" in source.options)
-    metrics = _intervals(rows, fitted.predict_proba(X), fitted.threshold_rule_, protocol)
+    rows = as_fitted(dataset, fitted, names, "label_sets" in source.options)
+    metrics = _intervals(rows, fitted.predict_proba(rows.X), fitted.threshold_rule_, protocol)
     report = {"model": model, "data": dataset.name, "rows": rows.n_samples, "protocol": protocol}
     report |= {"test_rows_only": split_file is not None, "confidence": 0.95}
     if json:
-        print_json({**report, "metrics": {n: without_nan(v._asdict()) for n, v in metrics.items()}})
+        console.print_json(
+            {**report, "metrics": {n: console.without_nan(v._asdict()) for n, v in metrics.items()}}
+        )
         return
     notes = [_NOTES[protocol], *([] if split_file else [_TRAINED_ON])]
-    print_table(
+    console.print_table(
         f"{dataset.name}: {rows.n_samples:,} rows, protocol '{protocol}'",
         ["metric", "value", "95% from", "to"],
-        [[METRIC_TITLES[name], *map(metric_text, found)] for name, found in metrics.items()],
+        [
+            [METRIC_TITLES[name], *map(console.metric_text, found)]
+            for name, found in metrics.items()
+        ],
         caption=" ".join(notes),
     )
 
@@ -84,16 +79,16 @@ def evaluate(
 def load_labelled(
     source: Source, fitted: Any, names: Sequence[str] | None = None
 ) -> MultiLabelDataset:
-    """Load the data; where a table does not say which columns are labels, the model does.
+    """Load data; if a table does not say which columns are labels, the model's labels are used.
 
     Parameters
     ----------
     source : Source
         As it was named on the command line.
     fitted : MultiLabelClassifier
-        The model, whose columns keep their kinds.
+        The model; columns are read with the types that it was fitted with.
     names : sequence of str, optional
-        Names of its features where it no longer has them; see :func:`load_fitted`.
+        Names of its features, which :func:`~cgmvae.cli.models.load_model` removed from it.
     """
     numbers = None if names is None else dict.fromkeys(names, "number")
     defaults: dict[str, Any] = {
@@ -108,7 +103,7 @@ def load_labelled(
 
 
 def _is_table_without_labels(source: Source) -> bool:
-    """Tell whether a file is a table that does not itself say which of its columns are labels."""
+    """Return whether a file is a table without a record of which columns are labels."""
     format_ = source.reader().name
     if format_ != "parquet":
         return format_ == "csv"
@@ -116,7 +111,7 @@ def _is_table_without_labels(source: Source) -> bool:
 
     try:
         stored = pyarrow.parquet.read_schema(source.name).metadata or {}
-    except (pyarrow.ArrowException, OSError):  # the reader will say what is wrong
+    except (pyarrow.ArrowException, OSError):  # the reader reports what is wrong
         return True
     return LABELS_KEY not in stored
 
@@ -124,25 +119,41 @@ def _is_table_without_labels(source: Source) -> bool:
 def _test_rows(dataset: MultiLabelDataset, path: str) -> MultiLabelDataset:
     _, _, test = Split.load(path).parts(dataset)
     if test is None:
-        raise InputError(f"The split {path} has no test rows; make it again with some.")
+        raise InputError(f"The split {path} has no test rows; make one that has.")
     return test
 
 
-def with_labels(
-    dataset: MultiLabelDataset, wanted: tuple[str, ...], absent_is_negative: bool
+def as_fitted(
+    dataset: MultiLabelDataset,
+    fitted: Any,
+    names: Sequence[str] | None,
+    absent_is_negative: bool,
 ) -> MultiLabelDataset:
-    """Return the data set with the model's labels, in the model's order.
+    """Return the data set with the model's features and labels, in the model's order.
 
     Parameters
     ----------
     dataset : MultiLabelDataset
-        Its labels that the model does not know are warned of and left out.
-    wanted : tuple of str
-        Names of the model's labels.
+        Columns and labels that the model does not know are dropped with a warning.
+    fitted : MultiLabelClassifier
+        The model.
+    names : sequence of str, optional
+        Names of its features, as in :func:`load_labelled`.
     absent_is_negative : bool
-        Whether a label that the data does not name is one that no row has, as with label sets.
+        Whether a label that the data never mentions is negative in all rows, as in label sets.
     """
-    found = {name: place for place, name in enumerate(dataset.label_names)}
+    indices = models.match_features(dataset.feature_names, names, fitted.n_features_in_)
+    return replace(
+        _with_labels(dataset, fitted.label_names_, absent_is_negative),
+        X=dataset.X[:, indices],
+        feature_names=tuple(dataset.feature_names[index] for index in indices),
+    )
+
+
+def _with_labels(
+    dataset: MultiLabelDataset, wanted: tuple[str, ...], absent_is_negative: bool
+) -> MultiLabelDataset:
+    found = {name: index for index, name in enumerate(dataset.label_names)}
     missing = [name for name in wanted if name not in found]
     if len(missing) == len(wanted) or (missing and not absent_is_negative):
         raise InputError(
@@ -150,16 +161,16 @@ def with_labels(
             f"{listed(missing)}; give rows with these labels."
         )
     if extra := [name for name in dataset.label_names if name not in wanted]:
-        say_warning(f"Labels that the model does not know are left out: {listed(extra)}.")
-    places = [found.get(name, len(found)) for name in wanted]  # the last one is the added column
+        console.print_warning(f"Labels that the model does not know are ignored: {listed(extra)}.")
+    indices = [found.get(name, len(found)) for name in wanted]  # the last is the added column
     Y = sp.csc_array(sp.hstack([dataset.Y, sp.csr_array((dataset.n_samples, 1), dtype=np.uint8)]))
     unknown = None
     if dataset.unknown is not None:
         mask = sp.csr_array(dataset.unknown)
-        # An added label is unknown in a row of which nothing is known.
+        # An added label is unknown in a row whose labels are all unknown.
         blank = np.asarray(mask.sum(axis=1)).ravel() == len(found)
-        unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, places])
-    return replace(dataset, Y=Y[:, places].toarray(), label_names=wanted, unknown=unknown)
+        unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, indices])
+    return replace(dataset, Y=Y[:, indices].toarray(), label_names=wanted, unknown=unknown)
 
 
 def _intervals(rows: MultiLabelDataset, scores: Any, rule: Any, protocol: str) -> dict[str, Any]:

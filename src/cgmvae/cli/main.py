@@ -1,4 +1,4 @@
-"""The command ``cgmvae``: its subcommands, and how errors reach the user."""
+"""The command ``cgmvae``: its subcommands, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -19,34 +19,31 @@ except ImportError:
 
 from cgmvae.cli import (
     bench,
+    console,
     data,
     demo,
+    deploy,
     describe,
     evaluate,
-    export,
     fit,
-    methods,
     predict,
-    processes,
     report,
     search,
-    serve,
 )
-from cgmvae.cli.output import Stopped, say_error, say_warning
-from cgmvae.cli.sources import with_flags
+from cgmvae.cli.arguments import command_line_message
 
-#: What typer raises at a wrong option or argument; it gives the class no public name.
+#: What typer raises for a wrong option or argument; the class has no public name.
 _UsageError: Any = typer.BadParameter.__base__
 
-#: The exit code that typer turns Ctrl-C into.
+#: The exit code after Ctrl-C.
 _STOPPED = 130
 
 app = typer.Typer(
-    help="Multi-label classification: learn which labels a thing has, and which go together.",
+    help="Multi-label classification: predict which labels apply, and learn which occur together.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: nothing in it is taken for markup or cut
+    rich_markup_mode=None,  # plain help: no markup, and nothing is truncated
 )
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
@@ -57,9 +54,9 @@ for command in (
     evaluate.evaluate,
     report.report,
     describe.describe,
-    serve.serve,
-    export.export,
-    methods.methods,
+    deploy.serve,
+    deploy.export,
+    describe.methods,
     demo.demo,
 ):
     app.command(command.__name__)(command)
@@ -81,48 +78,44 @@ def _options(
 
 
 def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
-    if issubclass(category, UserWarning) and processes.leads():
-        say_warning(str(message))
-
-
-def _say_once(message: str) -> None:
-    """Print what is wrong, unless another process has done it."""
-    if processes.speaks_first():
-        say_error(message)
+    if issubclass(category, UserWarning) and console.is_main_process():
+        console.print_warning(str(message))
 
 
 def run() -> None:
     """Run the command line; bad input becomes one line and exit code 2."""
-    # Threads that wait for each other must not spin: where other programs run beside this one, an
-    # epoch then takes up to ten times as long. Read when the first of them is started.
+    # OpenMP threads must not busy-wait: with other programs on the same cores, an epoch would take
+    # up to ten times as long. The variable is read when the first thread starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal cannot show
+    for stream in (sys.stdout, sys.stderr):  # for names that the terminal cannot encode
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        processes.join(sys.argv[1:])
+        console.join_processes(sys.argv[1:])
         code = app(standalone_mode=False)
     except InputError as error:
-        _say_once(with_flags(str(error)))
+        console.print_error(command_line_message(error))
         code = 2
     except _UsageError as error:
         message = error.format_message()
-        if message.startswith("Usage:"):  # the help, where nothing was asked for
+        if message.startswith("Usage:"):  # the help, if no command was given
             typer.echo(message)
         else:
-            _say_once(f"{message.rstrip('.')}; see {error.ctx.command_path} --help.")
+            console.print_error(f"{message.rstrip('.')}; see {error.ctx.command_path} --help.")
         code = error.exit_code
-    except Stopped as stopped:
-        _say_once(str(stopped))
+    except console.Stopped as stopped:
+        console.print_error(str(stopped))
         sys.exit(_STOPPED)
-    except KeyboardInterrupt:  # where typer does not see it
+    except KeyboardInterrupt:  # outside of typer
         code = _STOPPED
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not printed yet
-        _say_once("There is no space left to write to; free some, and run the command again.")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drop buffered output
+        console.print_error(
+            "There is no space left on the disk; free some, and run the command again."
+        )
         code = 2
     if code == _STOPPED:
-        _say_once("Stopped.")
+        console.print_error("Stopped.")
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""How good predictions are: metrics, threshold rules, and the protocols that combine them."""
+"""Evaluation of predictions: metrics, threshold rules, and the protocols that combine them."""
 
 from cgmvae.evaluation.calibration import (
     CalibrationCurve,
@@ -19,7 +19,7 @@ from cgmvae.evaluation.metrics import (
     micro_f1,
     subset_accuracy,
 )
-from cgmvae.evaluation.protocol import PROTOCOLS, Evaluation, Scored, evaluate
+from cgmvae.evaluation.protocols import PROTOCOLS, Evaluation, Scored, evaluate
 from cgmvae.evaluation.ranking import (
     coverage,
     label_ranking_average_precision,

@@ -1,7 +1,7 @@
-"""Calibration: whether labels given a probability of 0.8 are true eight times in ten.
+"""Calibration: whether labels predicted with probability 0.8 are true in 80% of the cases.
 
-Every known cell counts once, whichever its row and label. How well the scores order the labels,
-whatever their size, is measured in :mod:`cgmvae.evaluation.ranking`.
+Every known cell of the label matrix counts once. How well scores rank the labels, regardless of
+their values, is measured in :mod:`cgmvae.evaluation.ranking`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cgmvae.evaluation.metrics import as_bool, as_scores, known_cells
 
 @dataclass(frozen=True, eq=False)
 class CalibrationCurve:
-    """One point a bin, each (n_bins,); a bin without cells has count 0 and NaN for both means."""
+    """One point per bin, each (n_bins,); an empty bin has count 0 and NaN for both means."""
 
     predicted: NDArray[np.float64]
-    """Mean probability of the cells of the bin."""
+    """Mean predicted probability of the cells in the bin."""
     observed: NDArray[np.float64]
-    """Share of the cells of the bin that are true."""
+    """Fraction of the cells in the bin that are true."""
     count: NDArray[np.int64]
-    """Known cells of the bin."""
+    """Number of known cells in the bin."""
 
 
 def calibration_curve(
@@ -35,18 +35,18 @@ def calibration_curve(
     n_bins: int = 15,
     unknown: Matrix | None = None,
 ) -> CalibrationCurve:
-    """Compare predicted probabilities with observed shares, in bins of equal width.
+    """Compare predicted probabilities with observed frequencies, in bins of equal width.
 
     Parameters
     ----------
     Y : array or CSR array, (n_samples, n_labels)
         True labels, 0 or 1.
     probabilities : array, (n_samples, n_labels)
-        Between 0 and 1. A probability at the border of two bins belongs to the upper one.
+        Between 0 and 1. A probability on the boundary of two bins belongs to the upper one.
     n_bins : int
         Number of bins between 0 and 1.
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
-        Cells to leave out.
+        Cells to ignore.
 
     Examples
     --------
@@ -55,10 +55,10 @@ def calibration_curve(
     ([0.2, 0.8], [0.5, 1.0], [2, 2])
     """
     if not isinstance(n_bins, int | np.integer) or n_bins < 1:
-        raise InputError(f"n_bins must be a whole number of at least 1, not {n_bins!r}.")
+        raise InputError(f"n_bins must be an integer of at least 1, not {n_bins!r}.")
     true, given = _cells(Y, probabilities, unknown)
-    borders = (np.arange(1, n_bins) / n_bins).astype(given.dtype)
-    bins = np.searchsorted(borders, given, side="right")
+    edges = (np.arange(1, n_bins) / n_bins).astype(given.dtype)
+    bins = np.searchsorted(edges, given, side="right")
     count = np.bincount(bins, minlength=n_bins)
     with np.errstate(invalid="ignore"):
         return CalibrationCurve(
@@ -75,9 +75,9 @@ def expected_calibration_error(
     n_bins: int = 15,
     unknown: Matrix | None = None,
 ) -> float:
-    """Mean over known cells of the gap between predicted and observed in the bin of the cell.
+    """Mean over known cells of the gap between predicted and observed in their bin.
 
-    Parameters as in :func:`calibration_curve`; NaN where no cell is known.
+    Parameters as in :func:`calibration_curve`; NaN if no cell is known.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def brier_score(
 ) -> float:
     """Mean over known cells of the squared difference between probability and label.
 
-    Parameters as in :func:`calibration_curve`; NaN where no cell is known.
+    Parameters as in :func:`calibration_curve`; NaN if no cell is known.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _cells(
     true, given = true[known], given[known]
     if ((given < 0) | (given > 1)).any():
         raise InputError(
-            "The probabilities must lie between 0 and 1; "
-            "turn scores into probabilities first, with a sigmoid where they are logits."
+            "The probabilities must be between 0 and 1; "
+            "convert scores to probabilities first, for example logits with a sigmoid."
         )
     return true, given

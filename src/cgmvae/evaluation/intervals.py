@@ -1,8 +1,8 @@
-"""How far a metric could have fallen otherwise: bootstrap intervals over rows, or groups of rows.
+"""Bootstrap confidence intervals of metrics, over rows or groups of rows.
 
-The metrics of the paper's tables are means of quotients of sums over rows. A resample weighs the
-rows by how often they were drawn, so all resamples together are one matrix product of weights and
-contributions of rows. Any other metric is given as a function and is computed anew each time.
+The metrics of the paper's tables are means of ratios of sums over rows. A resample weights each row
+by how often it was drawn, so all resamples together are one matrix product of weights and per-row
+contributions. Any other metric is a function that is computed again for each resample.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import SET_METRICS, as_bool, known_cells
 from cgmvae.evaluation.ranking import rank
 
-#: Weights held at a time; 32 MiB as float64.
+#: Weights in memory at a time; 32 MiB as float64.
 BLOCK_CELLS = 2**22
 
-#: A name of ``NAMED_METRICS``, or a function of labels and outputs (and ``unknown=`` where given).
+#: A name in ``NAMED_METRICS``, or a function of labels and outputs (and ``unknown=`` if given).
 Metric = str | Callable[..., float]
 
-#: Metrics that are resampled by matrix products: these take predicted labels, except
+#: Metrics that are resampled by matrix products. They take predicted labels, except
 #: ``precision_at_1``, which takes scores.
 NAMED_METRICS = (*SET_METRICS, "precision_at_1")
 
 
 class Interval(NamedTuple):
-    """A value on the rows as they are, and the bounds of its bootstrap interval."""
+    """A metric on the given rows, and the bounds of its bootstrap interval."""
 
     value: float
     low: float
@@ -40,14 +40,14 @@ class Interval(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    """The metric is the mean over columns of sum(numerators) / sum(denominators), over rows."""
+    """A metric as the mean over columns of sum(numerators) / sum(denominators) over rows."""
 
     numerators: NDArray[np.floating]  # (n_rows, n_columns)
     denominators: NDArray[np.floating]  # (n_rows, n_columns), whole numbers
-    undefined: float  # what 0/0 is
+    undefined: float  # the value of 0/0
 
     def weighted(self, weights: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the metric under each line of weights, (n_lines, n_rows) -> (n_lines,)."""
+        """Return the metric for each set of weights, (n_sets, n_rows) -> (n_sets,)."""
         weights = weights.astype(self.numerators.dtype)
         parts = (weights @ self.numerators).astype(np.float64)
         wholes = (weights @ self.denominators).astype(np.float64)
@@ -65,27 +65,27 @@ def bootstrap_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Compute a metric with its bootstrap interval, by the percentile method.
+    """Compute a metric and its bootstrap interval by the percentile method.
 
     Parameters
     ----------
     metric : str or callable
         One of ``PAPER_METRICS`` or ``subset_accuracy``, or a function such as :func:`macro_auc`,
-        called as ``metric(Y, outputs)``, with ``unknown=`` where a mask is given.
+        called as ``metric(Y, outputs)``, with ``unknown=`` if a mask is given.
     Y : array or CSR array, (n_samples, n_labels)
         True labels, 0 or 1.
     outputs : array, (n_samples, n_labels)
-        What the metric takes: predicted labels, or scores for ``precision_at_1``.
+        Input of the metric: predicted labels, or scores for ``precision_at_1``.
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
-        Cells to leave out.
+        Cells to ignore.
     groups : array, (n_samples,), optional
-        Rows of the same group are drawn together, where they are not independent.
+        Rows of the same group are drawn together; use it if they are not independent.
     n_resamples : int
-        How often to draw as many rows (or groups) as there are, with replacement.
+        Number of resamples; each draws as many rows (or groups) as there are, with replacement.
     confidence : float
-        Share of the resampled values between the bounds; those that are NaN are left out.
+        Fraction of the resampled values between the bounds; NaN values are ignored.
     seed : int
-        Same seed, same draws.
+        Seed of the resampling.
 
     Examples
     --------
@@ -110,10 +110,10 @@ def paired_difference(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Compute how much better the first outputs are than the second, on the same drawn rows.
+    """Compute the difference of a metric between two outputs, on the same resamples.
 
-    Parameters as in :func:`bootstrap_interval`; an interval that holds 0 means that the rows do
-    not tell the two apart.
+    Parameters as in :func:`bootstrap_interval`. If the interval contains 0, the two do not differ
+    significantly on these rows.
 
     Examples
     --------
@@ -127,19 +127,19 @@ def paired_difference(
 
 
 class _Draws:
-    """The resamples, as weights of units; a unit is a row, or a group of rows."""
+    """The resamples, as weights of units; a unit is a row or a group of rows."""
 
     def __init__(self, n_rows: int, groups: ArrayLike | None, n_resamples: int, seed: int) -> None:
         if n_resamples < 1:
             raise InputError(f"n_resamples must be at least 1, not {n_resamples}.")
         if n_rows == 0:
-            raise InputError("There are no rows to draw from; check what was given.")
+            raise InputError("There are no rows to resample; give at least one.")
         names = np.arange(n_rows) if groups is None else row_values(groups, "groups", n_rows)
         self.n_units, self.unit_of_row = group_numbers(names)  # the latter is (n_rows,)
         self.n_resamples, self.seed = n_resamples, seed
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield how often each unit is drawn, (n_block, n_units), the same at every call."""
+        """Yield how often each unit is drawn, (n_block, n_units), identically on every call."""
         rng = np.random.default_rng(self.seed)
         n_units, step = self.n_units, max(1, BLOCK_CELLS // self.n_units)
         for start in range(0, self.n_resamples, step):
@@ -149,7 +149,7 @@ class _Draws:
             yield np.bincount(drawn.ravel(), minlength=size * n_units).reshape(size, n_units)
 
     def summed(self, terms: _Terms) -> _Terms:
-        """Sum the contributions of the rows of each unit."""
+        """Return the contributions summed over the rows of each unit."""
         rows = np.arange(len(self.unit_of_row))
         ones = np.ones(len(rows), terms.numerators.dtype)
         members = sp.csr_array((ones, (self.unit_of_row, rows)))  # (n_units, n_rows)
@@ -185,7 +185,7 @@ def _terms(metric: str, Y: Any, outputs: Any, unknown: Any) -> _Terms:
     if metric not in NAMED_METRICS:
         raise InputError(
             f"There is no metric {metric!r} to resample by name; "
-            f"choose one of {', '.join(NAMED_METRICS)}, or give a function."
+            f"choose one of {', '.join(NAMED_METRICS)}, or pass a function."
         )
     if metric == "precision_at_1":
         precision = rank(Y, outputs, unknown).precision_at_k(1)
@@ -209,7 +209,7 @@ def _terms(metric: str, Y: Any, outputs: Any, unknown: Any) -> _Terms:
 def _columns(
     numerators: NDArray[Any], denominators: NDArray[Any], undefined: float = 0.0
 ) -> _Terms:
-    """Make the terms of a metric that is one quotient, from its contributions, (n_rows,) each."""
+    """Return the terms of a metric that is a single ratio, from per-row contributions."""
     parts, wholes = (x.astype(np.float64)[:, None] for x in (numerators, denominators))
     return _Terms(parts, wholes, undefined)
 
@@ -224,7 +224,7 @@ def _row_count(Y: Any) -> int:
 
 def _bounds(resampled: NDArray[np.float64], confidence: float) -> tuple[float, float]:
     if not 0 < confidence < 1:
-        raise InputError(f"confidence must lie between 0 and 1, such as 0.95, not {confidence}.")
+        raise InputError(f"confidence must be between 0 and 1, such as 0.95, not {confidence}.")
     defined = resampled[~np.isnan(resampled)]
     if defined.size == 0:
         return float("nan"), float("nan")

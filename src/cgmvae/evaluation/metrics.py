@@ -1,11 +1,11 @@
-"""Metrics of label sets: the paper's three F1 scores and Hamming accuracy, and subset accuracy.
+"""Metrics of predicted labels: the paper's F1 scores and Hamming accuracy, and subset accuracy.
 
-All of them follow from how many labels are true, predicted, and both, counted by label and by row:
-:class:`Counts`. The formulas keep any leading axes (thresholds, members) and use nothing but
-arithmetic, so the same lines serve NumPy arrays here and torch tensors during training.
-Metrics of rankings, precision@1 among them, are in :mod:`cgmvae.evaluation.ranking`.
+All of them are functions of how many labels are true, predicted, and both, counted per label and
+per row: :class:`Counts`. The formulas keep leading axes (thresholds, members) and use arithmetic
+only, so that the same code serves NumPy arrays here and torch tensors during training. Ranking
+metrics, such as precision@1, are in :mod:`cgmvae.evaluation.ranking`.
 
-Unknown labels count for nothing: a cell under the mask is neither true nor predicted nor known.
+Unknown labels are ignored: a masked cell is neither true nor predicted nor known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 
-#: The five numbers of every table, in the paper's order.
+#: The five metrics of every table, in the paper's order.
 METRIC_TITLES = {
     "example_f1": "example-F1",
     "micro_f1": "micro-F1",
@@ -31,13 +31,13 @@ METRIC_TITLES = {
 
 PAPER_METRICS = tuple(METRIC_TITLES)
 
-#: Those of them that need a threshold: all but P@1.
+#: Those that need a threshold: all but P@1.
 THRESHOLDED_METRICS = PAPER_METRICS[:4]
 
-#: Metrics that follow from counts, and so depend on a threshold.
+#: Metrics computed from counts, which depend on a threshold.
 SET_METRICS = (*THRESHOLDED_METRICS, "subset_accuracy")
 
-#: What a row without true and without predicted labels scores (0/0): left out, 0 or 1.
+#: Score of a row with neither true nor predicted labels (0/0): skipped, 0 or 1.
 Empty = Literal["skip", 0, 1]
 
 
@@ -64,32 +64,32 @@ class Counts:
     n_known: Any
 
     def example_f1(self, empty: Empty = "skip") -> Any:
-        """Mean over rows of 2·both / (true + predicted); 0 where no row is left to score."""
+        """Mean over rows of 2·both / (true + predicted); 0 if no row is left."""
         # Deviation D2: the paper does not say what a row without labels scores.
         return _mean_f1(self.row_both, self.row_true + self.row_predicted, empty, "empty")
 
     def micro_f1(self) -> Any:
-        """2·both / (true + predicted) over all cells; 0 where nothing is true or predicted."""
+        """2·both / (true + predicted) over all cells; 0 if nothing is true or predicted."""
         # Deviation D1: the paper prints the formula without the factor 2.
         total = (self.label_true + self.label_predicted).sum(-1)
         return 2 * self.label_both.sum(-1) / total.clip(1)
 
     def macro_f1(self, absent: Empty = 0) -> Any:
-        """Mean over labels of the label's F1; ``absent`` is what a label scores that is 0/0."""
+        """Mean over labels of the label's F1; ``absent`` is the score of a label with 0/0."""
         return _mean_f1(self.label_both, self.label_true + self.label_predicted, absent, "absent")
 
     def hamming_accuracy(self) -> Any:
-        """Share of the known cells that are predicted rightly; 0 where none is known."""
+        """Fraction of the known cells that are predicted correctly; 0 if none is known."""
         wrong = (self.label_true + self.label_predicted - 2 * self.label_both).sum(-1)
         return (self.n_known - wrong) / (self.n_known + (self.n_known == 0))
 
     def subset_accuracy(self) -> Any:
-        """Share of the rows whose known labels are all predicted rightly."""
+        """Fraction of the rows whose known labels are all predicted correctly."""
         wrong = self.row_true + self.row_predicted - 2 * self.row_both
         return (wrong == 0).sum(-1) / max(wrong.shape[-1], 1)
 
     def value(self, metric: str, empty: Empty = "skip") -> Any:
-        """Return the metric of that name, one of ``SET_METRICS``."""
+        """Return a metric by its name in ``SET_METRICS``."""
         if metric not in SET_METRICS:
             known = ", ".join(SET_METRICS)
             raise InputError(f"There is no metric {metric!r}; choose one of {known}.")
@@ -97,7 +97,7 @@ class Counts:
 
 
 def _mean_f1(both: Any, total: Any, undefined: Empty, name: str) -> Any:
-    """Mean over the last axis of 2·both / total; ``undefined``, given as ``name``, is for 0/0."""
+    """Mean over the last axis of 2·both / total; ``undefined``, the parameter ``name``, is 0/0."""
     score = 2 * both / total.clip(1)
     if undefined == "skip":
         return score.sum(-1) / (total > 0).sum(-1).clip(1)
@@ -116,7 +116,7 @@ def count(Y: ArrayLike | Matrix, predicted: ArrayLike, unknown: Matrix | None = 
     predicted : array or CSR array, (n_samples, n_labels)
         Predicted labels, 0 or 1.
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
-        Cells to leave out.
+        Cells to ignore.
     """
     true, guess = as_bool(Y), as_bool(predicted, "predictions")
     known = known_cells(true, guess, unknown, "predictions")
@@ -134,35 +134,39 @@ def count(Y: ArrayLike | Matrix, predicted: ArrayLike, unknown: Matrix | None = 
 
 
 def as_bool(matrix: ArrayLike | Matrix, what: str = "labels") -> NDArray[np.bool_]:
-    """Return a dense Boolean copy; scores are dense too and eight times as large."""
+    """Return a dense boolean copy; the scores are dense, too, and eight times as large."""
     table: Any = sp.csr_array(matrix) if sp.issparse(matrix) else np.asarray(matrix)
     if table.ndim != 2:
-        raise InputError(f"The {what} must be a table of two dimensions, not {table.ndim}.")
+        raise InputError(
+            f"The {what} must be a two-dimensional array, not {table.ndim}-dimensional."
+        )
     values = table.data if sp.issparse(table) else table
     if not ((values == 0) | (values == 1)).all():
         raise InputError(
             f"The {what} must be 0 or 1 in every cell; "
-            "apply a threshold to scores, and give unknown labels as a mask."
+            "apply a threshold to scores, and pass unknown labels as a mask."
         )
     return table.astype(bool).toarray() if sp.issparse(table) else table.astype(bool)
 
 
 def as_scores(scores: ArrayLike) -> NDArray[np.floating]:
-    """Return scores as a dense table of floating-point numbers, in their own precision."""
+    """Return scores as a dense floating-point array that keeps its precision."""
     scores = np.asarray(scores)
     if scores.dtype.kind != "f":
         scores = scores.astype(np.float64)
     if scores.ndim != 2:
-        raise InputError(f"The scores must be a table of two dimensions, not {scores.ndim}.")
+        raise InputError(
+            f"The scores must be a two-dimensional array, not {scores.ndim}-dimensional."
+        )
     if np.isnan(scores).any():
-        raise InputError("The scores hold NaN; the model did not give a number for every label.")
+        raise InputError("The scores contain NaN; give a number for every label.")
     return scores
 
 
 def known_cells(
     true: NDArray[np.bool_], given: NDArray[Any], unknown: Matrix | None, what: str
 ) -> NDArray[np.bool_]:
-    """Return the mask of the known cells, once the shapes are seen to agree."""
+    """Return the mask of the known cells, after checking that the shapes agree."""
     if true.shape != given.shape:
         raise InputError(
             f"The labels have shape {true.shape} and the {what} {given.shape}; they must agree."
@@ -183,8 +187,8 @@ def example_f1(
 ) -> float:
     """Mean over rows of the row's F1.
 
-    ``empty`` says what a row without true and without predicted labels scores: ``"skip"`` leaves it
-    out, as the released code of the paper does; 0 is scikit-learn's choice; 1 calls it right.
+    ``empty`` is the score of a row with neither true nor predicted labels: ``"skip"`` ignores the
+    row, like the paper's released code; 0 is scikit-learn's choice; 1 counts it as correct.
 
     Examples
     --------
@@ -209,21 +213,21 @@ def macro_f1(
 
 
 def hamming_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
-    """Share of the known cells that are predicted rightly, 1 − Hamming loss."""
+    """Fraction of the known cells that are predicted correctly, 1 − Hamming loss."""
     return float(count(Y, predicted, unknown).hamming_accuracy())
 
 
 def subset_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
-    """Share of the rows whose known labels are all predicted rightly."""
+    """Fraction of the rows whose known labels are all predicted correctly."""
     return float(count(Y, predicted, unknown).subset_accuracy())
 
 
 def label_table(
     Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None
 ) -> dict[str, NDArray[np.float64]]:
-    """Return precision, recall, F1 and counts of each label, as columns of length n_labels.
+    """Return precision, recall, F1 and counts per label, as columns of length n_labels.
 
-    A quotient 0/0 (a label never predicted, or never true) is NaN: nothing was measured.
+    A ratio 0/0 (a label that is never predicted, or never true) is NaN.
     """
     counts = count(Y, predicted, unknown)
     both = counts.label_both.astype(float)

@@ -1,16 +1,17 @@
-"""Metrics of rankings: how well the scores order the labels of a row, or the rows of a label.
+"""Ranking metrics: how well scores order the labels of a row, or the rows of a label.
 
-All of them follow from one :class:`Ranking` whose lines are the rows, the labels, or a single line
-of all cells. The metrics of label sets are in :mod:`cgmvae.evaluation.metrics`.
+All of them are computed from a :class:`Ranking` whose lines are the rows, the labels, or a single
+line of all cells. The metrics of predicted labels are in :mod:`cgmvae.evaluation.metrics`.
 
 Every function takes the true labels ``Y`` (array or CSR array of 0 and 1, (n_samples, n_labels)),
 ``scores`` (array of the same shape, higher means more likely) and the mask ``unknown``. Unknown
-cells are never ranked. What cannot be measured is left out, and where nothing can the metric is
-NaN.
+cells are never ranked. Lines for which a metric is undefined are skipped; if it is undefined for
+all of them, the result is NaN.
 
-Ties: the metrics at k take, of equal scores, the label of the lower column. All others do not
-depend on the order of the columns: coverage, ranking loss and average precision place a label after
-all those of the same score, the area under the curve counts a tied pair one half.
+Ties: among equal scores, the metrics at k take the label with the lower column index. All other
+metrics are independent of the order of the columns: coverage, ranking loss and average precision
+rank a label after all labels with the same score, and the area under the curve counts a tied pair
+as one half.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Values: TypeAlias = NDArray[np.float64]
 
 
 def best_first(scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return the columns of each row, (n_rows, n_columns), from the highest score to the lowest.
+    """Return the columns of each row by descending score, (n_rows, n_columns).
 
-    Of equal scores, the lower column comes first.
+    Among equal scores, the lower column comes first.
     """
     return np.argsort(-scores, axis=1, kind="stable")
 
@@ -43,14 +44,14 @@ def best_first(scores: NDArray[np.floating]) -> NDArray[np.int64]:
 class Ranking:
     """Cells ranked by score within each line.
 
-    The methods return one value a line, (n_lines,), and NaN where the line does not define it.
+    The methods return one value per line, (n_lines,), and NaN where it is undefined.
 
     Attributes
     ----------
     true, known : array of bool, (n_lines, n_cells)
         Cells that are true, and known; no unknown cell is true.
     scores : array of float, (n_lines, n_cells)
-        Minus infinity in the unknown cells, and in no other where there are any.
+        Minus infinity in the unknown cells; if there are any, finite in all others.
     """
 
     true: NDArray[np.bool_]
@@ -68,43 +69,43 @@ class Ranking:
 
     @cached_property
     def n_known(self) -> NDArray[np.int64]:
-        """Known cells of each line, (n_lines,)."""
+        """Number of known cells per line, (n_lines,)."""
         return self.known.sum(1)
 
     @cached_property
     def n_true(self) -> NDArray[np.int64]:
-        """True cells of each line, (n_lines,)."""
+        """Number of true cells per line, (n_lines,)."""
         return self.true.sum(1)
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Cells from the highest score to the lowest; of equal ones, the lower index first."""
+        """Cells by descending score; among equal scores, the lower index first."""
         return best_first(self.scores)
 
     @cached_property
     def _last_of_tie(self) -> NDArray[np.int64]:
-        """For each place in the order, the last place with the same score."""
+        """For each rank, the last rank with the same score."""
         ordered = np.take_along_axis(self.scores, self.order, 1)
         is_last = np.ones(ordered.shape, bool)
         is_last[:, :-1] = ordered[:, :-1] != ordered[:, 1:]
-        places = np.where(is_last, np.arange(ordered.shape[1]), ordered.shape[1])
-        return np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
+        ranks = np.where(is_last, np.arange(ordered.shape[1]), ordered.shape[1])
+        return np.minimum.accumulate(ranks[:, ::-1], axis=1)[:, ::-1]
 
     def _ordered(self, cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.take_along_axis(cells, self.order, 1)
 
     def _reaching(self, cells: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """For each place in the order, how many of these cells score as much or more."""
+        """For each rank, the number of these cells with at least the same score."""
         return np.take_along_axis(self._ordered(cells).cumsum(1), self._last_of_tie, 1)
 
     def _pairs(self, above: NDArray[np.bool_], below: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Count the pairs in which the ``above`` cell scores as much as the ``below``, or more."""
+        """Count the pairs in which the ``above`` cell scores at least as high as the ``below``."""
         return np.where(self._ordered(below), self._reaching(above), 0).sum(1)
 
     def hits(self, k: int) -> NDArray[np.bool_]:
         """Return whether each of the k best cells is true, best first, (n_lines, k)."""
         if not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
+            raise InputError(f"k must be an integer of at least 1, not {k!r}.")
         if k == 1 and self.scores.shape[1]:
             best = self.scores.argmax(1)[:, None]
         else:
@@ -112,41 +113,41 @@ class Ranking:
         return np.take_along_axis(self.true, best, 1)
 
     def precision_at_k(self, k: int) -> Values:
-        """Share of the k best known cells that are true."""
-        return _quotient(self.hits(k).sum(1), np.minimum(k, self.n_known))
+        """Fraction of the k best known cells that are true."""
+        return _ratio(self.hits(k).sum(1), np.minimum(k, self.n_known))
 
     def recall_at_k(self, k: int) -> Values:
-        """Share of the true cells that are among the k best."""
-        return _quotient(self.hits(k).sum(1), self.n_true)
+        """Fraction of the true cells that are among the k best."""
+        return _ratio(self.hits(k).sum(1), self.n_true)
 
     def ndcg_at_k(self, k: int) -> Values:
-        """Discounted gain of the k best cells, divided by the highest that the line allows."""
+        """Discounted cumulative gain of the k best cells, relative to the best possible ranking."""
         hits = self.hits(k)
         discount = 1 / np.log2(np.arange(hits.shape[1]) + 2)
         ideal = np.concatenate([[0.0], discount.cumsum()])
-        return _quotient(hits @ discount, ideal[np.minimum(self.n_true, hits.shape[1])])
+        return _ratio(hits @ discount, ideal[np.minimum(self.n_true, hits.shape[1])])
 
     def coverage(self) -> Values:
-        """Depth at which the last true cell is reached; 0 without a true cell."""
+        """Rank of the last true cell; 0 without a true cell."""
         depth = np.where(self._ordered(self.true), self._reaching(self.known), 0)
         return np.where(self.n_known > 0, depth.max(1, initial=0), np.nan)
 
     def ranking_loss(self) -> Values:
-        """Share of the pairs in which the false cell is not below; 0 without such a pair."""
+        """Fraction of the pairs in which the false cell is not ranked lower; 0 without a pair."""
         false = self.known & ~self.true
-        loss = _quotient(self._pairs(false, self.true), self.n_true * false.sum(1))
+        loss = _ratio(self._pairs(false, self.true), self.n_true * false.sum(1))
         return np.where(self.n_known > 0, np.nan_to_num(loss), np.nan)
 
     def average_precision(self) -> Values:
-        """Mean over the true cells of the precision at their depth."""
-        precision = _quotient(self._reaching(self.true), self._reaching(self.known))
-        return _quotient(np.where(self._ordered(self.true), precision, 0).sum(1), self.n_true)
+        """Mean over the true cells of the precision at their rank."""
+        precision = _ratio(self._reaching(self.true), self._reaching(self.known))
+        return _ratio(np.where(self._ordered(self.true), precision, 0).sum(1), self.n_true)
 
     def auc(self) -> Values:
-        """Share of the pairs in which the true cell is above the false one, a tie for one half."""
+        """Fraction of the pairs in which the true cell is ranked higher; a tie counts one half."""
         false = self.known & ~self.true
         advantage = self._pairs(self.true, false) - self._pairs(false, self.true)
-        return (1 + _quotient(advantage, self.n_true * false.sum(1))) / 2
+        return (1 + _ratio(advantage, self.n_true * false.sum(1))) / 2
 
 
 def rank(Y: Labels, scores: ArrayLike, unknown: Matrix | None = None) -> Ranking:
@@ -158,7 +159,7 @@ def rank(Y: Labels, scores: ArrayLike, unknown: Matrix | None = None) -> Ranking
     return Ranking(true & known, known, scores)
 
 
-def _quotient(part: NDArray[Any], whole: NDArray[Any]) -> Values:
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Values:
     return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
 
 
@@ -180,9 +181,9 @@ def _label_ranking_average_precision(ranking: Ranking) -> float:
 def precision_at_k(
     Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Matrix | None = None
 ) -> float:
-    """Mean over rows of the share of the k highest-scored known labels that are true.
+    """Mean over rows of the fraction of the k highest-scored known labels that are true.
 
-    A row with fewer than k known labels divides by their number; a row without any is left out.
+    A row with fewer than k known labels divides by their number; a row without any is skipped.
 
     Examples
     --------
@@ -195,7 +196,7 @@ def precision_at_k(
 def recall_at_k(
     Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Matrix | None = None
 ) -> float:
-    """Mean over rows with a true label of the share of them among the k highest-scored.
+    """Mean over rows with true labels of the fraction of them among the k highest-scored.
 
     Examples
     --------
@@ -206,9 +207,9 @@ def recall_at_k(
 
 
 def ndcg_at_k(Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Matrix | None = None) -> float:
-    """Mean over rows with a true label of the normalised discounted cumulative gain at k.
+    """Mean over rows with a true label of the normalized discounted cumulative gain at k.
 
-    A true label gains 1 / log2(1 + place).
+    A true label at rank r gains 1 / log2(1 + r).
 
     Examples
     --------
@@ -219,7 +220,7 @@ def ndcg_at_k(Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Matrix | Non
 
 
 def one_error(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
-    """Share of the rows whose highest-scored known label is not true, 1 − precision@1.
+    """Fraction of the rows whose highest-scored known label is not true, 1 − precision@1.
 
     Examples
     --------
@@ -230,7 +231,7 @@ def one_error(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) ->
 
 
 def coverage(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
-    """Mean over rows of how many labels one must take, best first, to have all the true ones.
+    """Mean over rows of how many top-ranked labels include all the true ones.
 
     As in scikit-learn, the best value is the mean number of true labels, and a row without a true
     label counts 0.
@@ -244,7 +245,7 @@ def coverage(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> 
 
 
 def ranking_loss(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
-    """Mean over rows of the share of (true, false) pairs of labels that are ordered wrongly.
+    """Mean over rows of the fraction of (true, false) label pairs in the wrong order.
 
     As in scikit-learn, a tie is wrong, and a row whose labels are all true or all false counts 0.
 
@@ -259,7 +260,7 @@ def ranking_loss(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None)
 def label_ranking_average_precision(
     Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None
 ) -> float:
-    """Mean over rows, and their true labels, of the share of true ones among those ranked no lower.
+    """Mean over rows and true labels of the fraction of true labels among those ranked no lower.
 
     As in scikit-learn, a row whose labels are all true or all false counts 1.
 
@@ -274,7 +275,7 @@ def label_ranking_average_precision(
 def macro_auc(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
     """Mean over labels of the area under the ROC curve.
 
-    Labels without both a true and a false row are left out.
+    Labels without both a true and a false row are skipped.
 
     Examples
     --------
@@ -300,7 +301,7 @@ def macro_average_precision(
 ) -> float:
     """Mean over labels of the average precision, the mean average precision (mAP).
 
-    Labels without both a true and a false row are left out.
+    Labels without both a true and a false row are skipped.
 
     Examples
     --------
@@ -326,7 +327,7 @@ def micro_average_precision(
 def score_report(
     Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None, ks: Sequence[int] = (1, 3, 5)
 ) -> dict[str, float]:
-    """Return every metric of this module, by name; the three at k for each of ``ks``.
+    """Return every metric of this module by name; the metrics at k for each of ``ks``.
 
     Parameters
     ----------
@@ -335,9 +336,9 @@ def score_report(
     scores : array, (n_samples, n_labels)
         Higher means more likely.
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
-        Cells to leave out.
+        Cells to ignore.
     ks : sequence of int
-        How many labels the metrics at k look at.
+        Values of k for the metrics at k.
 
     Examples
     --------

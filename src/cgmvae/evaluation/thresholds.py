@@ -1,7 +1,7 @@
-"""From scores to label sets: threshold rules, and how they are learnt from validation rows.
+"""From scores to labels: threshold rules, and how they are learned from validation rows.
 
-A score equal to the threshold counts as positive. Thresholds are compared in the scores' own
-precision. :func:`sweep` counts all thresholds in one pass over the scores.
+A score equal to the threshold is positive. Thresholds are compared in the precision of the scores.
+:func:`sweep` counts true and predicted labels for all thresholds in one pass over the scores.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cgmvae.evaluation.ranking import best_first
 #: The thresholds that the released code of the paper tries.
 NINE_THRESHOLDS = np.arange(1, 10) / 10
 
-#: The thresholds that a learnt rule may take.
+#: The thresholds that a learned rule may take.
 FINE_THRESHOLDS = np.arange(1, 100) / 100
 
-#: Positive rows at which a label's own threshold weighs as much as the global one.
+#: Number of positive rows at which a label's own and the global threshold have equal weight.
 SHRINKAGE = 20.0
 
 RuleName = Literal["global", "per-label", "top-k"]
@@ -36,26 +36,26 @@ class GlobalThreshold:
     threshold: float
 
     def apply(self, scores: NDArray[np.floating]) -> NDArray[np.uint8]:
-        """Return the labels whose score reaches the threshold, (n_samples, n_labels)."""
+        """Return the labels whose score is at least the threshold, (n_samples, n_labels)."""
         scores = as_scores(scores)
         return (scores >= scores.dtype.type(self.threshold)).astype(np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
 class LabelThresholds:
-    """A threshold for each label, (n_labels,)."""
+    """One threshold per label, (n_labels,)."""
 
     thresholds: NDArray[np.float64]
 
     def apply(self, scores: NDArray[np.floating]) -> NDArray[np.uint8]:
-        """Return the labels whose score reaches their threshold, (n_samples, n_labels)."""
+        """Return the labels whose score is at least their threshold, (n_samples, n_labels)."""
         scores = as_scores(scores)
         return (scores >= self.thresholds.astype(scores.dtype)).astype(np.uint8)
 
 
 @dataclass(frozen=True)
 class TopK:
-    """The k labels with the highest scores of each row; of equal scores, the first."""
+    """The k labels with the highest scores per row; among equal scores, the first."""
 
     k: int
 
@@ -72,7 +72,7 @@ ThresholdRule = GlobalThreshold | LabelThresholds | TopK
 
 
 def describe_rule(rule: ThresholdRule) -> dict[str, Any]:
-    """Return a rule as JSON can hold it: its name with its threshold, its thresholds or its k.
+    """Return a rule for JSON: its name with its threshold, its thresholds or its k.
 
     Examples
     --------
@@ -102,9 +102,9 @@ def sweep(
     scores : array, (n_samples, n_labels)
         Higher means more likely.
     thresholds : array, (n_thresholds,)
-        Increasing.
+        In increasing order.
     unknown : array or CSR array of bool, optional
-        Cells to leave out.
+        Cells to ignore.
 
     Returns
     -------
@@ -139,17 +139,19 @@ def sweep(
 def _increasing(thresholds: ArrayLike) -> NDArray[np.float64]:
     grid = np.asarray(thresholds, dtype=np.float64)
     if grid.ndim != 1 or grid.size == 0 or not (np.diff(grid) >= 0).all():
-        raise InputError("The thresholds must be a list of at least one number; sort it upwards.")
+        raise InputError(
+            "The thresholds must be at least one number in increasing order; sort them."
+        )
     return grid
 
 
 def _at_least(
-    places: NDArray[np.int64], bins: NDArray[np.int64], n_places: int, n_bins: int
+    lines: NDArray[np.int64], bins: NDArray[np.int64], n_lines: int, n_bins: int
 ) -> NDArray[np.int64]:
-    """Count, for each threshold and place, the cells of the place that pass the threshold."""
-    table = np.bincount((places * n_bins + bins).ravel(), minlength=n_places * n_bins)
-    table = table.reshape(n_places, n_bins)
-    return table[:, ::-1].cumsum(1)[:, ::-1][:, 1:].T  # (n_bins - 1, n_places)
+    """Count the cells at or above each threshold in each line (a row or a label)."""
+    table = np.bincount((lines * n_bins + bins).ravel(), minlength=n_lines * n_bins)
+    table = table.reshape(n_lines, n_bins)
+    return table[:, ::-1].cumsum(1)[:, ::-1][:, 1:].T  # (n_bins - 1, n_lines)
 
 
 def learn_rule(
@@ -162,7 +164,7 @@ def learn_rule(
     unknown: Matrix | None = None,
     empty: Empty = "skip",
 ) -> ThresholdRule:
-    """Learn the threshold rule that is best on these rows for one metric.
+    """Learn the threshold rule that maximizes a metric on these rows.
 
     Parameters
     ----------
@@ -171,16 +173,16 @@ def learn_rule(
     scores : array, (n_samples, n_labels)
         Their scores; higher means more likely.
     rule : {"global", "per-label", "top-k"}
-        ``per-label`` starts from each label's own best threshold and draws it towards the global
-        one, half-way at ``SHRINKAGE`` positive rows.
+        ``per-label`` shrinks each label's own best threshold toward the global one, halfway at
+        ``SHRINKAGE`` positive rows.
     metric : str
-        The metric to be best in, one of ``SET_METRICS``.
+        The metric to maximize, one of ``SET_METRICS``.
     thresholds : array, (n_thresholds,)
-        What a threshold may be, increasing.
+        Candidate thresholds, in increasing order.
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
-        Cells to leave out.
+        Cells to ignore.
     empty : {"skip", 0, 1}
-        What 0/0 rows score in ``example_f1``.
+        Score of 0/0 rows in ``example_f1``.
     """
     scores, grid = as_scores(scores), _increasing(thresholds)
     if rule == "top-k":
@@ -198,11 +200,11 @@ def learn_rule(
 
 
 def _label_gains(counts: Counts, metric: str, best: float) -> NDArray[np.float64]:
-    """Return what each label contributes at each threshold, (n_thresholds, n_labels).
+    """Return the contribution of each label at each threshold, (n_thresholds, n_labels).
 
-    Macro-F1 and Hamming accuracy are sums over labels. Micro-F1 is a quotient; at its optimum F a
-    label gains by what raises 2·both − F·(true + predicted). The metrics of rows do not divide
-    into labels and take the same.
+    Macro-F1 and Hamming accuracy are sums over labels. Micro-F1 is a ratio; at its optimum F, a
+    label contributes by 2·both − F·(true + predicted). Per-row metrics are not sums over labels
+    and use the same expression.
     """
     total = counts.label_true + counts.label_predicted
     if metric == "macro_f1":
@@ -213,7 +215,7 @@ def _label_gains(counts: Counts, metric: str, best: float) -> NDArray[np.float64
 
 
 def _middle_best(values: NDArray[np.float64], axis: int = -1) -> NDArray[np.int64]:
-    """Return the index of the best value; of equally good ones, the middle one."""
+    """Return the index of the best value; among equal values, the middle one."""
     rank = (values == values.max(axis, keepdims=True)).cumsum(axis)
     middle = (rank.max(axis, keepdims=True) + 1) // 2
     return (rank >= middle).argmax(axis)

@@ -1,13 +1,13 @@
-"""The three ways of choosing thresholds, so that every number says where it comes from.
+"""The three protocols for choosing thresholds; every reported number names its protocol.
 
 ``validation``
-    One rule is learnt on validation rows for one named metric, and all metrics are those of that
-    one classifier: what ``predict`` gives a user.
+    One rule is learned on validation rows for one metric, and all metrics are those of this one
+    classifier: what ``predict`` returns to a user.
 ``validation-per-metric``
-    For each metric the threshold of 0.1 … 0.9 that is best for it on the validation rows.
+    For each metric, the best threshold of 0.1 … 0.9 on the validation rows.
 ``test-oracle``
-    What the released code of the paper does: for each metric the threshold of 0.1 … 0.9 that is
-    best on the *test labels*. It flatters every method and is kept only to compare with the
+    The protocol of the paper's released code: for each metric, the best threshold of 0.1 … 0.9 on
+    the *test labels*. It is optimistic for every method and is kept only for comparison with the
     paper's tables. Never the default.
 """
 
@@ -35,7 +35,7 @@ PROTOCOLS = ("validation", "validation-per-metric", "test-oracle")
 
 
 class Scored(NamedTuple):
-    """Labels of some rows and the scores that a model gave them, all (n_samples, n_labels)."""
+    """True labels of some rows and the scores of a model, all (n_samples, n_labels)."""
 
     labels: Matrix
     scores: NDArray[np.floating]
@@ -44,18 +44,18 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The paper's five metrics under one protocol, and the rules that they were taken with."""
+    """The paper's five metrics under one protocol, and the threshold rules used."""
 
     protocol: str
     metrics: dict[str, float]
     """By the names of ``PAPER_METRICS``, in that order."""
     rules: dict[str, ThresholdRule]
-    """The rule that each thresholded metric was taken with."""
+    """The threshold rule of each thresholded metric."""
     empty: Empty
-    """What 0/0 rows score in ``example_f1``."""
+    """Score of 0/0 rows in ``example_f1``."""
 
     def values(self) -> list[float]:
-        """Return the five numbers in the order of ``PAPER_METRICS``."""
+        """Return the five metrics in the order of ``PAPER_METRICS``."""
         return [self.metrics[name] for name in PAPER_METRICS]
 
 
@@ -68,23 +68,23 @@ def evaluate(
     metric: str = "micro_f1",
     empty: Empty = "skip",
 ) -> Evaluation:
-    """Score test rows under one of the protocols.
+    """Evaluate test rows under one of the protocols.
 
     Parameters
     ----------
     test : Scored
         The rows to report on.
     validation : Scored, optional
-        The rows to choose thresholds on; the two validation protocols need it unless a learnt
+        The rows to choose thresholds on; required by the two validation protocols unless a learned
         rule is given.
     protocol : {"validation", "validation-per-metric", "test-oracle"}
-        See the module's text.
+        See the module docstring.
     rule : {"global", "per-label", "top-k"} or ThresholdRule
-        Under ``validation``, the kind of rule to learn, or one that was learnt already.
+        Under ``validation``, the kind of rule to learn, or a rule already learned.
     metric : str
-        Under ``validation``, the metric that the rule is learnt for.
+        Under ``validation``, the metric that the rule maximizes.
     empty : {"skip", 0, 1}
-        What 0/0 rows score in ``example_f1``; ``skip`` is the paper's protocol.
+        Score of 0/0 rows in ``example_f1``; ``skip`` is the paper's protocol.
 
     Examples
     --------
@@ -93,12 +93,12 @@ def evaluate(
     [1.0, 1.0, 1.0, 1.0, 1.0]
     """
     if protocol == "validation":
-        learnt = rule
+        learned = rule
         if isinstance(rule, str):
-            learnt = _learn(_needed(validation, protocol), rule, metric, FINE_THRESHOLDS, empty)
-        rules: dict[str, Any] = dict.fromkeys(THRESHOLDED_METRICS, learnt)
+            learned = _learn(_needed(validation, protocol), rule, metric, FINE_THRESHOLDS, empty)
+        rules: dict[str, Any] = dict.fromkeys(THRESHOLDED_METRICS, learned)
     elif protocol in PROTOCOLS:
-        # Deviation D3: the released code has no other choice than the test rows.
+        # Deviation D3: the released code always uses the test rows.
         rows = test if protocol == "test-oracle" else _needed(validation, protocol)
         rules = {
             name: _learn(rows, "global", name, NINE_THRESHOLDS, empty)
@@ -115,7 +115,7 @@ def evaluate(
 
 def _needed(validation: Scored | None, protocol: str) -> Scored:
     if validation is None:
-        raise InputError(f"The protocol {protocol!r} needs validation rows; give them.")
+        raise InputError(f"The protocol {protocol!r} needs validation rows; pass them.")
     return validation
 
 

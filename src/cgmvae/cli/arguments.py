@@ -1,0 +1,444 @@
+"""Arguments that commands share: the data to read, the files to write, and ``NAME=VALUE`` settings.
+
+The readers and estimators below this layer know Python parameters only. Here they become options,
+and :func:`command_line_message` names the option in an error about a parameter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+
+from cgmvae.cli.console import download_progress
+from cgmvae.data import MultiLabelDataset, catalog, readers
+from cgmvae.data.files import atomic_path
+from cgmvae.data.readers.blocks import Blocks, LoadedBlocks, open_blocks
+from cgmvae.errors import InputError
+
+# --- Options ------------------------------------------------------------------------------------
+
+
+def option(metavar: str | None, help_: str, *names: str, **limits: Any) -> Any:
+    """Return an option of a command; its name is that of the parameter unless one is given."""
+    return typer.Option(*names, metavar=metavar, help=help_, **limits)
+
+
+def flag(name: str, help_: str) -> Any:
+    """Return an option without a value."""
+    return typer.Option(name, help=help_)
+
+
+def _reading(type_: Any, help_: str, *names: str) -> Any:
+    metavar = {int: "N", list[str]: "NAME", str: "TEXT"}.get(type_)
+    return Annotated[type_ | None, option(metavar, help_, *names)]
+
+
+#: Options that say how a file is read, by the readers' parameter names.
+READING_OPTIONS = {
+    "format": _reading(str, f"File format: {', '.join(readers.FORMATS)}."),
+    "xml": _reading(str, "XML file with the label names of an ARFF file."),
+    "labels": _reading(list[str], "Name of a label column; repeat for each.", "--label"),
+    "label_prefix": _reading(str, "Columns whose name starts with TEXT are labels."),
+    "label_count": _reading(int, "The first N columns are labels; the last N if negative."),
+    "label_sets": _reading(str, "Column that holds all labels of a row, separated."),
+    "separator": _reading(str, "Separator of the labels in that column (default ;)."),
+    "counts": _reading(str, "'presence' turns counts in label columns into 0 and 1."),
+    "blank_labels": _reading(str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
+    "groups": _reading(str, "Column (or npz key) of groups that a split keeps together."),
+    "drop": _reading(list[str], "Column to leave out; repeat for each.", "--drop"),
+    "category": _reading(list[str], "Column of categories; repeat for each.", "--category"),
+    "date": _reading(list[str], "Column of dates; repeat for each.", "--date"),
+    "text": _reading(list[str], "Column of free text; repeat for each.", "--text"),
+    "delimiter": _reading(str, "Separator of the cells of a CSV file (default ,)."),
+    "n_labels": _reading(int, "Number of labels (svmlight and released files)."),
+    "n_features": _reading(int, "Number of features (svmlight files)."),
+    "zero_based": _reading(bool, "Whether svmlight features are numbered from 0 or from 1."),
+    "meta_offset": _reading(int, "Columns to skip before the labels (released files)."),
+}
+
+# Arguments are hidden and described in the text of each command: typer would list them with their
+# Python types.
+_SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", hidden=True)]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", hidden=True)]
+
+ModelFileOption = Annotated[str, option("MODEL", "File to save the model to, *.cgmvae.")]
+EpochsOption = Annotated[int | None, option("N", "Passes over the training rows.", min=1)]
+DeviceOption = Annotated[str | None, option("NAME", "auto (default), cpu or cuda.")]
+SeedOption = Annotated[int, option("N", "Same seed, same result.", min=0, max=2**32 - 1)]
+OverwriteOption = Annotated[bool, flag("--overwrite", "Replace existing files.")]
+JsonOption = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
+
+#: Options of parameters whose flag is not simply the parameter's name.
+_FLAGS = {
+    "labels": "--label",
+    "label_columns": "--label, --label-prefix, --label-count or --label-sets",
+    "column_types": "--category, --date or --text",
+    "kinds": "--category, --date or --text",
+    "n_members": "--members",
+    "random_state": "--seed",
+}
+
+#: A reading option with its value, as the messages of the readers write it for Python users.
+_PYTHON_OPTION = re.compile(rf"\b({'|'.join(READING_OPTIONS)})=\[?'([^']*)'\]?")
+
+
+def flag_of(parameter: str) -> str:
+    """Return the option, or options, that set a parameter."""
+    return _FLAGS.get(parameter, "--" + parameter.replace("_", "-"))
+
+
+def command_line_message(error: InputError) -> str:
+    """Return the message of an error with options in place of Python parameters.
+
+    Examples
+    --------
+    >>> command_line_message(InputError("'a' has blank cells; give blank_labels='absent'."))
+    "'a' has blank cells; give --blank-labels absent."
+    >>> command_line_message(InputError("There is no column 'owl'.", parameter="labels"))
+    "There is no column 'owl' (--label)."
+    """
+    message = _PYTHON_OPTION.sub(lambda m: f"{flag_of(m[1])} {shlex.quote(m[2])}", str(error))
+    parameter = getattr(error, "parameter", None)
+    if parameter is None or (flag := flag_of(parameter)) in message:
+        return message
+    end = message[-1:] if message.endswith((".", "?")) else ""
+    return f"{message.removesuffix(end)} ({flag}){end}"
+
+
+def with_options(
+    command: Callable[..., None],
+    call: Callable[..., None],
+    options: Mapping[str, tuple[Any, Any]],
+    *,
+    without: Sequence[str] = (),
+    types: Mapping[str, Any] | None = None,
+) -> Callable[..., None]:
+    """Return ``call`` with the signature of a command, some of its parameters exchanged.
+
+    Parameters
+    ----------
+    command : callable
+        Its parameters become arguments and options, and its docstring the help.
+    call : callable
+        What runs; it takes all arguments and options as keywords.
+    options : mapping
+        Annotation and default of each further option. The annotation also replaces that of a
+        parameter of the same name, which keeps its position and default.
+    without : sequence of str
+        Parameters of the command that are not options.
+    types : mapping, optional
+        Names in the annotations that its module imports only for type checking.
+    """
+    hints = get_type_hints(command, localns=dict(types or {}), include_extras=True)
+    hints |= {name: hint for name, (hint, _) in options.items()}
+    own = inspect.signature(command).parameters
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        p.replace(kind=keyword, annotation=hints[p.name])
+        for p in own.values()
+        if p.name not in without
+    ]
+    parameters += [
+        inspect.Parameter(name, keyword, default=default, annotation=hints[name])
+        for name, (_, default) in options.items()
+        if name not in own
+    ]
+
+    def run(**given: Any) -> None:
+        call(**given)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+# --- Data to read -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data named on the command line; nothing has been read yet."""
+
+    name: str
+    """A data set of the catalog, or the path of a file."""
+    format: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The reading options that were given, by the readers' parameter names."""
+
+    @property
+    def in_catalog(self) -> bool:
+        """Whether this is a data set of the catalog rather than a file."""
+        return _is_catalog_name(self.name)
+
+    def reader(self) -> readers.Format:
+        """Return the format of the file, after checking that the file and its options fit."""
+        path = readers.check_source(self.name, self.format)
+        reader = readers.choose(path, self.format)
+        accepted = inspect.signature(reader.read).parameters
+        if unknown := [name for name in self.options if name not in accepted]:
+            raise InputError(
+                f"{flag_of(unknown[0])} does not apply to {reader.name} files; leave it out."
+            )
+        return reader
+
+    def load(self, **defaults: Any) -> MultiLabelDataset:
+        """Load the data set.
+
+        Parameters
+        ----------
+        **defaults
+            Reading options to use where none were given, if the format has them.
+        """
+        if self.in_catalog:
+            return self._load_from_catalog()
+        reader, options = self._reading_options(defaults)
+        return reader.read(self.name, **options)
+
+    def open_blocks(
+        self, *, features: Sequence[str] = (), others: Sequence[str] = (), **defaults: Any
+    ) -> Blocks:
+        """Open the data to read its features in blocks of rows.
+
+        Parameters
+        ----------
+        features, others : sequence of str
+            Columns of a table that are features, and columns that are not.
+        **defaults
+            As in :meth:`load`.
+        """
+        if self.in_catalog:
+            return LoadedBlocks(self._load_from_catalog(), self.name)
+        reader, options = self._reading_options(defaults)
+        return open_blocks(self.name, reader.name, features=features, others=others, **options)
+
+    def _reading_options(
+        self, defaults: Mapping[str, Any]
+    ) -> tuple[readers.Format, dict[str, Any]]:
+        """Return the format of the file and all options to read it with."""
+        reader = self.reader()
+        accepted = inspect.signature(reader.read).parameters
+        options = {name: value for name, value in defaults.items() if name in accepted}
+        options |= self.options
+        needed = [p.name for p in accepted.values() if p.default is p.empty][1:]  # after the path
+        if missing := [name for name in needed if name not in options]:
+            raise InputError(f"{flag_of(missing[0])} is required for {reader.name} files; add it.")
+        return reader, options
+
+    def _load_from_catalog(self) -> MultiLabelDataset:
+        if self.options or self.format:
+            raise InputError(
+                f"{self.name} is a data set of the catalog; it takes no reading options."
+            )
+        with download_progress(f"Downloading {self.name}") as progress:
+            return catalog.load_dataset(self.name, progress=progress)
+
+
+def _is_catalog_name(source: str) -> bool:
+    """Return whether to look in the catalog: for a bare word that is not the name of a file here.
+
+    A data set takes precedence over a folder of the same name: ``CGMVAE_DATA`` is full of those.
+    """
+    path = Path(source)
+    if path.suffix or path.name != source:
+        return False
+    try:
+        return not path.is_file() and (source in catalog.entries() or not path.is_dir())
+    except OSError:  # the name is too long for the file system
+        return False
+
+
+def with_source(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn a function of a ``source`` into a command that takes SOURCE and the reading options.
+
+    A reading option that the function has as a parameter of its own is left to the function. SOURCE
+    is optional if the function's ``source`` has a default.
+    """
+    own = inspect.signature(command).parameters
+    reading = [name for name in READING_OPTIONS if name not in own]
+
+    def call(**given: Any) -> None:
+        options = {name: given.pop(name) for name in reading}
+        options = {name: value for name, value in options.items() if value is not None}
+        name = given.pop("source")
+        if name is None and options:
+            raise InputError(f"{flag_of(next(iter(options)))} needs a file to read; name one.")
+        source = None if name is None else Source(name, options.pop("format", None), options)
+        command(source=source, **given)
+
+    options = {name: (READING_OPTIONS[name], None) for name in reading}
+    run = with_options(command, call, {"source": (_SourceArgument, None), **options})
+    run.__doc__ = f"{inspect.getdoc(command)}\n\nSOURCE is a data set of the catalog, or a file."
+    return run
+
+
+# --- Files to write -----------------------------------------------------------------------------
+
+#: Formats that figures can be saved in.
+FIGURE_FORMATS = ("png", "svg", "pdf")
+
+_FIGURE_DPI = 150
+
+
+def check_target(target: str, *inputs: str, overwrite: bool) -> None:
+    """Reject a file that cannot or should not be written, before anything is computed.
+
+    Parameters
+    ----------
+    target : str
+        The file.
+    *inputs : str
+        What the command reads and must not replace; some may not be files.
+    overwrite : bool
+        Whether an existing file may be replaced.
+    """
+    path = Path(target)
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file inside it.")
+        if path.exists() and not overwrite:
+            raise InputError(f"{path} exists; name another file, or give --overwrite.")
+        check_not_input(path, *inputs)
+        if not path.parent.is_dir():
+            raise InputError(f"The folder {path.parent} does not exist; create it first.")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {path} ({error.strerror}); choose another name or folder."
+        ) from error
+
+
+def check_not_input(path: Path, *inputs: str) -> None:
+    """Reject a file that the command reads, even under another name."""
+    try:
+        is_input = any(path.exists() and Path(n).exists() and path.samefile(n) for n in inputs)
+    except OSError:  # a name that the file system rejects; opening it will say so
+        return
+    if is_input:
+        raise InputError(f"{path} is an input of this command; name another file.")
+
+
+def check_figure_format(path: Path) -> None:
+    """Reject a file name that does not end in one of ``FIGURE_FORMATS``."""
+    if path.suffix.removeprefix(".").lower() not in FIGURE_FORMATS:
+        raise InputError(f"{path} does not end in .png, .svg or .pdf; name a file that does.")
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Save a matplotlib figure in the format of the file name."""
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=_FIGURE_DPI)
+
+
+# --- Settings -----------------------------------------------------------------------------------
+
+
+def parse_settings(given: Sequence[str], estimator: type) -> dict[str, Any]:
+    """Parse ``NAME=VALUE``, where VALUE is JSON or a bare word, into parameters of an estimator.
+
+    For C-GMVAE they go into its parameter ``settings``; every other method has one parameter per
+    setting.
+    """
+    if not given:
+        return {}
+    hints = _setting_types(estimator)
+    read = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"The setting {text!r} has no value; write NAME=VALUE.")
+        if name not in hints:
+            raise InputError(f"There is no setting {name!r}; there are {', '.join(sorted(hints))}.")
+        read[name] = _parse_value(name, value, hints[name])
+    return {"settings": read} if _has_presets(estimator) else read
+
+
+def check_space(space: Mapping[str, Sequence[Any]], estimator: type) -> None:
+    """Reject a search space with values that the estimator's parameters cannot take."""
+    hints = get_type_hints(estimator)
+    for name, values in space.items():
+        if name not in {field.name for field in fields(estimator) if field.init}:
+            raise InputError(f"The method has no parameter {name!r}; remove it from the space.")
+        for value in values:
+            _parse_value(name, json.dumps(value), hints[name])
+
+
+def _has_presets(estimator: type) -> bool:
+    return any(field.name == "preset" for field in fields(estimator))
+
+
+def _setting_types(estimator: type) -> dict[str, Any]:
+    """Return the type of each setting, by name."""
+    from cgmvae.methods.base import MultiLabelClassifier
+    from cgmvae.methods.packed import PackedClassifier
+    from cgmvae.model.network import NetworkConfig
+    from cgmvae.model.presets import Preset
+    from cgmvae.training.plan import TrainingConfig
+
+    if _has_presets(estimator):
+        hints: dict[str, Any] = {}
+        for config in (Preset, TrainingConfig, NetworkConfig):
+            hints |= get_type_hints(config)
+        return {name: hint for name, hint in hints.items() if name not in ("network", "training")}
+    shared = {f.name for base in (MultiLabelClassifier, PackedClassifier) for f in fields(base)}
+    own = {f.name for f in fields(estimator) if f.init} - shared - {"estimator", "training"}
+    return {name: hint for name, hint in get_type_hints(estimator).items() if name in own}
+
+
+def _parse_value(name: str, text: str, hint: Any) -> Any:
+    """Return the value of a setting, checked against the type of its field."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if value is None and NoneType in get_args(hint):
+        return None
+    type_ = _value_type(name, hint)
+    if type_ == "sizes":
+        value = tuple(value) if isinstance(value, list) else (value,)
+    wanted, fits = _VALUE_TYPES[type_]
+    if not fits(value):
+        raise InputError(f"The setting {name} is {text}; it must be {wanted}.")
+    return value
+
+
+def _value_type(name: str, hint: Any) -> str:
+    if get_origin(hint) is tuple:
+        return "sizes"
+    if get_origin(hint) is Literal or hint is str:
+        return "name"
+    number = (get_args(hint) or (hint,))[0]  # the first of ``float | None``
+    type_ = "probability" if number is float and "dropout" in name else number.__name__
+    return type_ if type_ in _VALUE_TYPES else "other"
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 2**31
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
+
+
+#: What a setting of each type must be, in words and as a check.
+_VALUE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "bool": ("true or false", lambda value: type(value) is bool),
+    "int": ("a whole number of at least 1", _is_count),
+    "float": ("a number of at least 0", _is_number),
+    "probability": ("at least 0 and below 1", lambda value: _is_number(value) and value < 1),
+    "name": ("a name", lambda value: isinstance(value, str)),
+    "other": ("a value that the method accepts", lambda value: True),
+    "sizes": ("whole numbers of at least 1, such as [256, 128]", lambda v: all(map(_is_count, v))),
+}

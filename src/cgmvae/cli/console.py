@@ -1,0 +1,253 @@
+"""What the commands print, and which process prints it.
+
+Tables are for people, JSON is for programs, and an error is one line on stderr. When ``torchrun``
+starts a command in several processes, only rank 0 prints and writes files;
+:mod:`cgmvae.training.distributed` describes how the processes share the work.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from cgmvae.errors import InputError
+
+console = Console()
+error_console = Console(stderr=True)
+
+#: Control characters: a column or label name that contains them could control the terminal.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+#: The commands that several processes can run together.
+_DISTRIBUTED_COMMANDS = ("fit",)
+
+
+class Stopped(Exception):
+    """The user pressed Ctrl-C in a command that can be resumed; the message says how."""
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Turn a missing package inside the block into a message that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f'{what} needs more packages: pip install "cgmvae[{extra}]"') from error
+
+
+def literal(text: str, *, style: str = "") -> Text:
+    """Return text that is printed verbatim: no markup, and control characters escaped."""
+    return Text(_CONTROLS.sub(lambda control: repr(control[0])[1:-1], text), style=style)
+
+
+def print_error(message: str) -> None:
+    """Print an error on one line of stderr, unless another process has already printed one."""
+    if _is_first_to_fail():
+        _print_line(f"Error: {message}", style="red")
+
+
+def print_warning(message: str) -> None:
+    """Print a warning on one line of stderr."""
+    _print_line(f"Warning: {message}", style="yellow")
+
+
+def _print_line(message: str, *, style: str) -> None:
+    error_console.print(literal(" ".join(message.split()), style=style), soft_wrap=True)
+
+
+# --- Several processes --------------------------------------------------------------------------
+
+
+def is_distributed() -> bool:
+    """Return whether this process is one of several that ``torchrun`` started."""
+    return os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
+
+
+def is_main_process() -> bool:
+    """Return whether this is the process that prints and writes files."""
+    return not is_distributed() or os.environ["RANK"] == "0"
+
+
+def join_processes(arguments: Sequence[str]) -> None:
+    """Join the process group, if there is one, and silence every process except rank 0.
+
+    A command that cannot be distributed is rejected: each process would run all of it.
+    """
+    if not is_distributed():
+        return
+    if not is_main_process():
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115, for the rest of the process
+        error_console.is_interactive = False
+    from cgmvae.training.distributed import current_group
+
+    current_group()
+    if not {*_DISTRIBUTED_COMMANDS, "--help"} & {*arguments}:
+        raise InputError(
+            f"Only 'cgmvae {_DISTRIBUTED_COMMANDS[0]}' can run in several processes; start this "
+            "command without torchrun."
+        )
+
+
+def wait_for_processes() -> None:
+    """Wait until every process has reached this line."""
+    if is_distributed():
+        from cgmvae.training.distributed import current_group
+
+        current_group().barrier()
+
+
+def _is_first_to_fail() -> bool:
+    if not is_distributed():
+        return True
+    from cgmvae.training.distributed import current_group
+
+    try:
+        return current_group().is_first("error")
+    except InputError:  # there is no process group to ask
+        return True
+
+
+# --- Results ------------------------------------------------------------------------------------
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    in_utf8 = "utf" in (sys.stdout.encoding or "").lower()
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=not in_utf8))
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = ""
+) -> None:
+    """Print a table, its first column aligned left and the others right.
+
+    No cell is ever truncated: on a terminal that is too narrow each row becomes a list, and a file
+    or pipe receives lines of any length.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for i, column in enumerate(columns):
+        table.add_column(literal(column), justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(literal(cell_text(value)) for value in row))
+    table.width = _needed_width(table)
+    if table.width > console.width:
+        table.width, table.padding = None, 0
+        table.width = _needed_width(table)
+    print_text(title, style="italic")
+    if table.width <= console.width or not console.is_terminal:
+        console.print(table, crop=False)
+    else:
+        for first, *others in rows:
+            print_text(cell_text(first), style="bold")
+            for column, value in zip(columns[1:], others, strict=True):
+                print_text(f"  {column}: {cell_text(value)}")
+    if caption:
+        print_text(caption)
+
+
+def _needed_width(table: Table) -> int:
+    unbounded = console.options.update(max_width=sys.maxsize)
+    return console.measure(table, options=unbounded).maximum
+
+
+def print_text(text: str, *, style: str = "") -> None:
+    """Print text verbatim on one line of any length."""
+    console.print(literal(text, style=style), soft_wrap=True)
+
+
+def cell_text(value: Any) -> str:
+    """Format a value for a table cell."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() and abs(value) >= 10 else f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def metric_text(value: float | None) -> str:
+    """Format a metric as in the paper's tables; a dash where it is undefined."""
+    return "–" if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+def without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Replace NaN, which JSON lacks, by None."""
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
+# --- Progress -----------------------------------------------------------------------------------
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """Return a bar on stderr that disappears when done and is drawn only on a terminal."""
+    hidden = not error_console.is_interactive
+    return Progress(*columns, console=error_console, transient=True, disable=hidden)
+
+
+@contextmanager
+def spinner(title: str) -> Iterator[None]:
+    """Show a spinner and the elapsed time while the block runs."""
+    with progress_bar(SpinnerColumn(), TextColumn(title), TimeElapsedColumn()) as progress:
+        progress.add_task(title, total=None)
+        yield
+
+
+@contextmanager
+def download_progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a bar and yield a callback ``(bytes_done, bytes_total or None)``."""
+    columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with progress_bar(*columns) as progress:
+        task = progress.add_task(title, total=None, visible=False)
+        yield lambda done, total: progress.update(task, completed=done, total=total, visible=True)
+
+
+@contextmanager
+def reading_progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
+    """Show a bar and yield a callback ``(rows_done, fraction_done or None)``."""
+    rows, left = TextColumn("{task.fields[rows]:,} rows"), TimeRemainingColumn()
+    with progress_bar(TextColumn(title), BarColumn(), rows, TimeElapsedColumn(), left) as progress:
+        task = progress.add_task(title, total=None, rows=0)
+
+        def update(rows: int, fraction: float | None) -> None:
+            total = None if fraction is None else 1.0
+            progress.update(task, completed=fraction or 0.0, total=total, rows=rows)
+
+        yield update
+
+
+@contextmanager
+def training_progress(title: str) -> Iterator[Callable[[int, int, float], None]]:
+    """Show a bar and yield a callback ``(epoch, epochs, best validation metric so far)``."""
+    bar, best = BarColumn(bar_width=20), TextColumn("{task.fields[best]}")
+    columns = (TextColumn(title), bar, MofNCompleteColumn(), best, TimeRemainingColumn())
+    with progress_bar(*columns) as progress:
+        task = progress.add_task(title, total=None, best="")
+
+        def update(epoch: int, epochs: int, value: float) -> None:
+            best = f"best validation metric {value:.3f}"
+            progress.update(task, completed=epoch, total=epochs, best=best)
+
+        yield update

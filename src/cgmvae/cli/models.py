@@ -1,0 +1,282 @@
+"""Models that commands make, load and save, and where each model comes from.
+
+``fit`` and ``search`` store the provenance of a model in its file, the *origin*: which data, which
+split, which command and which versions. ``describe`` prints it, and ``report`` reads the data and
+reproduces the split from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import inspect
+import platform
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae import __version__
+from cgmvae.cli import console
+from cgmvae.cli.arguments import Source, flag_of, parse_settings
+from cgmvae.data import MultiLabelDataset, make_split
+from cgmvae.data.splits import Split
+from cgmvae.errors import InputError, listed
+
+#: Singular and plural of each column type.
+_COLUMN_TYPES = {
+    "number": ("number", "numbers"),
+    "category": ("category", "categories"),
+    "date": ("date", "dates"),
+    "text": ("text column", "text columns"),
+}
+
+
+def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[str] = ()) -> Any:
+    """Return an unfitted model; parameters that are None keep their defaults.
+
+    Parameters
+    ----------
+    method : str
+        A name of the registry.
+    parameters : mapping
+        Parameters of the estimator; one that the method lacks is rejected unless it is None.
+    settings : sequence of str
+        Further settings, ``NAME=VALUE``.
+    """
+    from cgmvae.methods import find_method
+    from cgmvae.training.device import find_device
+
+    found = find_method(method)
+    given = {name: value for name, value in parameters.items() if value is not None}
+    given |= parse_settings(settings, found.estimator)
+    find_device(given.get("device", "auto"))
+    accepted = {field.name for field in dataclasses.fields(found.estimator) if field.init}
+    if unknown := [name for name in given if name not in accepted]:
+        raise InputError(f"{flag_of(unknown[0])} does not apply to {found.title}; leave it out.")
+    return found.estimator(**given)
+
+
+def load_model(path: str) -> tuple[Any, tuple[str, ...] | None]:
+    """Load a model, and remove the names of its features from it.
+
+    The commands match columns by name themselves and pass plain arrays to the model; scikit-learn
+    would warn about arrays if the model still had names.
+    """
+    from cgmvae.methods import load
+
+    model = load(path)
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        return model, None
+    del model.feature_names_in_
+    return model, tuple(map(str, names))
+
+
+def save_model(model: Any, dataset: MultiLabelDataset, path: str) -> None:
+    """Save a model with the names of its features, and delete its training checkpoint.
+
+    The model was fitted on arrays, which have no names; with names, ``predict`` matches columns.
+    """
+    from cgmvae.training.checkpoint import Checkpoint
+
+    model.feature_names_in_ = np.array(dataset.feature_names, dtype=object)
+    model.save(path)
+    Checkpoint(f"{path}.checkpoint").remove()
+
+
+def match_features(
+    found: Sequence[str], wanted: Sequence[str] | None, n_features: int
+) -> NDArray[np.int64]:
+    """Return the index of each of a model's features among the columns of the data, (n_features,).
+
+    Parameters
+    ----------
+    found : sequence of str
+        Names of the columns; those unknown to the model cause a warning.
+    wanted : sequence of str, optional
+        Names of the model's features; without them the columns are used in order.
+    n_features : int
+        How many columns the model takes.
+    """
+    if wanted is None:
+        if len(found) != n_features:
+            raise InputError(
+                f"The model takes {n_features:,} feature columns, whose names it does not know, "
+                f"but the data has {len(found):,}; give the columns that it was fitted with."
+            )
+        return np.arange(n_features)
+    indices = {name: index for index, name in enumerate(found)}
+    if missing := [name for name in wanted if name not in indices]:
+        raise InputError(
+            f"The data lacks {len(missing):,} of the model's {n_features:,} feature columns: "
+            f"{listed(missing)}; add them under these names."
+        )
+    known = set(wanted)
+    if extra := [name for name in found if name not in known]:
+        console.print_warning(f"Columns that the model does not know are ignored: {listed(extra)}.")
+    return np.array([indices[name] for name in wanted], np.int64)
+
+
+def columns_record(model: Any) -> list[dict[str, Any]] | None:
+    """Return the type and preparation of each column, for JSON; None if the data was numeric."""
+    if model.preparation_ is None:
+        return None
+    return [row._asdict() for row in model.preparation_.describe()]
+
+
+def columns_text(record: list[dict[str, Any]]) -> str:
+    """Return how many columns of each type became how many features."""
+    counts = Counter(row["kind"] for row in record)
+    types = [
+        f"{counts[type_]:,} {singular if counts[type_] == 1 else plural}"
+        for type_, (singular, plural) in _COLUMN_TYPES.items()
+        if counts[type_]
+    ]
+    return f"{', '.join(types)}: {sum(row['n_features'] for row in record):,} features."
+
+
+# --- Provenance ---------------------------------------------------------------------------------
+
+#: Packages whose versions can change the result of a training.
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
+
+_PARTS = ("train", "validation", "test")
+
+#: The types of an origin record; a file from a stranger may hold anything in its place.
+_DATA = {
+    "source": str,
+    "format": str | None,
+    "options": dict,
+    "name": str,
+    "n_samples": int,
+    "n_features": int,
+    "n_labels": int,
+    "n_positive": int,
+}
+_SPLIT = {
+    "kind": str,
+    "seed": int,
+    "fractions": list,
+    "train_fraction": float | int,
+    "drop_unlabelled": bool,
+    "rows": dict.fromkeys(_PARTS, int),
+}
+_RECORD = {
+    "data": _DATA,
+    "split": dict | None,
+    "command": str,
+    "versions": dict,
+    "date": str,
+    "seconds": float | int | None,
+}
+
+
+def origin_record(
+    source: Source,
+    dataset: MultiLabelDataset,
+    split: Split | None,
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Return what is needed to reproduce a model, for JSON.
+
+    Parameters
+    ----------
+    source : Source
+        As it was named on the command line.
+    dataset : MultiLabelDataset
+        What was read from it.
+    split : Split, optional
+        Made by :func:`~cgmvae.data.make_split` with its defaults; None if all rows were used.
+    seconds : float, optional
+        Duration of the training, unless an earlier training was resumed.
+    """
+    return {
+        "data": {
+            "source": source.name,
+            "format": source.format,
+            "options": dict(source.options),
+            "name": dataset.name,
+            **_shape(dataset),
+        },
+        "split": None if split is None else _describe_split(split),
+        "command": current_command(),
+        "versions": _versions(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "seconds": None if seconds is None else round(seconds, 1),
+    }
+
+
+def current_command() -> str:
+    """Return the command line of this process, quoted for a shell."""
+    return shlex.join(["cgmvae", *sys.argv[1:]])
+
+
+def valid_origin(origin: Any) -> Mapping[str, Any] | None:
+    """Return a record that has the form of :func:`origin_record`, and None for any other."""
+    if not _has_shape(origin, _RECORD):
+        return None
+    return origin if origin["split"] is None or _has_shape(origin["split"], _SPLIT) else None
+
+
+def _has_shape(value: Any, shape: Any) -> bool:
+    if not isinstance(shape, dict):
+        return isinstance(value, shape)
+    if not isinstance(value, dict):
+        return False
+    return all(name in value and _has_shape(value[name], shape[name]) for name in shape)
+
+
+def recorded_source(origin: Mapping[str, Any]) -> Source:
+    """Return the data that a model was fitted on, as named at the time."""
+    data = origin["data"]
+    return Source(data["source"], data["format"], dict(data["options"]))
+
+
+def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:
+    """Return whether a data set has the size and label count of the recorded one."""
+    return all(origin["data"].get(name) == value for name, value in _shape(dataset).items())
+
+
+def recorded_split(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> Split:
+    """Reproduce the recorded split of the data."""
+    split = origin["split"]
+    return make_split(
+        dataset,
+        split["kind"],
+        seed=split["seed"],
+        fractions=tuple(split["fractions"]),
+        train_fraction=split["train_fraction"],
+        drop_unlabelled=split["drop_unlabelled"],
+    )
+
+
+def _describe_split(split: Split) -> dict[str, Any]:
+    parameters = inspect.signature(make_split).parameters
+    return {
+        "kind": split.kind,
+        "seed": split.seed,
+        "fractions": list(parameters["fractions"].default),
+        "train_fraction": split.train_fraction,
+        "drop_unlabelled": parameters["drop_unlabelled"].default,
+        "rows": {part: len(getattr(split, part)) for part in _PARTS},
+    }
+
+
+def _shape(dataset: MultiLabelDataset) -> dict[str, int]:
+    return {
+        "n_samples": dataset.n_samples,
+        "n_features": dataset.n_features,
+        "n_labels": dataset.n_labels,
+        "n_positive": int(dataset.Y.sum(dtype=np.int64)),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    return {"cgmvae": __version__, "python": platform.python_version(), **found}
