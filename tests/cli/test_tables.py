@@ -101,7 +101,11 @@ def test_evaluate_matches_columns_by_name(succeeds, cgmvae):
     [
         (1, "soon", "'day' must hold dates, and 'soon' is none"),
         (2, "deep", "Not numeric: 'depth', which must hold numbers and holds 'deep'"),
-        (3, 7, "'habitat' holds numbers, such as 7, and the model knows categories, such as"),
+        (
+            3,
+            7,
+            "'habitat' contains numbers, such as 7, but the model was fitted with categories",
+        ),
     ],
 )
 def test_a_column_of_another_kind_is_refused(succeeds, cgmvae, place, cell, message):

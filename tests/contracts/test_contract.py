@@ -242,7 +242,7 @@ def test_columns_in_another_order_are_refused(name, survey):
         ({"Y": np.full((120, 5), 2)}, "2"),
         ({"Y": np.full((120, 5), "owl")}, "0, 1 or NaN"),
         ({"Y": [[0, 1], [1]] * 60}, "0, 1 or NaN"),
-        ({"Y": [[]] * 120}, "No row has a label"),
+        ({"Y": [[]] * 120}, "All label sets are empty"),
         ({"Y": frame(np.ones((120, 2)), ["owl", "owl"])}, "name"),
         ({"sample_weight": -np.ones(120)}, "[Nn]egative"),
         ({"sample_weight": np.zeros(120)}, "zero"),

@@ -11,8 +11,7 @@ from torch.autograd import gradcheck
 import cgmvae
 from cgmvae.errors import InputError
 from cgmvae.methods import fit_together
-from cgmvae.methods.c2ae import C2AE
-from cgmvae.methods.c2ae_network import C2AEConfig, C2AENetwork, excess_covariance
+from cgmvae.methods.c2ae import C2AE, C2AEConfig, C2AENetwork, excess_covariance
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import GeneratorNoise
 

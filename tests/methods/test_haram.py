@@ -8,8 +8,7 @@ from skmultilearn.adapt import MLARAM
 import cgmvae
 from cgmvae.errors import InputError
 from cgmvae.methods import fuzzy_art
-from cgmvae.methods.haram import HARAM
-from cgmvae.methods.haram_network import above_largest_difference, vote_weights
+from cgmvae.methods.haram import HARAM, above_largest_difference, vote_weights
 
 #: One network without an upper level, whose categories stay in the order of their first rows.
 FLAT = {"n_voters": 1, "searched_fraction": 1.0, "cluster_vigilance": 0.0, "random_state": 0}
@@ -160,7 +159,7 @@ def test_only_categories_of_the_most_active_clusters_are_searched(rng, monkeypat
         compared.append(len(inputs) * len(boxes))
         return fuzzy_art.activation(inputs, boxes, choice)
 
-    monkeypatch.setattr("cgmvae.methods.haram_network.activation", counting)
+    monkeypatch.setattr("cgmvae.methods.haram.activation", counting)
     found = network.activations(inputs, model.choice, 0.2)
     np.testing.assert_array_equal(np.isfinite(found), expected)
     assert sum(compared) == 40 * len(network.clusters) + expected.sum()

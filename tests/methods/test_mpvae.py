@@ -14,8 +14,7 @@ from torch.distributions import Independent, Normal, kl_divergence
 import cgmvae
 from cgmvae.errors import InputError
 from cgmvae.methods import fit_together
-from cgmvae.methods.mpvae import MPVAE
-from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
+from cgmvae.methods.mpvae import MPVAE, MPVAEConfig, MPVAENetwork
 from cgmvae.model.objective import probit_likelihood
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.noise import GeneratorNoise

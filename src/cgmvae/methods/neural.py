@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows
+from cgmvae.methods.inputs import Rows, check_choices
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.parameters import check_choices
 from cgmvae.nn.noise import Noise
 from cgmvae.training.members import Member, column
 from cgmvae.training.plan import TrainingConfig

@@ -24,14 +24,11 @@ from cgmvae.data.mapped import MappedRows, dense
 from cgmvae.data.stacked import StackedRows
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows
-from cgmvae.methods.parameters import check_dropout
-from cgmvae.methods.stored_arrays import with_prefix
-from cgmvae.methods.stored_network import fill_network, read_config
+from cgmvae.methods.inputs import Rows, check_dropout
+from cgmvae.methods.serialization import as_declared, fill_network, read_config, with_prefix
 from cgmvae.methods.together import Fit, train_together
 from cgmvae.nn.noise import Noise
 from cgmvae.nn.sparse_rows import SparseRows
-from cgmvae.preparation.declarations import as_declared
 from cgmvae.training.device import find_device
 from cgmvae.training.loop import Progress
 from cgmvae.training.members import Member

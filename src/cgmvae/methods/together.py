@@ -21,8 +21,7 @@ from torch import nn
 from cgmvae.data.stacked import StackedRows
 from cgmvae.errors import InputError
 from cgmvae.methods.handing_over import Part, hand_over, join, own_memory
-from cgmvae.methods.inputs import Rows
-from cgmvae.methods.parameters import check_whole
+from cgmvae.methods.inputs import Rows, check_whole
 from cgmvae.nn.noise import make_noise
 from cgmvae.training.batches import TrainingRows
 from cgmvae.training.checkpoint import Checkpoint

@@ -17,7 +17,7 @@ from cgmvae import __version__
 from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError
 from cgmvae.methods import REGISTRY, method_name
-from cgmvae.methods.similarity import LabelSimilarity
+from cgmvae.methods.base import LabelSimilarity
 from cgmvae.preparation import ColumnSummary
 from cgmvae.report.baselines import CHOICES, Baseline, Choice, fit_baselines
 from cgmvae.report.comparison import (

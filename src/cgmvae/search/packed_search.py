@@ -22,8 +22,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cgmvae.errors import InputError
+from cgmvae.methods.inputs import check_whole
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.parameters import check_whole
 from cgmvae.methods.together import Fit, train_together, training_rows
 from cgmvae.search.capacity import members_that_fit
 from cgmvae.search.halving import Halving

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from cgmvae.errors import InputError
 from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, ThresholdRule, TopK
 from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier
-from cgmvae.methods.lamp_network import LaMPNetwork
+from cgmvae.methods.lamp import LaMPNetwork
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.rbcc_inference import WIDEST, marginals
-from cgmvae.methods.rbcc_network import RBCCNetwork
+from cgmvae.methods.rbcc import WIDEST, RBCCNetwork, marginals
 from cgmvae.preparation.scaling import FeatureScaler
 
 #: The methods whose prediction is a graph of tensor operations.

@@ -15,7 +15,7 @@ from cgmvae.data.columns import Columns
 from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError
 from cgmvae.evaluation.thresholds import describe_rule
-from cgmvae.methods.similarity import LabelSimilarity, nearest_places
+from cgmvae.methods.base import LabelSimilarity, most_similar
 from cgmvae.serving.refusals import Refusal, shown
 
 #: Rows as a model takes them.
@@ -120,7 +120,7 @@ class ServedModel:
         if label not in self._places:
             raise Refusal(404, f"There is no label {shown(label)}; GET /labels lists them.")
         similarity = self._similarities()[self._places[label]]
-        nearest = nearest_places(similarity, self._places[label], k)
+        nearest = most_similar(similarity, self._places[label], k)
         return {
             "label": label,
             "similarity_is": self._model.similarity_is,
