@@ -204,6 +204,25 @@ def test_rows_without_labels_and_labels_that_say_nothing(name, survey):
     assert p[:, 2].mean() > 0.8
 
 
+def test_degenerate_data(name, survey):
+    X, Y = survey.X, survey.Y.astype(np.float64)
+    cases = {
+        "no positive label": (X, np.zeros_like(Y)),
+        "only positive labels": (X, np.ones_like(Y)),
+        "nothing known": (X, np.full_like(Y, np.nan)),
+        "no fully known row": (X, np.where(np.arange(5) == np.arange(120)[:, None] % 5, np.nan, Y)),
+        "constant features": (np.ones_like(X), Y),
+        "two rows": (X[:2], Y[:2]),
+    }
+    for case, (features, labels) in cases.items():
+        model = quick(name).fit(features, labels)
+        p = model.predict_proba(features)
+        assert np.isfinite(p).all(), case
+        assert p.shape == labels.shape
+        for series in getattr(model, "history_", {}).values():
+            assert np.isfinite(series).all(), case
+
+
 def test_a_single_label(name, survey):
     model = quick(name).fit(survey.X, survey.Y[:, :1])
     assert model.predict_proba(survey.X).shape == (120, 1)

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import cgmvae
+from cgmvae.methods import METHODS, fit_together
 
 
 def assert_same(model, other, X):
@@ -119,6 +120,22 @@ def test_the_seed_decides(name, fitted, survey):
     stream = np.random.RandomState(0)
     first = quick(name, random_state=stream).fit(survey.X, survey.Y)
     assert_same(first, fitted, survey.X)
+
+
+@pytest.mark.parametrize("network", [each for each in NAMES if METHODS[each].reads_batches])
+def test_models_fitted_together_are_those_fitted_alone(network, survey):
+    models = [
+        quick(network, random_state=1),
+        quick(network, random_state=2, n_members=2, dropout=0.4, learning_rate=1e-3),
+    ]
+    data = [(survey.X[:n], survey.Y[:n], (survey.X[90:], survey.Y[90:])) for n in (41, 90)]
+    alone = [clone(model) for model in models]
+    fit_together(models, data)
+    for model, single, (X, Y, held) in zip(models, alone, data, strict=True):
+        single.fit(X, Y, validation_data=held)
+        np.testing.assert_allclose(
+            model.predict_proba(survey.X), single.predict_proba(survey.X), atol=1e-4
+        )
 
 
 def test_a_fit_forgets_the_last_one(name, fitted, survey):

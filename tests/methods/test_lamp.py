@@ -98,8 +98,7 @@ def plain_round(layer, member, nodes, neighbours, edges):
 
 class TestAgainstLoops:
     @pytest.mark.parametrize("fused", [False, True])
-    @pytest.mark.parametrize("n_heads", [1, 2, 4])
-    @pytest.mark.parametrize("all_to_all", [False, True])
+    @pytest.mark.parametrize(("n_heads", "all_to_all"), [(1, False), (4, True)])
     def test_a_round_of_messages(self, fused, n_heads, all_to_all, monkeypatch):
         monkeypatch.setattr(lamp, "_FEW_NEIGHBORS", 0 if fused else 64)
         config = LaMPConfig(**(SIZES | {"n_heads": n_heads}))
@@ -200,7 +199,7 @@ class TestGraph:
         assert (before != after).all()
 
     @pytest.mark.parametrize("fused", [False, True])
-    @pytest.mark.parametrize("n_steps", [1, 2, 3])
+    @pytest.mark.parametrize("n_steps", [1, 3])
     def test_messages_follow_the_edges_one_step_at_a_time(self, n_steps, fused, monkeypatch):
         """0 listens to 1, which listens to 2; nobody listens to 3, which listens to 2."""
         monkeypatch.setattr(lamp, "_FEW_NEIGHBORS", 0 if fused else 64)
@@ -352,7 +351,7 @@ class TestNetwork:
         monkeypatch.setattr(lamp, "_SCORED_NODES", 1)
         torch.testing.assert_close(network(features), whole)
 
-    @pytest.mark.parametrize("n_labels", [1, 3, 983])
+    @pytest.mark.parametrize("n_labels", [1, 80])
     @pytest.mark.parametrize("case", ["mixed", "none positive", "none known", "constant", "huge"])
     def test_losses_and_gradients_stay_finite(self, n_labels, case):
         edges = torch.zeros(n_labels, n_labels, dtype=torch.bool)

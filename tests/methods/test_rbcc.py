@@ -469,29 +469,3 @@ def test_what_cannot_be_is_refused_before_training(parameters, message):
 def test_too_many_labels_are_refused(rng):
     with pytest.raises(InputError, match="at most 100 labels"):
         quick().fit(rng.normal(size=(20, 3)), rng.integers(0, 2, (20, 101)))
-
-
-def degenerate(survey):
-    nothing, everything = np.zeros((120, 5)), survey.Y.astype(np.float64)
-    everything[:, 2] = np.nan
-    rows = np.where(np.eye(120, 5, dtype=bool), np.nan, survey.Y)
-    rows[:, 4] = np.nan  # no row is fully known
-    return {
-        "one label": (survey.X, survey.Y[:, :1]),
-        "no positive label": (survey.X, nothing),
-        "all unknown for a label": (survey.X, everything),
-        "no row that knows all labels": (survey.X, rows),
-        "constant features": (np.ones((120, 6)), survey.Y),
-    }
-
-
-@pytest.mark.parametrize("case", sorted(degenerate(cgmvae.make_survey(120, 6, 5, seed=0)[0])))
-def test_degenerate_rows(survey, case):
-    X, Y = degenerate(survey)[case]
-    model = quick().fit(X, Y)
-    p = model.predict_proba(X)
-    assert p.shape == Y.shape
-    assert np.isfinite(p).all()
-    assert np.isfinite(model.log_probability(X, model.mode(X))).all()
-    for name, series in model.history_.items():
-        assert np.isfinite(series).all(), name

@@ -485,13 +485,6 @@ def test_a_label_that_is_never_there_or_never_known(survey):
     assert p[:, 4].max() == 0
 
 
-@pytest.mark.parametrize("fill", [0, 1, np.nan])
-def test_labels_that_are_all_the_same(survey, fill):
-    Y = np.full(survey.Y.shape, fill, dtype=float)
-    p = quick().fit(survey.X, Y).predict_proba(survey.X)
-    np.testing.assert_allclose(p, 1 if fill == 1 else 0, atol=0.02)
-
-
 @pytest.mark.parametrize("value", [0.0, 3.0])
 @pytest.mark.parametrize("form", [np.array, sp.csr_array])
 def test_rows_that_are_all_the_same(survey, value, form):
@@ -509,12 +502,6 @@ def test_rows_that_differ_in_length_only_are_told_apart(rng):
     model = quick(scaling="none", n_neighbors=15).fit(X, Y)
     assert model.predict_proba([[0.3]])[0, 0] < 0.2
     assert model.predict_proba([[1.7]])[0, 0] > 0.8
-
-
-def test_two_rows_will_do(survey):
-    held = (survey.X, survey.Y)
-    model = quick().fit(survey.X[:2], survey.Y[:2], validation_data=held)
-    assert np.isfinite(model.predict_proba(survey.X)).all()
 
 
 def test_wide_sparse_features_stay_sparse(rng):
@@ -548,15 +535,6 @@ def test_impossible_parameters_are_named(survey, parameters):
     (name,) = parameters
     with pytest.raises(InputError, match=name):
         quick(**parameters).fit(survey.X, survey.Y)
-
-
-def test_a_saved_model_keeps_unknown_labels_and_weights(survey, rng, tmp_path):
-    Y = np.where(rng.random(survey.Y.shape) < 0.3, np.nan, survey.Y)
-    model = quick(n_clusters=2).fit(survey.X, Y, sample_weight=rng.random(120))
-    expected = model.predict_proba(survey.X)
-    model.set_params(n_neighbors=1).save(tmp_path / "model")
-    loaded = cgmvae.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded.predict_proba(survey.X), expected)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -197,6 +197,7 @@ class TestTogether:
         few = columns.select(["depth", "habitat", "day"])
         assert not sp.issparse(FeaturePreparation(few.by_name()).fit(few).transform(few))
 
+    @settings(max_examples=25)
     @given(st.permutations(range(40)), st.integers(1, 40))
     def test_rows_are_prepared_by_themselves(self, order, n_rows):
         preparation, columns = fitted(table_of(), KINDS)
