@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data import make_survey
 from cgmvae.methods.cgmvae import CGMVAEClassifier
-from cgmvae.methods.together import Fit, Share, assemble
+from cgmvae.methods.packed import Fit, Share, assemble
 from cgmvae.training.distributed import ALONE, Group, current_group
 from cgmvae.training.loop import train
 from cgmvae.training.plan import TrainingConfig

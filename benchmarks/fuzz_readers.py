@@ -23,7 +23,7 @@ from cgmvae.data import make_survey, readers
 from cgmvae.data.readers.arff.labels import read_label_names
 from cgmvae.data.tensor_file import read_tensors
 from cgmvae.methods import METHODS, load
-from cgmvae.methods.together import Fit, train_together
+from cgmvae.methods.packed import Fit, train_together
 from cgmvae.training.checkpoint import Checkpoint
 
 

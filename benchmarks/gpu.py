@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cgmvae.data import load_dataset, make_split
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.methods.together import Fit, label_log_odds, training_rows
+from cgmvae.methods.packed import Fit, label_log_odds, training_rows
 from cgmvae.nn.rng import make_streams
 from cgmvae.training.device import fast_products
 from cgmvae.training.loop import train

@@ -1,4 +1,4 @@
-"""What the contract tests share: modules of this folder, and one fitted model a method."""
+"""Shared by the contract tests: modules of this folder, and one fitted model per method."""
 
 import sys
 from pathlib import Path
@@ -12,9 +12,9 @@ from quick_estimators import NAMES, quick
 
 
 def pytest_generate_tests(metafunc):
-    """Run a test that asks for ``name`` once for every method."""
+    """Run a test that asks for ``name`` for every method, or for those that it names."""
     if "name" in metafunc.fixturenames:
-        metafunc.parametrize("name", NAMES)
+        metafunc.parametrize("name", getattr(metafunc.function, "names", NAMES))
 
 
 _FITTED = {}

@@ -1,18 +1,19 @@
-"""Every registered method as an instance that learns within a moment.
+"""Every registered method as an instance that fits within a moment.
 
-A method that is not named here gets what its signature takes of ``SHARED``, so that a new one is
-checked without a change.
+A method that is not named here gets those of the parameters in ``SHARED`` that it has, so that a
+new method is checked without a change.
 """
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from cgmvae.methods import METHODS, MultiLabelClassifier
 
 #: For any method that has such a parameter.
 SHARED: dict[str, Any] = {
-    "n_members": 2,
-    "epochs": 4,
+    "n_members": 1,
+    "epochs": 2,
     "batch_size": 32,
     "learning_rate": 1e-2,
     "embedding_dim": 16,
@@ -20,9 +21,9 @@ SHARED: dict[str, Any] = {
     "random_state": 0,
 }
 
-#: What a method needs beside that, by the name of its class.
+#: Further parameters by class name.
 OWN: dict[str, dict[str, Any]] = {
-    "ASL": {"hidden_dim": 64},
+    "ASL": {"hidden_dim": 32},
     "CGMVAEClassifier": {
         "settings": {
             "feature_hidden": (16,),
@@ -31,15 +32,35 @@ OWN: dict[str, dict[str, Any]] = {
             "latent_dim": 4,
         }
     },
-    "C2AE": {"hidden_dim": 128, "epochs": 8},
+    "C2AE": {"hidden_dim": 32},
     "HARAM": {"learning_rate": 1.0},
+    "LaMP": {"n_steps": 1, "n_components": 2, "n_heads": 2},
     "MLkNN": {"k": 3},
-    "MPVAE": {"hidden_dim": 16, "latent_dim": 4},
-    "RBCC": {"state_dim": 16, "hidden_dim": 32, "n_restarts": 1},
-    "SLEEC": {"n_learners": 3, "n_neighbors": 9},
+    "MPVAE": {"hidden_dim": 16, "latent_dim": 4, "n_draws": 2},
+    "RBCC": {"state_dim": 8, "hidden_dim": 16, "n_restarts": 0},
+    "SLEEC": {"n_learners": 2, "n_neighbors": 9},
+}
+
+#: What a method needs to learn more than the label frequencies, by class name.
+LEARNING: dict[str, dict[str, Any]] = {
+    "ASL": {"epochs": 4, "hidden_dim": 64},
+    "CGMVAEClassifier": {"epochs": 4},
+    "C2AE": {"epochs": 8, "hidden_dim": 128},
+    "LaMP": {"epochs": 4},
+    "MPVAE": {"epochs": 4},
+    "RBCC": {"epochs": 4, "state_dim": 16, "hidden_dim": 32},
 }
 
 NAMES = list(METHODS)
+
+#: A method that trains on batches, and one that has all rows in memory.
+REPRESENTATIVES = ["CGMVAEClassifier", "BinaryRelevance"]
+
+
+def base_behavior(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test of code in the base class, which need not be run for every method."""
+    test.names = REPRESENTATIVES
+    return test
 
 
 def quick(name: str, **changes: Any) -> MultiLabelClassifier:
@@ -48,6 +69,7 @@ def quick(name: str, **changes: Any) -> MultiLabelClassifier:
 
 
 def quick_parameters(method: Any, name: str, **changes: Any) -> dict[str, Any]:
+    """Return the parameters of :func:`quick`."""
     taken = inspect.signature(method).parameters
     shared = {key: value for key, value in SHARED.items() if key in taken}
     return shared | OWN.get(name, {}) | changes

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from quick_estimators import quick
+from quick_estimators import base_behavior, quick
 
 from cgmvae.evaluation import learn_rule
 from cgmvae.methods.few_rows import FewRowsWarning, score_out_of_fold
 
 
+@base_behavior
 def test_the_threshold_is_learnt_out_of_fold(name, fitted, survey, rows_are_few, tmp_path):
     model = quick(name)
     if "checkpoint" in model.get_params():

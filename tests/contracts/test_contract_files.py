@@ -95,7 +95,7 @@ ODD = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_description_that_lies(files, tmp_path_factory, data):
     arrays, description = files[data.draw(st.sampled_from(sorted(files)))]
@@ -129,7 +129,7 @@ CHANGES = {
 }
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(
     share=st.floats(0, 1, exclude_max=True),
     place=st.floats(0, 1, exclude_max=True),
@@ -148,7 +148,7 @@ def test_arrays_that_lie(files, tmp_path_factory, share, place, how, odd, which)
     load_and_predict(path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_changed_bytes(files, tmp_path_factory, data):
     name = data.draw(st.sampled_from(sorted(files)))

@@ -8,13 +8,14 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from quick_estimators import NAMES, quick
+from quick_estimators import NAMES, base_behavior, quick
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import cgmvae
+from cgmvae.methods import METHODS, fit_together
 
 
 def assert_same(model, other, X):
@@ -29,14 +30,7 @@ def same_parameters(first, second):
     return all(first[key] == second[key] for key in first.keys() - skipped)
 
 
-def test_parameters_are_set_and_read(name):
-    model = quick(name)
-    assert model.set_params(validation_fraction=0.3) is model
-    assert model.get_params()["validation_fraction"] == 0.3
-    with pytest.raises(ValueError, match="no_such"):
-        model.set_params(no_such=1)
-
-
+@base_behavior
 def test_a_clone_is_unfitted_and_learns_the_same(fitted, survey):
     twin = clone(fitted)
     assert twin.get_params() == fitted.get_params()
@@ -54,13 +48,20 @@ def test_copies_predict_exactly_the_same(fitted, survey, duplicate):
     assert np.abs(other.predict_proba(survey.X) - fitted.predict_proba(survey.X)).max() > 1e-3
 
 
+@base_behavior
+@pytest.mark.parametrize("rule", ["global", "top-k"])
+def test_a_saved_model_keeps_its_threshold_rule(name, survey, tmp_path, rule):
+    model = quick(name, threshold_rule=rule).fit(survey.X, survey.Y)
+    model.save(tmp_path / "model")
+    assert_same(model, cgmvae.load(tmp_path / "model"), survey.X)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("rule", ["global", "per-label", "top-k"])
-def test_a_saved_model_is_the_same_model(name, survey, tmp_path, dtype, rule):
+def test_a_saved_model_is_the_same_model(name, survey, tmp_path, dtype):
     X = pd.DataFrame(survey.X.astype(dtype), columns=list("abcdef"))
     Y = pd.DataFrame(survey.Y, columns=["owl", "hawk", "wren", "crow", "λ"])
     Y.iloc[:, 3] = 0
-    model = quick(name, threshold_rule=rule).fit(X, Y)
+    model = quick(name, threshold_rule="per-label").fit(X, Y)
     model.save(tmp_path / "model")
     loaded = cgmvae.load(tmp_path / "model")
     assert type(loaded) is type(model)
@@ -121,12 +122,29 @@ def test_the_seed_decides(name, fitted, survey):
     assert_same(first, fitted, survey.X)
 
 
+@pytest.mark.parametrize("network", [each for each in NAMES if METHODS[each].reads_batches])
+def test_models_fitted_together_are_those_fitted_alone(network, survey):
+    models = [
+        quick(network, random_state=1),
+        quick(network, random_state=2, n_members=2, dropout=0.4, learning_rate=1e-3),
+    ]
+    data = [(survey.X[:n], survey.Y[:n], (survey.X[90:], survey.Y[90:])) for n in (41, 90)]
+    alone = [clone(model) for model in models]
+    fit_together(models, data)
+    for model, single, (X, Y, held) in zip(models, alone, data, strict=True):
+        single.fit(X, Y, validation_data=held)
+        np.testing.assert_allclose(
+            model.predict_proba(survey.X), single.predict_proba(survey.X), atol=1e-4
+        )
+
+
 def test_a_fit_forgets_the_last_one(name, fitted, survey):
     model = quick(name).fit(survey.X[:, :3], survey.Y[:, :2])
     assert_same(model.fit(survey.X, survey.Y), fitted, survey.X)
     assert model.n_labels_ == 5
 
 
+@base_behavior
 def test_in_a_pipeline(name, survey):
     model = make_pipeline(StandardScaler(), quick(name, scaling="none"))
     step = model.steps[-1][0]
@@ -136,6 +154,7 @@ def test_in_a_pipeline(name, survey):
     assert 0 < model.score(survey.X, survey.Y) <= 1
 
 
+@base_behavior
 def test_in_a_grid_search(name, survey):
     grid = {"threshold_rule": ["global", "top-k"]}
     Y = pd.DataFrame(survey.Y, columns=survey.label_names)
@@ -144,16 +163,15 @@ def test_in_a_grid_search(name, survey):
     assert search.predict(survey.X).shape == survey.Y.shape
 
 
+@base_behavior
 def test_in_cross_validation(name, survey):
     scores = cross_val_score(quick(name), survey.X, survey.Y, cv=2, error_score="raise")
     assert (scores > 0.5).all()
-    for n_labels in (2, 3):
-        Y = survey.Y[:, :n_labels]
-        for scoring in ("f1_micro", "roc_auc", "average_precision"):
-            scores = cross_val_score(
-                quick(name), survey.X, Y, scoring=scoring, cv=2, error_score="raise"
-            )
-            assert (scores > 0.3).all()
+    for scoring in ("f1_micro", "roc_auc"):
+        scores = cross_val_score(
+            quick(name), survey.X, survey.Y[:, :2], scoring=scoring, cv=2, error_score="raise"
+        )
+        assert (scores > 0.3).all()
     for method in ("predict", "predict_proba", "decision_function"):
         found = cross_val_predict(quick(name), survey.X, survey.Y, cv=2, method=method)
         assert found.shape == survey.Y.shape

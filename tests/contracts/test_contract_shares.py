@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from cgmvae.methods.together import Fit, Share, assemble
 from quick_estimators import NAMES, OWN, quick
 
 from cgmvae.data import make_survey
-from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.packed import Fit, PackedClassifier, Share, assemble
 from cgmvae.model import network as cgmvae_network
 from cgmvae.nn.batch import BatchShard
 from cgmvae.training import rows as training_rows
@@ -33,6 +32,7 @@ def survey(**changes):
 
 def terms(model, data):
     """Return the terms of a batch, and of its shares put together again."""
+    model.set_params(n_members=2)
     held = data.rows(np.arange(40, 60))
     fit = Fit(*model._prepare(data.X[:40], data.rows(np.arange(40)), (held.X, held), None, None))
     network, members, rows = assemble([Share(model, fit, np.arange(2))], CPU)

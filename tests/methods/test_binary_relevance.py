@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from joblib import parallel_config
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -65,13 +64,6 @@ def test_parameters_of_the_classifier_can_be_set(survey):
     model = BinaryRelevance(LogisticRegression(), random_state=0).set_params(estimator__C=1e-9)
     p = model.fit(survey.X, survey.Y).predict_proba(survey.X)
     assert np.ptp(p, axis=0).max() < 1e-3
-
-
-def test_side_by_side_is_the_same(survey):
-    with parallel_config(backend="threading"):
-        two = BinaryRelevance(n_jobs=2, random_state=0).fit(survey.X, survey.Y)
-    one = BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
-    np.testing.assert_array_equal(two.predict_proba(survey.X), one.predict_proba(survey.X))
 
 
 def test_only_what_needs_no_pickle_is_saved(survey, tmp_path):

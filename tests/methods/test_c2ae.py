@@ -8,11 +8,8 @@ from scipy.special import expit
 from sklearn.cross_decomposition import CCA
 from torch.autograd import gradcheck
 
-import cgmvae
 from cgmvae.errors import InputError
-from cgmvae.methods import fit_together
-from cgmvae.methods.c2ae import C2AE
-from cgmvae.methods.c2ae_network import C2AEConfig, C2AENetwork, excess_covariance
+from cgmvae.methods.c2ae import C2AE, C2AEConfig, C2AENetwork, excess_covariance
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import GeneratorStreams
 
@@ -340,39 +337,6 @@ class TestLearning:
         model = tiny(epochs=20, calibration_weight=0.0).fit(X, Y)
         assert ((model.predict_proba(X) > 0.5) == Y).mean() < 0.7
 
-    def test_together_as_alone(self, survey):
-        models = [
-            tiny(random_state=1, n_members=1),
-            tiny(random_state=2, dropout=0.4, constraint_weight=2.0, ranking_weight=1.0),
-        ]
-        data = [(survey.X[:n], survey.Y[:n], (survey.X[90:], survey.Y[90:])) for n in (41, 90)]
-        fit_together(models, data)
-        for model, (X, Y, held) in zip(models, data, strict=True):
-            alone = C2AE(**model.get_params()).fit(X, Y, validation_data=held)
-            np.testing.assert_allclose(
-                model.predict_proba(survey.X), alone.predict_proba(survey.X), atol=1e-5
-            )
-        with pytest.raises(InputError, match="fitted together"):
-            fit_together([tiny(), tiny(latent_dim=2)], [data[1], data[1]])
-
-    def test_odd_labels_and_features(self, survey):
-        X, Y = survey.X.copy(), survey.Y.astype(np.float64)
-        cases = {
-            "no positive": (X, np.zeros_like(Y)),
-            "all positive": (X, np.ones_like(Y)),
-            "one label": (X, Y[:, :1]),
-            "a label unknown": (X, np.where(np.arange(5) == 2, np.nan, Y)),
-            "rows unknown": (X, np.where(np.arange(120)[:, None] < 60, np.nan, Y)),
-            "constant": (np.ones_like(X), Y),
-        }
-        for name, (features, labels) in cases.items():
-            model = tiny().fit(features, labels)
-            p = model.predict_proba(features)
-            assert np.isfinite(p).all(), name
-            assert all(np.isfinite(series).all() for series in model.history_.values()), name
-            if name in ("no positive", "all positive"):
-                assert (np.abs(p - labels) < 0.5).all(), name
-
 
 class TestSizes:
     @pytest.mark.parametrize(
@@ -387,10 +351,3 @@ class TestSizes:
         (name,) = wrong
         with pytest.raises(InputError, match=f"{name} is .* at least"):
             tiny(**wrong).fit(survey.X, survey.Y)
-
-    def test_that_were_fitted_are_saved(self, survey, tmp_path):
-        model = tiny(feature_layers=0).fit(survey.X, survey.Y)
-        expected = model.predict_proba(survey.X)
-        model.set_params(latent_dim=2, hidden_dim=9, feature_layers=3).save(tmp_path / "model")
-        loaded = cgmvae.load(tmp_path / "model")
-        np.testing.assert_array_equal(loaded.predict_proba(survey.X), expected)

@@ -71,8 +71,7 @@ def test_the_overlap_does_not_depend_on_the_origin(rng):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "binary"])
-@pytest.mark.parametrize("rate", [1.0, 0.4])
-@pytest.mark.parametrize("vigilance", [0.5, 0.7, 0.85])
+@pytest.mark.parametrize(("rate", "vigilance"), [(1.0, 0.7), (0.4, 0.85)])
 def test_categories_are_those_of_a_plain_loop(rng, kind, rate, vigilance):
     """The 300 rows are three blocks, so categories change within blocks and between them."""
     inputs = rows(some_features(rng, kind, n_features=9 if kind == "binary" else 5))

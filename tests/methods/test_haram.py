@@ -8,8 +8,7 @@ from skmultilearn.adapt import MLARAM
 import cgmvae
 from cgmvae.errors import InputError
 from cgmvae.methods import fuzzy_art
-from cgmvae.methods.haram import HARAM
-from cgmvae.methods.haram_network import above_largest_difference, vote_weights
+from cgmvae.methods.haram import HARAM, above_largest_difference, vote_weights
 
 #: One network without an upper level, whose categories stay in the order of their first rows.
 FLAT = {"n_voters": 1, "searched_fraction": 1.0, "cluster_vigilance": 0.0, "random_state": 0}
@@ -77,8 +76,7 @@ def test_slow_learning_goes_part_of_the_way():
 
 @pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("vigilance", [0.6, 0.8, 0.95])
-@pytest.mark.parametrize("threshold", [0.02, 0.2])
+@pytest.mark.parametrize(("vigilance", "threshold"), [(0.6, 0.2), (0.95, 0.02)])
 def test_without_clusters_it_is_ml_aram(form, vigilance, threshold):
     """The same categories, counts, rankings and labels as scikit-multilearn's network.
 
@@ -160,7 +158,7 @@ def test_only_categories_of_the_most_active_clusters_are_searched(rng, monkeypat
         compared.append(len(inputs) * len(boxes))
         return fuzzy_art.activation(inputs, boxes, choice)
 
-    monkeypatch.setattr("cgmvae.methods.haram_network.activation", counting)
+    monkeypatch.setattr("cgmvae.methods.haram.activation", counting)
     found = network.activations(inputs, model.choice, 0.2)
     np.testing.assert_array_equal(np.isfinite(found), expected)
     assert sum(compared) == 40 * len(network.clusters) + expected.sum()
@@ -345,7 +343,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("case", DEGENERATE)
 @pytest.mark.parametrize(
     ("form", "vigilance"),
-    [(np.asarray, 0.0), (np.asarray, 0.85), (np.asarray, 1.0), (sp.csr_array, 0.7)],
+    [(np.asarray, 0.0), (np.asarray, 1.0), (sp.csr_array, 0.7)],
 )
 def test_degenerate_rows(survey, case, form, vigilance):
     X, Y = DEGENERATE[case](survey.X.astype(float), survey.Y.astype(float))
@@ -372,36 +370,17 @@ def test_degenerate_rows(survey, case, form, vigilance):
     "wrong",
     [
         {"vigilance": 1.1},
-        {"vigilance": -0.1},
         {"cluster_vigilance": np.nan},
         {"vote_threshold": -1},
         {"searched_fraction": 0},
-        {"searched_fraction": 1.5},
-        {"learning_rate": 0},
         {"learning_rate": 2},
         {"choice": 0},
         {"n_voters": 0},
-        {"n_voters": 1.5},
     ],
 )
 def test_parameters_out_of_range_are_named(survey, wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         HARAM(**wrong).fit(survey.X, survey.Y)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("unknown", [False, True])
-def test_a_saved_network_is_the_same(survey, rng, tmp_path, form, unknown):
-    Y = survey.Y.astype(float)
-    if unknown:
-        Y[rng.random(Y.shape) < 0.2] = np.nan
-    model = HARAM(vigilance=0.7, n_voters=2, random_state=0).fit(form(survey.X), Y)
-    model.save(tmp_path / "model")
-    loaded = cgmvae.load(tmp_path / "model")
-    np.testing.assert_array_equal(
-        loaded.predict_proba(form(survey.X)), model.predict_proba(form(survey.X))
-    )
-    assert len(loaded.voters_) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Labels and tables in all the forms that people have them in."""
+"""Labels in every accepted form, and checks of parameter values."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -6,14 +9,13 @@ import pytest
 import scipy.sparse as sp
 
 from cgmvae.data import MultiLabelDataset
-from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import (
     Rows,
-    as_numbers,
-    as_table,
     as_targets,
-    matched,
+    check_choices,
+    check_dropout,
+    check_whole,
     targets_of_rows,
 )
 
@@ -109,12 +111,12 @@ def test_sets_are_spread_over_known_names():
         (pd.DataFrame({"bird": ["owl", "hawk"]}), "0, 1 or NaN"),
         (["owl", "hawk"], "0, 1 or NaN"),
         ([[1, 2], [3]], "0, 1 or NaN"),
-        ([set(), set()], "No row has a label"),
-        ([[], []], "No row has a label"),
+        ([set(), set()], "All label sets are empty"),
+        ([[], []], "All label sets are empty"),
         ([{"owl"}, "hawk"], "Row 1 of Y is 'hawk'"),
         ([["owl"], None], "Row 1 of Y is None"),
         (pd.Series([np.nan, {"owl"}]), "Row 0 of Y is nan"),
-        (pd.DataFrame(np.ones((2, 2)), columns=["owl", "owl"]), "name of its own"),
+        (pd.DataFrame(np.ones((2, 2)), columns=["owl", "owl"]), "its own name"),
         (np.full((2, 2), 1j), "0, 1 or NaN"),
     ],
 )
@@ -132,7 +134,7 @@ def test_other_columns_than_the_known_ones_are_refused(columns):
         with pytest.raises(InputError, match="same order"):
             as_targets(form, NAMES)
     if len(columns) < 3:
-        with pytest.raises(InputError, match="3 different label names"):
+        with pytest.raises(InputError, match="3 distinct label names"):
             as_targets(Y, NAMES)
 
 
@@ -144,17 +146,17 @@ def test_labels_of_other_rows_are_refused():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_rows_that_know_a_label(form):
+def test_rows_with_known_labels(form):
     unknown = np.array([[True, True, True], [True, False, True], [False, False, False]])
     rows = Rows(np.arange(3.0)[:, None], form(TABLE), form(unknown), weights=np.arange(1.0, 4))
-    told = rows.that_know_a_label()
+    told = rows.with_known_labels()
     assert told.features.ravel().tolist() == [1, 2]
     assert told.row_weights().tolist() == [2, 3]
     nothing = rows._replace(unknown=form(np.ones((3, 3), bool)), weights=None)
-    assert nothing.that_know_a_label() is nothing
+    assert nothing.with_known_labels() is nothing
     assert nothing.row_weights().tolist() == [1, 1, 1]
     everything = rows._replace(unknown=None)
-    assert everything.that_know_a_label() is everything
+    assert everything.with_known_labels() is everything
 
 
 def test_rows_are_taken_in_order():
@@ -166,68 +168,27 @@ def test_rows_are_taken_in_order():
     assert taken.weights.tolist() == taken.groups.tolist() == [2, 0]
 
 
-class PolarsType:
-    """A type as polars has them: it tells by a method whether it is one of numbers."""
-
-    def __init__(self, name, number):
-        self.name, self.is_numeric = name, lambda: number
-
-    def __str__(self):
-        return self.name
+@pytest.mark.parametrize("value", [0, 3.0, float("nan"), "3", None])
+def test_what_is_no_count_is_named(value):
+    check_whole(1, k=1, n=np.int64(7))
+    with pytest.raises(InputError, match=f"n is {value}; it must be a whole number of at least 1"):
+        check_whole(1, k=1, n=value)
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "needed"),
-    [("Float64", True, False), ("Boolean", False, False), ("String", False, True)],
-)
-def test_a_frame_of_polars_needs_a_preparation_where_it_has_text(name, number, needed):
-    class Frame:
-        columns = ("a",)
-        dtypes = (PolarsType(name, number),)
-
-        def __getitem__(self, column):
-            return np.array(["fen", "bog"])
-
-    assert (as_table(Frame()) is not None) == needed
+def test_a_probability_of_dropping():
+    check_dropout(first=0.0, second=0.999)
+    with pytest.raises(InputError, match="second is 1; it must be at least 0 and below 1"):
+        check_dropout(first=0.0, second=1)
 
 
-def test_what_needs_a_preparation():
-    numbers = pd.DataFrame({"a": [1.5, None], "b": [True, False]})
-    assert as_table(numbers) is None
-    assert as_table(numbers.astype({"a": "Float64", "b": "boolean"})) is None
-    assert as_table(np.array([["x"]])) is None
-    assert as_table([["x"]]) is None
-    assert as_table(sp.csr_array(TABLE)) is None
-    for column in (["x", "y"], pd.to_datetime(["2024-05-31", None]), pd.Categorical([1, 2])):
-        assert as_table(numbers.assign(c=column)).shape == (2, 3)
-    assert as_table(as_columns(numbers)).kinds == ("number", "number")
-    assert as_table({"a": [1, 2]}).kinds == ("number",)
+@dataclass
+class Record:
+    kind: Literal["a", "b"] = "a"
+    size: int = 3
 
 
-class TestMatched:
-    KINDS = {"a": "number", "b": "category"}  # noqa: RUF012
-
-    @pytest.mark.parametrize("form", [dict, pd.DataFrame, as_columns])
-    def test_columns_are_found_by_name(self, form):
-        found = matched(form({"b": ["1", "x"], "a": [1.0, 2.0]}), self.KINDS)
-        assert found.by_name() == self.KINDS
-        assert found.values[1].tolist() == ["1", "x"]
-
-    def test_new_ones_are_not_even_looked_into(self):
-        table = {"id": [f"s{i}" for i in range(9)], "a": range(9), "b": ["x"] * 9}
-        with pytest.warns(UserWarning, match="ignored: 'id'"):
-            assert matched(table, self.KINDS).names == ("a", "b")
-
-    def test_missing_ones_are_named(self):
-        with pytest.raises(InputError, match="lacks 2 of the model's 2 columns: 'a', 'b'"):
-            matched({"c": [1]}, self.KINDS)
-
-    def test_numbers_for_a_model_of_numbers(self):
-        table = as_columns({"b": [1.0, 2.0], "a": [3.0, 4.0]})
-        by_name = as_numbers(table, {"a": "number", "b": "number"}, 2)
-        assert by_name.tolist() == [[3, 1], [4, 2]]
-        assert as_numbers(table, None, 2).tolist() == [[1, 3], [2, 4]]
-        with pytest.raises(InputError, match="has 2 columns, and the model takes 3"):
-            as_numbers(table, None, 3)
-        with pytest.raises(InputError, match="'b' is of the kind category, and the model takes"):
-            as_numbers({"a": [1], "b": ["x"]}, None, 2)
+def test_only_named_choices_are_looked_at():
+    check_choices(Record, {"kind": "b", "size": "c", "other": "d"})
+    for wrong in ("c", None, ["a"]):
+        with pytest.raises(InputError, match=r"kind is .*; choose one of a, b"):
+            check_choices(Record, {"kind": wrong})

@@ -11,10 +11,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 import cgmvae
 from cgmvae.errors import InputError
-from cgmvae.methods import fit_together, lamp_network
+from cgmvae.methods import fit_together, lamp
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.lamp import LaMP, label_graph
-from cgmvae.methods.lamp_network import LaMPConfig, LaMPNetwork, MessagePassing, attend
+from cgmvae.methods.lamp import LaMP, LaMPConfig, LaMPNetwork, MessagePassing, attend, label_graph
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import CounterStreams, GeneratorStreams
 
@@ -99,10 +98,9 @@ def plain_round(layer, member, nodes, neighbours, edges):
 
 class TestAgainstLoops:
     @pytest.mark.parametrize("fused", [False, True])
-    @pytest.mark.parametrize("n_heads", [1, 2, 4])
-    @pytest.mark.parametrize("all_to_all", [False, True])
+    @pytest.mark.parametrize(("n_heads", "all_to_all"), [(1, False), (4, True)])
     def test_a_round_of_messages(self, fused, n_heads, all_to_all, monkeypatch):
-        monkeypatch.setattr(lamp_network, "_FEW_NEIGHBOURS", 0 if fused else 64)
+        monkeypatch.setattr(lamp, "_FEW_NEIGHBORS", 0 if fused else 64)
         config = LaMPConfig(**(SIZES | {"n_heads": n_heads}))
         layer = MessagePassing(config, GeneratorStreams([1, 2]), dtype=torch.float64)
         nodes, neighbours = random_states(2, 3, 4, 8), random_states(2, 3, 5, 8)
@@ -138,7 +136,7 @@ class TestAgainstLoops:
     def test_attention_in_memory_is_the_fused_one(self, monkeypatch):
         results = []
         for few in (0, 64):
-            monkeypatch.setattr(lamp_network, "_FEW_NEIGHBOURS", few)
+            monkeypatch.setattr(lamp, "_FEW_NEIGHBORS", few)
             parts = [random_states(2, 6, n, 3).requires_grad_() for n in (4, 5, 5)]
             heard = attend(*parts, some_edges(4, 5))
             heard.square().sum().backward()
@@ -201,10 +199,10 @@ class TestGraph:
         assert (before != after).all()
 
     @pytest.mark.parametrize("fused", [False, True])
-    @pytest.mark.parametrize("n_steps", [1, 2, 3])
+    @pytest.mark.parametrize("n_steps", [1, 3])
     def test_messages_follow_the_edges_one_step_at_a_time(self, n_steps, fused, monkeypatch):
         """0 listens to 1, which listens to 2; nobody listens to 3, which listens to 2."""
-        monkeypatch.setattr(lamp_network, "_FEW_NEIGHBOURS", 0 if fused else 64)
+        monkeypatch.setattr(lamp, "_FEW_NEIGHBORS", 0 if fused else 64)
         network = make_network(edges_between((0, 1), (1, 2), (3, 2)), n_steps=n_steps)
         before, after = logits_after_a_change(network, make_batch().features, 2)
         changed = (before != after).flatten(0, 1)
@@ -346,14 +344,14 @@ class TestNetwork:
         network, features = make_network(), random_states(2, 11, N_FEATURES)
         whole, sizes = network(features), []
         states = network.states
-        monkeypatch.setattr(lamp_network, "_SCORED_NODES", 3 * 2 * N_LABELS + 1)
+        monkeypatch.setattr(lamp, "_SCORED_NODES", 3 * 2 * N_LABELS + 1)
         monkeypatch.setattr(network, "states", lambda x: sizes.append(x.shape[1]) or states(x))
         torch.testing.assert_close(network(features), whole)
         assert sizes == [3, 3, 3, 2]
-        monkeypatch.setattr(lamp_network, "_SCORED_NODES", 1)
+        monkeypatch.setattr(lamp, "_SCORED_NODES", 1)
         torch.testing.assert_close(network(features), whole)
 
-    @pytest.mark.parametrize("n_labels", [1, 3, 983])
+    @pytest.mark.parametrize("n_labels", [1, 80])
     @pytest.mark.parametrize("case", ["mixed", "none positive", "none known", "constant", "huge"])
     def test_losses_and_gradients_stay_finite(self, n_labels, case):
         edges = torch.zeros(n_labels, n_labels, dtype=torch.bool)
@@ -477,13 +475,13 @@ class TestEstimator:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"embedding_dim": 9}, "2 heads"),
+            ({"embedding_dim": 9}, "multiple of n_heads, 2"),
             ({"n_heads": 0}, "n_heads is 0"),
             ({"n_steps": 0}, "n_steps is 0"),
             ({"n_components": 0}, "n_components is 0"),
             ({"hidden_dim": 0}, "hidden_dim is 0"),
-            ({"graph": "priors"}, "no graph 'priors'"),
-            ({"graph": np.eye(4)}, "5 rows and columns"),
+            ({"graph": "priors"}, "graph is 'priors'"),
+            ({"graph": np.eye(4)}, r"shape \(5, 5\)"),
             ({"graph": 2 * np.eye(5)}, "0 and 1"),
             ({"graph": np.full((5, 5), np.nan)}, "0 and 1"),
         ],

@@ -139,18 +139,6 @@ def test_sparse_is_dense_and_blocks_do_not_matter(survey, rng, monkeypatch, neig
     np.testing.assert_allclose(fit(X, Y, **settings).predict_proba(X), expected, rtol=1e-12)
 
 
-def test_a_row_without_weight_is_not_there(survey, rng):
-    X, Y = survey.X, survey.Y
-    weights = rng.choice([0.0, 1.0, 3.0], 120)
-    kept = weights > 0
-    model = fit(X, Y, sample_weight=weights)
-    p = model.predict_proba(X)
-    expected = fit(X[kept], Y[kept], sample_weight=weights[kept]).predict_proba(X)
-    np.testing.assert_array_equal(p, expected)
-    assert model.features_.shape[0] == kept.sum()
-    assert np.abs(p - fit(X, Y).predict_proba(X)).max() > 0.01
-
-
 def test_weights_are_counts(survey):
     once, thrice = (fit(survey.X, survey.Y, sample_weight=np.full(120, w)) for w in (1, 3))
     np.testing.assert_array_equal(thrice.counts_, 3 * once.counts_)
@@ -211,11 +199,6 @@ def test_constant_features_and_few_rows(survey):
         p = model.predict_proba(survey.X)
         expected = plain(survey.X[:n_rows], survey.Y[:n_rows], survey.X, k=10, s=1.0)
         np.testing.assert_allclose(p, expected, rtol=1e-12)
-
-
-def test_rows_without_any_label(survey):
-    Y = np.zeros_like(survey.Y)
-    assert fit(survey.X, Y).predict_proba(survey.X).max() < 0.1
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,10 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
-from sklearn.base import clone
 from torch.distributions import Independent, Normal, kl_divergence
 
-import cgmvae
 from cgmvae.errors import InputError
-from cgmvae.methods import fit_together
-from cgmvae.methods.mpvae import MPVAE
-from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
+from cgmvae.methods.mpvae import MPVAE, MPVAEConfig, MPVAENetwork
 from cgmvae.model.objective import probit_likelihood
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import GeneratorStreams
@@ -343,51 +339,6 @@ class TestEstimator:
         for parameter in model.network_.label_encoder.parameters():
             parameter.data.zero_()
         np.testing.assert_array_equal(model.predict_proba(survey.X), before)
-
-    def test_together_as_alone(self, survey):
-        models = [
-            MPVAE(**(TINY | {"random_state": 1, "n_members": 1})),
-            MPVAE(**(TINY | {"random_state": 2, "dropout": 0.4}), ranking_weight=1.0),
-        ]
-        data = [(survey.X[:n], survey.Y[:n], (survey.X[90:], survey.Y[90:])) for n in (70, 41)]
-        alone = [clone(model) for model in models]
-        fit_together(models, data)
-        for model, single, (X, Y, held) in zip(models, alone, data, strict=True):
-            single.fit(X, Y, validation_data=held)
-            np.testing.assert_allclose(
-                model.predict_proba(survey.X), single.predict_proba(survey.X), atol=1e-4
-            )
-            np.testing.assert_allclose(
-                model.label_similarity(), single.label_similarity(), atol=1e-4
-            )
-
-    @pytest.mark.parametrize("rank", [0, 3])
-    def test_a_saved_model_keeps_its_sizes(self, survey, tmp_path, rank):
-        model = MPVAE(**TINY, covariance_rank=rank).fit(survey.X, survey.Y)
-        model.set_params(hidden_dim=7, covariance_rank=2, decoder_input="z")
-        model.save(tmp_path / "model")
-        loaded = cgmvae.load(tmp_path / "model")
-        np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
-        np.testing.assert_array_equal(loaded.label_similarity(), model.label_similarity())
-
-    @pytest.mark.parametrize("case", ["one label", "no positives", "constant", "unknown"])
-    def test_odd_data(self, survey, case):
-        X, Y = survey.X, survey.Y.astype(np.float64)
-        if case == "one label":
-            Y = Y[:, :1]
-        elif case == "no positives":
-            Y[:] = 0
-        elif case == "constant":
-            X = np.ones_like(X)
-        else:
-            Y[:, 1] = np.nan
-        model = MPVAE(**TINY).fit(X, Y)
-        p, similarity = model.predict_proba(X), model.label_similarity()
-        assert np.isfinite(p).all()
-        assert np.isfinite(similarity).all()
-        assert similarity.shape == (Y.shape[1], Y.shape[1])
-        if case == "no positives":
-            assert p.max() < 0.2
 
     @pytest.mark.parametrize(
         ("name", "value"),

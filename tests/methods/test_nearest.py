@@ -22,7 +22,7 @@ def recall(found, expected):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("held", [1, 5000, 1 << 20])
+@pytest.mark.parametrize("held", [1, 1 << 20])
 def test_dense_rows_are_those_of_scikit_learn(clustered, monkeypatch, dtype, held):
     monkeypatch.setattr(nearest, "_HELD_DISTANCES", held)
     rows, queries = clustered[:700].astype(dtype), clustered[700:].astype(dtype)
@@ -96,7 +96,7 @@ def test_fewer_rows_than_wanted_leave_places_empty(rng):
     assert NearestRows(rows).find(rows, 0).shape == (3, 0)
 
 
-@pytest.mark.parametrize("n_columns", [1, 7, 100, 2000])
+@pytest.mark.parametrize("n_columns", [1, 7, 2000])
 def test_the_smallest_are_the_first_of_a_stable_sort(rng, n_columns):
     for levels in (3, 40, 10**9):
         values = rng.integers(0, levels, (50, n_columns)).astype(np.float32)

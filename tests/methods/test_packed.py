@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from cgmvae.methods.together import Fit, label_log_odds, training_rows
 from sklearn.base import clone
 
 from cgmvae.data.tensor_file import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, fit_together, load
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.packed import Fit, label_log_odds, training_rows
 from cgmvae.training.selection import selection_value
 
 CLOSE = {"rtol": 0, "atol": 1e-4}

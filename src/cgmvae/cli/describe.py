@@ -59,7 +59,7 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
 def describe_model(model: Any, path: Path) -> dict[str, Any]:
     """Return what a fitted model is, for JSON."""
     from cgmvae.methods import REGISTRY, method_name
-    from cgmvae.methods.persistence import count_numbers
+    from cgmvae.methods.serialization import count_numbers
 
     name = method_name(model)
     settings = {k: v for k, v in model.get_params(deep=False).items() if v is not None}

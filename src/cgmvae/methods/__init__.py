@@ -1,4 +1,4 @@
-"""The estimators: one file each, one contract (:mod:`cgmvae.methods.base`)."""
+"""The estimators: one file per method, one contract (:mod:`cgmvae.methods.base`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cgmvae.methods.lamp import LaMP
 from cgmvae.methods.mlknn import MLkNN
 from cgmvae.methods.mpvae import MPVAE
 from cgmvae.methods.packed import fit_together
-from cgmvae.methods.persistence import load_model
 from cgmvae.methods.rbcc import RBCC
 from cgmvae.methods.registry import METHODS, REGISTRY, find_method, method_name
+from cgmvae.methods.serialization import load_model
 from cgmvae.methods.sleec import SLEEC
 
 __all__ = [
@@ -41,5 +41,5 @@ __all__ = [
 
 
 def load(path: str | os.PathLike[str]) -> MultiLabelClassifier:
-    """Read a model that ``save`` wrote; such a file cannot run code."""
+    """Load a model that was saved with ``save``; such a file cannot execute code."""
     return load_model(path, METHODS)

@@ -1,12 +1,12 @@
 """ASL: a feed-forward network with the asymmetric loss (Ridnik et al. 2021, ICCV).
 
-Positive and negative labels have focusing exponents of their own, and the probabilities of negative
-labels are shifted down by a margin, below which an easy negative label costs nothing. The article
-trains image networks; here features are vectors, so hidden layers take the backbone's place.
+Positive and negative labels have separate focusing exponents, and the probabilities of negative
+labels are shifted down by a margin, below which an easy negative label has no loss. The paper
+trains image networks; here features are vectors, so an MLP replaces the backbone.
 
-Where the article is silent: unknown labels cost nothing; the output's biases start at the labels'
-log-odds. The loss draws probabilities upwards, so a threshold of 0.5 says little: ``predict`` takes
-the one that was learnt on validation rows.
+Where the paper leaves a choice open: unknown labels have no loss; the output biases are initialized
+to the labels' log-odds. The loss biases probabilities upward, so 0.5 is a poor threshold:
+``predict`` uses the one learned on validation rows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.errors import InputError
+from cgmvae.methods.inputs import check_whole
 from cgmvae.methods.packed import NeuralClassifier
-from cgmvae.methods.parameters import check_whole
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import PackedMLP, hold_numbers
 from cgmvae.nn.rng import RandomStreams
 
-#: Numbers of the loss, each member's own.
+#: Parameters of the loss that may differ between members.
 _LOSS_SETTINGS = ("gamma_positive", "gamma_negative", "margin")
 
 
@@ -37,27 +37,18 @@ class ASLConfig:
     """Sizes of the network."""
 
     n_hidden: int
-    """Hidden layers."""
+    """Number of hidden layers."""
     hidden_dim: int
-    """Their width."""
+    """Width of the hidden layers."""
     layer_norm: bool
-    """Whether they are normalised."""
+    """Whether hidden layers are normalized."""
 
 
 class AsymmetricNetwork(nn.Module):
-    """Hidden layers and the asymmetric loss, for any number of members.
+    """MLP with the asymmetric loss for any number of members.
 
-    Parameters
-    ----------
-    config : ASLConfig
-        Sizes of the hidden layers.
-    n_features : int
-    label_log_odds : array, (n_members, n_labels)
-        Where the biases of the output start.
-    streams : RandomStreams
-        Where first weights come from.
-    dropout, input_dropout, gamma_positive, gamma_negative, margin : sequence of float, (n_members,)
-        Each member's own.
+    See ``NeuralClassifier.network_class`` for the parameters; each member has its own
+    ``gamma_positive``, ``gamma_negative`` and ``margin``.
     """
 
     def __init__(
@@ -95,7 +86,7 @@ class AsymmetricNetwork(nn.Module):
         return self.mlp(features, streams, self.dropout)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the probabilities of all labels, unshifted, (n_members, n_rows, n_labels)."""
+        """Return the probabilities of all labels, without margin, (n_members, n_rows, n_labels)."""
         return torch.sigmoid(self.logits(features))
 
     def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
@@ -112,17 +103,17 @@ class ASL(NeuralClassifier):
     Parameters
     ----------
     gamma_positive, gamma_negative : float
-        γ₊ and γ₋: how much less a label costs that is already nearly right. Both 0, with
-        ``margin`` 0, is cross-entropy; both alike is the focal loss.
+        γ₊ and γ₋: how strongly the loss of a nearly correct label is reduced. With both 0 and
+        ``margin`` 0 this is cross-entropy; with both equal, the focal loss.
     margin : float
-        m: what is taken from the probability of a negative label before it is scored; from 0 to
-        below 1.
+        m, subtracted from the probability of a negative label before the loss is computed; in [0,
+        1).
     n_hidden, hidden_dim : int
-        Hidden layers and their width.
+        Number and width of the hidden layers.
     layer_norm : bool
-        Whether hidden layers are normalised.
+        Whether hidden layers are normalized.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.neural.NeuralClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
     n_members, device, checkpoint, progress
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
@@ -131,7 +122,7 @@ class ASL(NeuralClassifier):
     Attributes
     ----------
     network_ : AsymmetricNetwork
-        All members.
+        The network of all members.
 
     Examples
     --------
@@ -179,23 +170,23 @@ def asymmetric_loss(
 ) -> Tensor:
     """Asymmetric loss summed over the known labels, (n_members, n_rows).
 
-    A positive label of probability p costs −(1 − p)^γ₊ log p, a negative one −p_m^γ₋ log(1 − p_m)
-    with p_m = max(p − m, 0). Gradients flow through the focusing factors too, as the article
-    derives them; its released code can hold them constant. Where p ≤ m a negative label has
-    neither loss nor gradient.
+    A positive label of probability p has the loss −(1 − p)^γ₊ log p, a negative one −p_m^γ₋ log(1 −
+    p_m) with p_m = max(p − m, 0). Gradients flow through the focusing factors, as the paper derives
+    them; its released code can treat them as constants. Where p ≤ m a negative label has neither
+    loss nor gradient.
 
     Parameters
     ----------
     logits : Tensor, (n_members, n_rows, n_labels)
     positive, known : Tensor of bool, (n_members, n_rows, n_labels)
     gamma_positive, gamma_negative, margin : Tensor
-        γ₊, γ₋ and m; of a shape that spreads over the logits.
+        γ₊, γ₋ and m; broadcastable to the logits.
     """
-    log_rest = F.logsigmoid(-logits)  # log(1 − p), which stays finite where p rounds to 1
+    log_rest = F.logsigmoid(-logits)  # log(1 − p), finite even where p rounds to 1
     of_positive = torch.exp(gamma_positive * log_rest) * F.softplus(-logits)
     shifted = torch.sigmoid(logits) - margin
     costs = shifted > 0
-    # 1 − p_m = (1 − p) + m. A power of 0 may have no gradient: where it is not wanted, it is of 1.
+    # 1 − p_m = (1 − p) + m. A power of 0 may have no gradient, so unused bases are set to 1.
     log_rest_shifted = torch.logaddexp(log_rest, torch.log(margin))
     focus = torch.where(costs, shifted, 1.0) ** gamma_negative
     of_negative = torch.where(costs, -focus * log_rest_shifted, 0.0)

@@ -1,78 +1,96 @@
-"""The contract that every estimator keeps, and what it gets for keeping it.
+"""The contract of every estimator, and what an estimator gets for keeping it.
 
-A method writes ``_fit_rows`` and ``_score_rows``. It gets: input in any accepted form, features
-made of columns that are no numbers, scaling, held-out validation rows, a threshold rule learnt on
-them, label names, and scikit-learn's manners.
+A method implements ``_fit_rows``, ``_score_rows`` and two functions that store it. It gets: input
+in any accepted form, encoding of columns that are not numbers, feature scaling, a validation split,
+a threshold rule learned on it, label names, model files, and compatibility with scikit-learn.
 """
 
 from __future__ import annotations
 
 import copy
+import difflib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import MappedRows
+from cgmvae.data.columns import Columns
+from cgmvae.data.dataset import Features, Matrix, canonical
+from cgmvae.data.kinds import Kind
+from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
 from cgmvae.data.splits import holdout
 from cgmvae.errors import InputError
 from cgmvae.evaluation import count, learn_rule
 from cgmvae.evaluation.thresholds import RuleName, ThresholdRule
 from cgmvae.methods.few_rows import score_out_of_fold, warn_of_few_rows
 from cgmvae.methods.inputs import Rows, targets_of_rows
-from cgmvae.methods.persistence import save_model
-from cgmvae.methods.prepared_input import PreparedInput
-from cgmvae.preparation.scaling import ScalingName
+from cgmvae.methods.serialization import save_model
+from cgmvae.preparation.features import (
+    FeaturePreparation,
+    match_columns,
+    numeric_matrix,
+    table_columns,
+)
+from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
-    """Base of all methods.
+class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """Base class of all methods.
 
     A method is a dataclass: its fields are its parameters, and these are among them.
 
     Parameters
     ----------
     scaling : {"auto", "standardise", "max-abs", "none"}
-        What is done to features; see :class:`~cgmvae.preparation.scaling.FeatureScaler`.
+        How features are scaled; see :class:`~cgmvae.preparation.scaling.FeatureScaler`.
     threshold_rule : {"global", "per-label", "top-k"}
-        The rule of ``predict``, learnt on validation rows.
+        The rule that ``predict`` applies to probabilities, learned on validation rows.
     threshold_metric : str
-        The metric that the rule is learnt for, and that ``score`` returns.
+        The metric that the rule maximizes, and that ``score`` returns.
     validation_fraction : float
-        Share of the rows held out where no validation rows are given.
+        Fraction of the rows held out for validation if no validation rows are given.
     random_state : int, RandomState or None
-        Seed of everything.
+        Seed of all random streams.
 
     Attributes
     ----------
     label_names_ : tuple of str
         Names of the label columns.
     classes_ : array, (n_labels, 2)
-        0 and 1 for each label, as scikit-learn asks for them.
+        0 and 1 for each label, as scikit-learn requires.
     preparation_ : FeaturePreparation or None
-        How features are made of columns; None where X was numbers.
+        How columns are encoded as features; None if X was numeric.
     n_inputs_ : int
-        How many features the method itself is given: ``n_features_in_`` where X was numbers.
+        Number of features after encoding; ``n_features_in_`` if X was numeric.
     scaler_ : FeatureScaler
-        What is done to features.
+        The fitted scaling.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
-        How ``predict`` turns probabilities into labels; learnt on validation rows.
+        The learned rule that turns probabilities into labels.
     origin_ : dict or None
-        Where the model comes from (data, split, command, versions), as JSON can hold it; kept in
-        the model's file. The commands set it; a fit forgets it.
+        Provenance of the model (data, split, command, versions) as JSON values; stored in the model
+        file. The command line sets it; ``fit`` resets it.
     """
 
     max_labels: ClassVar[int | None] = None
-    """How many labels the method takes at most."""
+    """Largest number of labels that the method supports; None for any number."""
+
+    reads_batches: ClassVar[bool] = False
+    """Whether the method trains on batches, so that the rows need not fit into memory."""
 
     scaling: ScalingName = "auto"
     threshold_rule: RuleName = "global"
@@ -82,11 +100,21 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        """Learn from scaled training rows; validation rows may choose among models."""
+        """Learn from scaled training rows; validation rows may select among models."""
 
     @abstractmethod
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
-        """Return probabilities for scaled rows, (n_samples, n_labels)."""
+        """Return label probabilities for scaled rows, (n_samples, n_labels)."""
+
+    @abstractmethod
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        """Return the learned state: arrays by name, and a JSON-serializable description."""
+
+    @abstractmethod
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        """Restore the state that :meth:`_fitted_state` returned; raise if it is inconsistent."""
+
+    # Fitting and predicting.
 
     def fit(
         self,
@@ -97,24 +125,23 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
         sample_weight: Any = None,
         groups: Any = None,
     ) -> Self:
-        """Learn from labelled rows.
+        """Fit the model to labeled rows.
 
         Parameters
         ----------
         X : array, CSR array, DataFrame, Columns or MappedRows, (n_samples, n_features)
-            Features; NaN where a value is missing. The columns of a table may also be categories,
-            dates and text; see :mod:`cgmvae.preparation`. The networks read a large
-            memory-mapped array in batches, and the other methods into memory; see
-            :mod:`cgmvae.data.mapped`.
+            Features; NaN marks a missing value. Table columns may also hold categories, dates and
+            text; see :mod:`cgmvae.preparation`. Neural methods read a large memory-mapped array in
+            batches, other methods load it into memory; see :mod:`cgmvae.data.mapped`.
         Y : array, CSR array, DataFrame or sequence of label sets, (n_samples, n_labels)
             Labels: 0, 1, or NaN for unknown.
         validation_data : (X, Y), optional
-            Rows to choose the threshold rule (and the best epoch) on. By default a share
-            ``validation_fraction`` of the rows is held out, by group where groups are given. Where
-            there are fewer than 200 rows in all, the rule is learnt on all of them, out of fold;
-            see :mod:`cgmvae.methods.few_rows`.
+            Rows for choosing the threshold rule (and the best epoch). By default a fraction
+            ``validation_fraction`` of the rows is held out, by group if groups are given. With
+            fewer than 200 rows in all, the rule is learned on all of them, out of fold; see
+            :mod:`cgmvae.methods.few_rows`.
         sample_weight : array, (n_samples,), optional
-            How much each row counts in training. A row of weight 0 is as one that is not given.
+            Weight of each row in training. A row of weight 0 is ignored.
         groups : array, (n_samples,), optional
             Rows of one group stay together when validation rows are held out.
         """
@@ -125,32 +152,12 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
         self.threshold_rule_ = self._learn_threshold_rule(*scored or (validation,))
         return self
 
-    def _prepare(
-        self, X: Any, Y: Any, validation_data: Any, sample_weight: Any, groups: Any
-    ) -> tuple[Rows, Rows, int]:
-        """Check what ``fit`` was given; return scaled training and validation rows, and a seed."""
-        # An unknown rule or metric is refused now, not after the training.
-        learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
-        train = self._check_rows(X, Y, reset=True)
-        self.origin_: dict[str, Any] | None = None
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if sample_weight is not None:
-            train = train._replace(weights=_check_weights(sample_weight, train.features))
-        if groups is not None:
-            train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
-        train = _with_weight(train)
-        if validation_data is not None:
-            validation = self._check_rows(*validation_data, reset=False)
-        else:
-            train, validation = self._hold_out(train, seed)
-        return *self._learn_features(train, validation), seed
-
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of every label, (n_samples, n_labels)."""
         return self._scores(self._scaled_features(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return the labels that the learnt threshold rule gives, (n_samples, n_labels)."""
+        """Return the labels that the learned threshold rule selects, (n_samples, n_labels)."""
         probabilities = self.predict_proba(X)
         return self.threshold_rule_.apply(probabilities).astype(np.int64)
 
@@ -173,17 +180,60 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
         return [names[row].tolist() for row in predicted]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that :func:`cgmvae.load` reads; no pickle."""
+        """Save the fitted model to one file for :func:`cgmvae.load`; no pickle is involved."""
         check_is_fitted(self)
         save_model(self, path)
 
-    @abstractmethod
-    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        """Return what was learnt: arrays by name, and what JSON can hold."""
+    def input_kinds(self) -> dict[str, Kind] | None:
+        """Return the type of each column of X by name; None if the model knows no names."""
+        check_is_fitted(self)
+        if self.preparation_ is not None:
+            return dict(self.preparation_.kinds)
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else dict.fromkeys(map(str, names), "number")
 
-    @abstractmethod
-    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
-        """Become what :meth:`_fitted_state` described."""
+    def prepared(self, X: Any) -> Matrix:
+        """Return the encoded features of X before scaling, (n_samples, n_inputs)."""
+        check_is_fitted(self)
+        features = self._validated(X, reset=False)
+        return features if self.preparation_ is None else self.preparation_.transform(features)
+
+    def prepared_names(self) -> list[str]:
+        """Return the names of the encoded features."""
+        check_is_fitted(self)
+        if self.preparation_ is not None:
+            return list(self.preparation_.feature_names_)
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            return [f"feature_{i}" for i in range(self.n_inputs_)]
+        return [str(name) for name in names]
+
+    # From X and Y to scaled rows.
+
+    def _prepare(
+        self, X: Any, Y: Any, validation_data: Any, sample_weight: Any, groups: Any
+    ) -> tuple[Rows, Rows, int]:
+        """Check the arguments of ``fit``; return scaled training and validation rows, and a seed.
+
+        An unknown threshold rule or metric is rejected here, not after training.
+        """
+        learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
+        train = self._check_rows(X, Y, reset=True)
+        self.origin_: dict[str, Any] | None = None
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if sample_weight is not None:
+            train = train._replace(weights=_check_weights(sample_weight, train.features))
+        if groups is not None:
+            train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
+        if train.weights is not None and not train.weights.all():
+            train = train.take(np.flatnonzero(train.weights))
+        if validation_data is not None:
+            validation = self._check_rows(*validation_data, reset=False)
+        else:
+            fraction, by_group = self.validation_fraction, train.groups
+            kept, held = holdout(train.labels, fraction, seed=seed, groups=by_group)
+            train, validation = train.take(kept), train.take(held)
+        return *self._learn_features(train, validation), seed
 
     def _check_rows(self, X: Any, Y: Any, *, reset: bool) -> Rows:
         if Y is None:
@@ -194,23 +244,75 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
         targets = targets_of_rows(features, Y, None if reset else self.label_names_)
         if reset and self.max_labels is not None and len(targets.names) > self.max_labels:
             raise InputError(
-                f"{type(self).__name__} takes at most {self.max_labels} labels, and here are "
-                f"{len(targets.names):,}; choose another method, or fewer labels."
+                f"{type(self).__name__} supports at most {self.max_labels} labels, but Y has "
+                f"{len(targets.names):,}; choose another method or fewer labels."
             )
         if reset and features.shape[0] < 2:
-            raise InputError("There is 1 sample; at least two are needed, one to hold out.")
+            raise InputError("Found 1 sample, but at least 2 are required: one is held out.")
         if reset:
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)
             self.classes_ = np.tile([0, 1], (self.n_labels_, 1))
-        return Rows(self._held(features), targets.labels, targets.unknown)
+        return Rows(self._for_training(features), targets.labels, targets.unknown)
 
-    def _hold_out(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
-        kept, held = holdout(rows.labels, self.validation_fraction, seed=seed, groups=rows.groups)
-        return rows.take(kept), rows.take(held)
+    def _validated(self, X: Any, *, reset: bool) -> Features:
+        """Return X as numbers, as columns that need encoding, or as rows that stay on disk."""
+        if reset:
+            table = table_columns(X)
+            self.preparation_ = None if table is None else FeaturePreparation(table.by_name())
+            if table is not None:
+                self.n_features_in_ = table.shape[1]
+                self.feature_names_in_ = np.array(table.names, dtype=object)
+                return table
+        elif self.preparation_ is not None:
+            return match_columns(X, self.preparation_.kinds)
+        elif isinstance(X, Columns | Mapping):
+            return numeric_matrix(X, self.input_kinds(), self.n_features_in_)
+        if (mapped := as_mapped(X)) is not None:
+            _check_feature_names(self, mapped, reset=reset)
+            _check_n_features(self, mapped, reset=reset)
+            check_finite(mapped)
+            return mapped
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+        )
+        return canonical(X) if sp.issparse(X) else X
+
+    def _for_training(self, features: Features) -> Features:
+        """Return features as rows read in batches, or all in memory, as the method needs them."""
+        if self.reads_batches and not isinstance(features, Columns):
+            return MappedRows.of(features)
+        return np.asarray(features) if isinstance(features, MappedRows) else features
+
+    def _learn_features(self, train: Rows, validation: Rows) -> tuple[Rows, Rows]:
+        """Fit encoding and scaling on the training rows, and apply them to all rows."""
+        measured = None
+        if (preparation := self.preparation_) is not None:
+            measured = preparation.fit(train.features).measured_
+            train, validation = (
+                rows._replace(features=self._for_training(preparation.transform(rows.features)))
+                for rows in (train, validation)
+            )
+        self.n_inputs_ = int(train.features.shape[1])
+        scaler = self.scaler_ = FeatureScaler(self.scaling).fit(train.features, measured)
+        return (
+            train._replace(features=scaler.transform(train.features)),
+            validation._replace(features=scaler.transform(validation.features)),
+        )
+
+    def _scaled_features(self, X: Any) -> Matrix:
+        features = self.prepared(X)
+        return self.scaler_.transform(features)
+
+    # From scaled rows to scores and the threshold rule.
 
     def _scores(self, features: Matrix) -> NDArray[np.floating]:
-        """Return probabilities for scaled rows; those on disk are read in the order they have."""
+        """Return probabilities for scaled rows; rows on disk are read in their order there."""
         if not isinstance(features, MappedRows):
             return self._score_rows(features)
         blocks = features.in_reading_order().blocks()
@@ -220,7 +322,7 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
     def _learn_threshold_rule(
         self, rows: Rows, scores: NDArray[np.floating] | None = None
     ) -> ThresholdRule:
-        """Learn the rule on rows with these scores, by default the model's own."""
+        """Learn the rule on rows with these scores, by default those of the model itself."""
         return learn_rule(
             rows.labels,
             self._scores(rows.features) if scores is None else scores,
@@ -230,7 +332,7 @@ class MultiLabelClassifier(PreparedInput, ClassifierMixin, BaseEstimator, ABC):
         )
 
     def _fit_folds(self, folds: Sequence[tuple[Rows, Rows]], seed: int) -> list[Self]:
-        """Return models like this one, each of the training and validation rows of a fold."""
+        """Return copies of this model, fitted to the training and validation rows of each fold."""
         models = [copy.copy(self) for _ in folds]
         for model, (train, validation) in zip(models, folds, strict=True):
             model._fit_rows(train, validation, seed)
@@ -252,15 +354,8 @@ def _check_weights(weights: Any, features: Matrix) -> NDArray[np.float64]:
         _check_sample_weight(weights, features, dtype=np.float64, ensure_non_negative=True)
     )
     if not checked.any():
-        raise InputError("All weights are zero; give those rows a weight that are learnt from.")
+        raise InputError("All sample weights are zero; give at least one row a positive weight.")
     return checked
-
-
-def _with_weight(rows: Rows) -> Rows:
-    """Return the rows but those of weight 0."""
-    if rows.weights is None or rows.weights.all():
-        return rows
-    return rows.take(np.flatnonzero(rows.weights))
 
 
 def _check_groups(groups: Any, n_samples: int) -> NDArray[Any]:
@@ -268,3 +363,38 @@ def _check_groups(groups: Any, n_samples: int) -> NDArray[Any]:
     if groups.shape != (n_samples,):
         raise InputError(f"groups must have one value for each of the {n_samples:,} rows.")
     return groups
+
+
+class LabelSimilarity(ABC):
+    """Mixin for methods that learn how similar labels are."""
+
+    similarity_is: ClassVar[str] = "the cosine of the labels' embeddings"
+    """Description of the similarity, for reports."""
+
+    label_names_: Sequence[str]
+
+    @abstractmethod
+    def label_similarity(self) -> NDArray[np.floating]:
+        """Return the similarity of all pairs of labels, (n_labels, n_labels)."""
+
+    def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
+        """Return the k labels most similar to this one with their similarity, highest first."""
+        index = self._label_index(name)
+        similarity = self.label_similarity()[index]
+        return [
+            (self.label_names_[i], float(similarity[i])) for i in most_similar(similarity, index, k)
+        ]
+
+    def _label_index(self, name: str) -> int:
+        check_is_fitted(self)
+        if name not in self.label_names_:
+            close = difflib.get_close_matches(str(name), self.label_names_, 3)
+            hint = f" Did you mean {', '.join(close)}?" if close else ""
+            raise InputError(f"There is no label {name!r}.{hint}")
+        return list(self.label_names_).index(name)
+
+
+def most_similar(similarity: NDArray[np.floating], own: int, k: int) -> NDArray[np.int64]:
+    """Return the indices of the k highest similarities except ``own``, highest first."""
+    order = np.argsort(-similarity, kind="stable")
+    return order[order != own][: max(k, 0)]

@@ -1,6 +1,6 @@
-"""Binary relevance: one classifier a label (Zhang et al. 2018), the plainest thing that works.
+"""Binary relevance: one independent classifier per label (Zhang et al. 2018).
 
-Unknown labels: a row is left out of the training of the labels that it does not know.
+A row is left out of the training of the labels that are unknown for it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from cgmvae.methods.inputs import Rows
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BinaryRelevance(MultiLabelClassifier):
-    """One independent classifier for each label.
+    """One independent classifier per label.
 
     Parameters
     ----------
     estimator : scikit-learn classifier, optional
-        With ``predict_proba`` or ``decision_function``; logistic regression by default. Where it
-        draws at random and has no seed, ``random_state`` seeds it, too.
+        With ``predict_proba`` or ``decision_function``; logistic regression by default. If it has
+        an unset ``random_state``, the seed of this model is used.
     n_jobs : int, optional
-        Labels fitted side by side.
+        Number of labels fitted in parallel.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
 
     Attributes
     ----------
     estimators_ : list
-        A fitted classifier for each label, or the label's constant probability where all known
-        rows agree.
+        The fitted classifier of each label, or the constant probability of a label whose known
+        values are all equal.
 
     Examples
     --------
@@ -68,10 +68,10 @@ class BinaryRelevance(MultiLabelClassifier):
         linear = [model for model in self.estimators_ if not isinstance(model, float)]
         if not all(type(model) is LogisticRegression for model in linear):
             raise InputError(
-                "Only binary relevance of logistic regressions can be saved without pickle; "
-                "use the default estimator."
+                "Binary relevance of other classifiers than logistic regression cannot be saved "
+                "without pickle; use the default estimator."
             )
-        # In the precision of the fit: predictions must not change by a rounding.
+        # In the dtype of the fit, so that predictions do not change by rounding.
         dtype = linear[0].coef_.dtype if linear else np.dtype(np.float64)
         coefficients = np.zeros((len(self.estimators_), self.n_inputs_), dtype)
         intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_], dtype)
@@ -85,7 +85,7 @@ class BinaryRelevance(MultiLabelClassifier):
         parts = (arrays["constant"], arrays["coefficients"], arrays["intercepts"])
         n = self.n_labels_
         if [part.shape for part in parts] != [(n,), (n, self.n_inputs_), (n,)]:
-            raise ValueError("its coefficients do not fit its labels and features")
+            raise ValueError("its coefficients do not match its labels and features")
         self.estimators_ = [
             float(intercept) if constant else _linear(row, intercept)
             for constant, row, intercept in zip(*parts, strict=True)
@@ -96,7 +96,7 @@ class BinaryRelevance(MultiLabelClassifier):
 
 
 def _seeded(estimator: Any, seed: int) -> Any:
-    """Return a copy that draws from this seed wherever it was given none."""
+    """Return a copy with every unset ``random_state`` set to this seed."""
     parameters = estimator.get_params().items()
     unset = [
         name
@@ -121,7 +121,7 @@ def _column(matrix: sp.csc_array | None, i: int) -> NDArray[Any] | None:
 def _fit_label(
     base: Any, rows: Rows, label: NDArray[np.uint8], unknown: NDArray[np.bool_] | None
 ) -> Any:
-    """Fit one label's classifier, or return its constant probability."""
+    """Fit the classifier of one label, or return its constant probability."""
     known = np.arange(len(label)) if unknown is None else np.flatnonzero(~unknown)
     y = label[known]
     if len(y) == 0 or y.min() == y.max():

@@ -1,66 +1,192 @@
 """C2AE: a canonical-correlated autoencoder (Yeh, Wu, Ko, Wang 2017).
 
-Features and labels are encoded to one space by F_x and F_e; F_d decodes labels from it. Deep
-canonical correlation analysis ties the two codes: ‖F_x(x) − F_e(y)‖² is made small while both
-codes are held to the covariance I, here by the penalty λ (‖C_x − I‖² + ‖C_e − I‖²). The output
-loss, α times the mean over pairs of a positive and a negative label of exp(−(f_p − f_q)), trains
-the label autoencoder f = F_d(F_e(y)) and nothing else: F_x learns from the codes alone, and
-F_d(F_x(x)) is what predicts.
+Features and labels are encoded into a shared space by F_x and F_e; F_d decodes labels from it. Deep
+canonical correlation analysis aligns the two codes: ‖F_x(x) − F_e(y)‖² is minimized while both
+codes are constrained to the covariance I, here by the penalty λ (‖C_x − I‖² + ‖C_e − I‖²); in the
+paper these are Φ, here the terms ``distance`` and ``constraint``. The output loss Γ (``ranking``),
+α times the mean over pairs of a positive and a negative label of exp(−(f_p − f_q)), trains only the
+label autoencoder f = F_d(F_e(y)): F_x learns from the codes alone, and F_d(F_x(x)) predicts.
 
-Where the paper is silent or this differs:
+Where the paper leaves a choice open, or this implementation differs:
 
-- C_x and C_e are centred means over the rows of one batch, where the paper writes plain sums of
-  products: those let a constant code pass for a direction, and tie λ to the batch size. With affine
-  encoders and the constraint met exactly this is CCA; with the penalty, a direction of correlation
-  ρ gets the variance 1 − (1 − ρ) / 2λ, and none where that is negative. At λ = 1/2, which is the
-  released code's value and the best of those tried, the variance is ρ itself.
+- C_x and C_e are centered means over the rows of a batch, where the paper writes plain sums of
+  products: with those a constant code would count as a direction, and λ would depend on the batch
+  size. With affine encoders and the constraint met exactly this is CCA; with the penalty, a
+  direction of correlation ρ gets the variance 1 − (1 − ρ) / 2λ, and vanishes if that is negative.
+  With λ = 1/2, the released code's value and the best of those tried, the variance is ρ itself.
 - f is the sigmoid of the decoder's output, as in the released code, which also bounds the
-  exponentials. Pairs say little about the level of f, nothing in rows without a pair, and with a
-  single label there is none; with many rare labels nearly all scores end up high. So a small
-  cross-entropy of the same f, the term ``calibration``, is trained beside it.
-- Labels enter F_e as +1 and −1, unknown ones as 0; pairs and calibration use known labels only,
-  and a row that knows no label counts nowhere.
-- The biases of F_d's output start at the log-odds of the labels' frequencies.
+  exponentials. Pairs determine the level of f poorly, not at all in rows without a pair, and with a
+  single label there are no pairs; with many rare labels nearly all scores would be high. Therefore
+  a small cross-entropy of the same f, the term ``calibration``, is added.
+- F_e receives labels as +1 and −1, unknown ones as 0; pairs and calibration use known labels only,
+  and a row without known labels is ignored.
+- The output biases of F_d are initialized to the labels' log-odds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from cgmvae.methods.c2ae_network import C2AEConfig, C2AENetwork
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cgmvae.methods.inputs import check_whole
 from cgmvae.methods.packed import NeuralClassifier
-from cgmvae.methods.parameters import check_whole
+from cgmvae.model import objective
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.packed import PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams, go_to_section
 
-#: Dimensions of a code for each label where none are given, as in the released code.
-_DIMENSIONS_A_LABEL = 0.8
+#: Sections of a step with separate random streams.
+_LABELS, _DECODER = 1, 2
+
+#: Default dimension of a code per label, as in the released code.
+_DIMENSIONS_PER_LABEL = 0.8
 
 _LAYERS = ("feature_layers", "label_layers", "decoder_layers")
 
 
+@dataclass(frozen=True)
+class C2AEConfig:
+    """Sizes of the network; members of one pack share them."""
+
+    latent_dim: int
+    """Dimension of a code."""
+    hidden_dim: int
+    """Width of every hidden layer."""
+    feature_layers: int
+    """Number of hidden layers of F_x; with 0 it is an affine map."""
+    label_layers: int
+    """Number of hidden layers of F_e."""
+    decoder_layers: int
+    """Number of hidden layers of F_d."""
+
+
+class C2AENetwork(nn.Module):
+    """F_x, F_e and F_d for any number of members; see ``NeuralClassifier.network_class``."""
+
+    def __init__(
+        self,
+        config: C2AEConfig,
+        n_features: int,
+        label_log_odds: NDArray[np.float64],
+        streams: RandomStreams,
+        *,
+        dropout: Sequence[float],
+        input_dropout: Sequence[float],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.config = config
+
+        def layers(n_in: int, n_hidden: int, n_out: int) -> PackedMLP:
+            widths = (n_in, *[config.hidden_dim] * n_hidden, n_out)
+            return PackedMLP(
+                widths, streams, layer_norm=False, activation="leaky_relu", dtype=dtype
+            )
+
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
+        n_labels, latent_dim = log_odds.shape[1], config.latent_dim
+        self.feature_encoder = layers(n_features, config.feature_layers, latent_dim)
+        self.label_encoder = layers(n_labels, config.label_layers, latent_dim)
+        self.decoder = layers(latent_dim, config.decoder_layers, n_labels)
+        output: Any = self.decoder.layers[-1]
+        output.bias.data.copy_(log_odds)
+        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
+
+    dropout: Tensor
+    input_dropout: Tensor
+
+    def encode_features(self, features: Tensor, streams: RandomStreams | None = None) -> Tensor:
+        """Return the codes F_x(x) of rows, (M, B, K)."""
+        return self.feature_encoder(features, streams, self.dropout)
+
+    def encode_labels(
+        self, positive: Tensor, known: Tensor, streams: RandomStreams | None = None
+    ) -> Tensor:
+        """Return the codes F_e(y) of label sets, (M, B, K); an unknown label is encoded as 0."""
+        signs = torch.where(positive, 1.0, -1.0).masked_fill(~known, 0.0)
+        return self.label_encoder(signs.to(self.dropout.dtype), streams, self.dropout)
+
+    def decode(self, codes: Tensor, streams: RandomStreams | None = None) -> Tensor:
+        """Return the logits of all labels, (M, B, L); their sigmoid is F_d of the code."""
+        return self.decoder(codes, streams, self.dropout)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the scores F_d(F_x(x)) of all labels, (M, B, L)."""
+        return torch.sigmoid(self.decode(self.encode_features(features)))
+
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
+        """Return the unweighted terms of the objective, each (M, B).
+
+        ``constraint`` is a property of the whole batch: every row has the same value, so that its
+        weighted mean over rows is that value.
+        """
+        features, positive, known = batch.features, batch.positive, batch.known
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
+        feature_codes = self.encode_features(features, streams)
+        go_to_section(streams, _LABELS)
+        label_codes = self.encode_labels(positive, known, streams)
+        go_to_section(streams, _DECODER)
+        logits = self.decode(label_codes, streams)
+        labelled = known.any(-1)
+        distance = ((feature_codes - label_codes) ** 2).sum(-1)
+        weight = batch.weight * labelled
+        excess = excess_covariance(feature_codes, weight) + excess_covariance(label_codes, weight)
+        return {
+            "distance": torch.where(labelled, distance, 0.0),
+            "constraint": excess[:, None].expand_as(distance),
+            "ranking": objective.ranking(torch.sigmoid(logits), positive, known),
+            "calibration": objective.cross_entropy(logits, positive, known),
+        }
+
+
+def excess_covariance(codes: Tensor, weight: Tensor) -> Tensor:
+    """Return ‖C − I‖² (Frobenius) for the covariance C of each member's codes, (n_members,).
+
+    Finite, but never 0, if a batch has fewer rows than the codes have dimensions.
+
+    Parameters
+    ----------
+    codes : Tensor, (n_members, n_rows, K)
+    weight : Tensor, (n_members, n_rows)
+        Weight of each row; rows of weight 0 are ignored.
+    """
+    total = weight.sum(1, keepdim=True)
+    share = (weight / total.masked_fill(total == 0, 1.0))[..., None]
+    centered = codes - (codes * share).sum(1, keepdim=True)
+    covariance = torch.bmm((centered * share).transpose(1, 2), centered)
+    identity = torch.eye(codes.shape[-1], dtype=codes.dtype, device=codes.device)
+    return ((covariance - identity) ** 2).sum((1, 2))
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class C2AE(NeuralClassifier):
-    """Canonical-correlated autoencoder: features and labels meet in a space of uncorrelated codes.
+    """Canonical-correlated autoencoder: features and labels share a space of uncorrelated codes.
 
     Parameters
     ----------
     latent_dim : int, optional
-        K, dimensions of a code; 0.8 of the number of labels by default, but no more than half a
-        batch, whose covariance could not come near I otherwise.
+        K, the dimension of a code; by default 0.8 times the number of labels, but at most half the
+        batch size, because the covariance of a batch could not approach I otherwise.
     hidden_dim : int
-        Units of every hidden layer.
+        Width of every hidden layer.
     feature_layers, label_layers, decoder_layers : int
-        Hidden layers of F_x, F_e and F_d; 0 makes an affine map.
+        Number of hidden layers of F_x, F_e and F_d; 0 makes an affine map.
     constraint_weight : float
-        λ, of the squared distance of both codes' covariances from I. Below 1/2, directions whose
-        correlation is less than 1 − 2λ vanish.
+        λ, weight of the squared distance of both codes' covariances from I. Below 1/2, directions
+        whose correlation is less than 1 − 2λ vanish.
     ranking_weight : float
-        α, of the ranking loss of the label autoencoder.
+        α, weight of the ranking loss of the label autoencoder.
     calibration_weight : float
-        Of its cross-entropy, summed over known labels; with 0 a single label is not learnt.
+        Weight of its cross-entropy, summed over known labels; with 0 a single label is not learned.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.neural.NeuralClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
     n_members, device, checkpoint, progress
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
@@ -69,7 +195,7 @@ class C2AE(NeuralClassifier):
     Attributes
     ----------
     network_ : C2AENetwork
-        All members.
+        The network of all members.
 
     Examples
     --------
@@ -84,7 +210,7 @@ class C2AE(NeuralClassifier):
 
     config_class: ClassVar = C2AEConfig
     network_class: ClassVar = C2AENetwork
-    whole_batches: ClassVar = True  # the constraint is on the codes of a batch
+    whole_batches: ClassVar = True  # the covariance constraint applies to a batch
 
     latent_dim: int | None = None
     hidden_dim: int = 512
@@ -110,7 +236,7 @@ class C2AE(NeuralClassifier):
     def _config(self) -> C2AEConfig:
         latent_dim = self.latent_dim
         if latent_dim is None:
-            wanted = min(round(_DIMENSIONS_A_LABEL * self.n_labels_), self.batch_size // 2)
+            wanted = min(round(_DIMENSIONS_PER_LABEL * self.n_labels_), self.batch_size // 2)
             latent_dim = max(1, wanted)
         layers = {name: getattr(self, name) for name in _LAYERS}
         check_whole(1, latent_dim=latent_dim, hidden_dim=self.hidden_dim)

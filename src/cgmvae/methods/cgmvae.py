@@ -18,11 +18,10 @@ from torch import Tensor
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense, is_sparse
 from cgmvae.errors import InputError
+from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
-from cgmvae.methods.inputs import Rows, targets_of_rows
+from cgmvae.methods.inputs import Rows, check_choices, check_whole, targets_of_rows
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.parameters import check_choices, check_whole
-from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import mean_given_labels

@@ -1,18 +1,19 @@
-"""Fuzzy ART (Carpenter, Grossberg, Rosen 1991): categories that are boxes, learnt row by row.
+"""Fuzzy ART (Carpenter, Grossberg, Rosen 1991): box-shaped categories, learned row by row.
 
 A row a of d features in [0, 1] is complement coded, A = (a, 1 − a), and the weights of a category,
-w = (u, 1 − v), are the box [u, v]. With |·| the sum and ∧ the smaller of every two numbers,
+w = (u, 1 − v), represent the box [u, v]. With |·| the sum of the entries and ∧ the elementwise
+minimum,
 
-- choice: the category of the largest |A ∧ w| / (α + |w|) is tried first,
-- vigilance: it takes the row if |A ∧ w| / |A| is at least ρ, or else is reset and the next one is
-  tried; where all are reset, the row becomes a category of its own,
-- learning: w ← β (A ∧ w) + (1 − β) w, so that at β = 1 the box grows until it holds the row.
+- choice: the category with the largest |A ∧ w| / (α + |w|) is tried first,
+- vigilance: it accepts the row if |A ∧ w| / |A| is at least ρ; otherwise the next category is
+  tried, and if none accepts the row, it becomes a new category,
+- learning: w ← β (A ∧ w) + (1 − β) w, so that with β = 1 the box grows until it contains the row.
 
-No complement is ever stored: |A ∧ w| = (|A| + |w| − ‖A − w‖) / 2, and the city-block distance
-‖A − w‖ is ‖a − u‖ + ‖a − v‖. So sparse rows stay sparse, and compiled distances do the work. Only
-differences count, so features may have any origin where their range has the width 1.
+The complement is never stored: |A ∧ w| = (|A| + |w| − ‖A − w‖) / 2, and the city-block distance ‖A
+− w‖ is ‖a − u‖ + ‖a − v‖. So sparse rows stay sparse, and compiled distance functions do the work.
+Only differences matter, so features may have any origin as long as their range has width 1.
 
-:mod:`cgmvae.methods.haram` builds its two levels of such categories.
+:mod:`cgmvae.methods.haram` builds both of its levels from such categories.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 from cgmvae.data.sparse_parts import with_short_indices
 
-#: Rows whose overlaps with all categories are computed at a time, and cells that they may have.
+#: Rows whose overlap with all categories is computed at a time, and the entries they may have.
 _BLOCK_ROWS, _BLOCK_CELLS = 128, 2**20
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes [lower, upper], one a row; a row of features is a box without extent."""
+    """Boxes [lower, upper], one per row; a row of features is a box without extent."""
 
     lower: Matrix
-    """One corner, array or CSR array, (n_boxes, n_features)."""
+    """Lower corner, array or CSR array, (n_boxes, n_features)."""
     upper: Matrix
-    """The opposite corner; the same object for boxes without extent."""
+    """Upper corner; the same object as ``lower`` for boxes without extent."""
     norms: NDArray[np.float64]
-    """Sums of the complement-coded weights, |w| = d − |v − u|, (n_boxes,)."""
+    """Norms of the complement-coded weights, |w| = d − |v − u|, (n_boxes,)."""
     binary: bool
-    """Whether the corners hold nothing but 0 and 1."""
+    """Whether the corners contain only 0 and 1."""
 
     @classmethod
     def between(cls, lower: Matrix, upper: Matrix) -> Boxes:
-        """Return the boxes of these corners."""
+        """Return the boxes with these corners."""
         norms = np.full(lower.shape[0], float(lower.shape[1]))
         if upper is lower:
             return cls(lower, lower, norms, _is_binary(lower))
@@ -61,7 +62,7 @@ class Boxes:
         return len(self.norms)
 
     def take(self, rows: Any) -> Boxes:
-        """Return these boxes, in this order."""
+        """Return the boxes at these indices, in this order."""
         return self._with(lambda corner: corner[rows], self.norms[rows])
 
     def dense(self) -> Boxes:
@@ -80,7 +81,7 @@ class Boxes:
         return Boxes(lower, upper, self.norms if norms is None else norms, self.binary)
 
     def grown(self, other: Boxes, rate: float) -> Boxes:
-        """Return the boxes, dense, after one step of learning towards the other ones."""
+        """Return the boxes, dense, after one learning step toward other boxes."""
         lower = np.minimum(self.lower, other.lower)
         upper = np.maximum(self.upper, other.upper)
         if rate < 1:
@@ -91,18 +92,18 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Rule:
-    """How categories are learnt."""
+    """Hyperparameters of learning."""
 
     vigilance: float
-    """ρ: the least match of a row and the category that takes it."""
+    """ρ: the minimum match between a row and the category that accepts it."""
     choice: float
-    """α: among boxes that hold a row, the larger it is the more a small one is preferred."""
+    """α: among boxes that contain a row, larger values favor smaller boxes."""
     rate: float
-    """β: the share of the way to the row that a category moves."""
+    """β: the learning rate, 1 for fast learning."""
 
 
 def stacked(parts: list[Boxes]) -> Boxes:
-    """Return the boxes of all parts, in order."""
+    """Concatenate boxes."""
     lower = _concatenated([part.lower for part in parts])
     upper = _concatenated([part.upper for part in parts])
     norms = np.concatenate([part.norms for part in parts])
@@ -123,17 +124,17 @@ def activation(inputs: Boxes, boxes: Boxes, choice: float) -> NDArray[np.float64
 def learn_categories(
     inputs: Boxes, rule: Rule, labels: NDArray[np.int8] | None = None
 ) -> tuple[Boxes, NDArray[np.int64]]:
-    """Present the inputs in order; return the categories, and which one took each input.
+    """Present the inputs in order; return the categories and the category of each input.
 
     Parameters
     ----------
     inputs : Boxes of n_inputs
-        Rows of features, or categories that are to be clustered.
+        Rows of features, or categories to cluster.
     rule : Rule
         Vigilance, choice and rate.
     labels : array, (n_inputs, n_labels), optional
-        1, −1 for a label that is absent, 0 for an unknown one. A category only takes inputs that
-        contradict none of those it took before.
+        1 for a positive label, −1 for a negative one, 0 for unknown. A category only accepts inputs
+        that contradict none of its previous inputs.
     """
     labels = np.zeros((len(inputs), 0), np.int8) if labels is None else labels
     layer = _Layer(inputs.take(slice(0)), rule, labels)
@@ -144,17 +145,17 @@ def learn_categories(
 
 
 class _Layer:
-    """Categories while they are learnt, a block of inputs at a time."""
+    """Categories during learning, a block of inputs at a time."""
 
     def __init__(self, boxes: Boxes, rule: Rule, labels: NDArray[np.int8]) -> None:
         self.boxes, self._rule, self._labels = boxes, rule, labels
-        self._agreed = np.zeros_like(labels)  # what is known of each category's labels
+        self._agreed = np.zeros_like(labels)  # labels of each category, 0 if unknown
 
     def learn(self, block: Boxes, first: int) -> NDArray[np.int64]:
-        """Return the winners of the inputs from number ``first`` on.
+        """Return the categories of the inputs from index ``first`` on.
 
-        What the inputs have in common with the categories is computed for the whole block; after
-        each of them, for the one category that has changed.
+        Overlaps with the categories are computed for the whole block at once and, after each input,
+        updated for the one category that changed.
         """
         n = n_old = len(self.boxes)
         overlaps = np.empty((len(block), n_old + len(block)))
@@ -169,7 +170,7 @@ class _Layer:
             if winner == n:
                 n, box = n + 1, block.take([i])
             elif overlaps[i, winner] >= norms[winner]:
-                continue  # the box holds the input already
+                continue  # the box already contains the input
             else:
                 box = changed[winner] if winner in changed else self.boxes.take([winner]).dense()
                 box = box.grown(block.take([i]), self._rule.rate)
@@ -183,21 +184,21 @@ class _Layer:
         overlaps: NDArray[np.float64],
         norms: NDArray[np.float64],
         input_norm: float,
-        number: int,
+        index: int,
     ) -> int:
-        """Return the category that takes an input; the number of categories for a new one."""
+        """Return the category that accepts an input; ``len(norms)`` for a new category."""
         found = np.flatnonzero(overlaps >= self._rule.vigilance * input_norm)
-        found = found[(self._agreed[found] * self._labels[number] >= 0).all(axis=1)]
+        found = found[(self._agreed[found] * self._labels[index] >= 0).all(axis=1)]
         winner = len(norms)
         if len(found):
             winner = int(found[np.argmax(overlaps[found] / (self._rule.choice + norms[found]))])
         unset = self._agreed[winner] == 0
-        self._agreed[winner, unset] = self._labels[number, unset]
+        self._agreed[winner, unset] = self._labels[index, unset]
         return winner
 
 
 def _replaced(boxes: Boxes, changed: dict[int, Boxes]) -> Boxes:
-    """Return the boxes with those that have changed or are new, by number."""
+    """Return the boxes with changed and new ones replaced, by index."""
     kept = np.setdiff1d(np.arange(len(boxes)), list(changed))
     parts = [boxes.take(kept)]
     if changed:
@@ -208,11 +209,11 @@ def _replaced(boxes: Boxes, changed: dict[int, Boxes]) -> Boxes:
 
 
 def _cityblock(inputs: Boxes, boxes: Boxes, corner: str) -> NDArray[np.float64]:
-    """Return the city-block distances of the boxes' corners, (n_inputs, n_boxes)."""
+    """Return the city-block distances between corners of boxes, (n_inputs, n_boxes)."""
     a, b = getattr(inputs, corner), getattr(boxes, corner)
     if 0 in (a.shape[0], b.shape[0]):
         return np.zeros((a.shape[0], b.shape[0]))
-    if inputs.binary and boxes.binary:  # exact, since all sums are whole numbers
+    if inputs.binary and boxes.binary:  # exact, because all sums are integers
         return a.sum(axis=1)[:, None] + b.sum(axis=1) - 2 * dense(a @ b.T)
     if sp.issparse(a):
         return manhattan_distances(with_short_indices(a), with_short_indices(b))

@@ -1,31 +1,32 @@
-"""HARAM: a hierarchy of fuzzy categories that are bound to label sets (Benites, Sapozhnikova 2015).
+"""HARAM: a hierarchy of fuzzy categories bound to label sets (Benites, Sapozhnikova 2015).
 
-The lower level is ML-ARAM: categories of rows (:mod:`cgmvae.methods.fuzzy_art`), each of which
-takes rows of one label set only and counts its labels. The upper level clusters these categories
-by the same rule with a vigilance of its own, so that a prediction looks into the most active
-clusters instead of at every category. The labels of the most active categories are then counted,
-weighted by activation. :mod:`cgmvae.methods.haram_network` holds both levels.
+The lower level is ML-ARAM: fuzzy ART categories of rows (:mod:`cgmvae.methods.fuzzy_art`), each of
+which accepts rows of a single label set and counts its labels. The upper level clusters these
+categories by the same rule with its own vigilance, so that prediction searches the most active
+clusters instead of every category. The label counts of the most active categories are then
+averaged, weighted by activation.
 
 The vigilance of the label side is 1, so the label part of ARAM's choice function is equal for all
-categories that may take a row, and label sets can be learnt one after the other. There is no match
-tracking.
+categories that may accept a row, and label sets can be learned one after the other. There is no
+match tracking.
 
-Where the papers are silent, and where this differs:
+Where the papers leave a choice open, and where this implementation differs:
 
-- Clusters are opened from the most active on until they hold ``searched_fraction`` of the
+- Clusters are searched in order of activation until they contain ``searched_fraction`` of the
   categories.
-- The counts of the voting categories are divided by their rows, which changes no ranking and gives
-  scores between 0 and 1; ``predict`` applies the learnt threshold rule to them. The papers' own
-  rule is :meth:`HARAM.predict_by_largest_difference`.
-- An unknown label agrees with either value; scores count the rows that know the label, and where no
-  voting category does, all rows that know it. Rows that know no label are left out.
-- Rows count in the label counts by their weight.
-- A feature without range always matches; the features that rows may have beyond the range of the
-  training rows are moved to its border.
+- The counts of the voting categories are divided by their numbers of rows, which changes no ranking
+  and yields scores between 0 and 1; ``predict`` applies the learned threshold rule to them. The
+  papers' own rule is :meth:`HARAM.predict_by_largest_difference`.
+- An unknown label matches either value. A score is a fraction of the rows whose label is known; if
+  no voting category has such a row, all training rows are used. Rows without any known label are
+  ignored.
+- Sample weights apply to the label counts.
+- A constant feature always matches; features outside the range of the training rows are clipped.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,54 +35,51 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.fuzzy_art import Boxes, Rule
-from cgmvae.methods.haram_network import (
-    above_largest_difference,
-    arrays_of,
-    network_of,
-    train_network,
-    vote_weights,
-)
-from cgmvae.methods.inputs import Rows
-from cgmvae.methods.parameters import check_whole
-from cgmvae.methods.stored_arrays import with_prefix
+from cgmvae.methods.fuzzy_art import Boxes, Rule, activation, learn_categories, stacked
+from cgmvae.methods.inputs import Rows, check_whole
+from cgmvae.methods.serialization import matrix_arrays, read_matrix, with_prefix
 from cgmvae.preparation.scaling import ScalingName
 
-#: Cells of the largest table that a prediction holds at a time.
+#: Entries of the largest array that prediction allocates at a time.
 _CELLS = 2**22
 
-#: How far scores stay away from 0 and 1: some rows without a label are no proof that none has it.
+#: Scores stay this far from 0 and 1: a few rows without a label do not prove that no row has it.
 _MARGIN = 1e-6
+
+#: Rounding error of a count that should be 0, as a fraction of the total.
+_ROUNDING = 1e-9
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class HARAM(MultiLabelClassifier):
-    """Hierarchical ARAM: fuzzy categories of rows, found through clusters of categories.
+    """Hierarchical ARAM: fuzzy categories of rows, searched through clusters of categories.
 
     Parameters
     ----------
     vigilance : float in [0, 1]
-        How alike the rows of a category are; at 1 they are equal, at 0 a label set has one.
+        Required similarity of the rows of a category; 1 requires equal rows, 0 yields one category
+        per label set.
     cluster_vigilance : float in [0, 1]
-        How alike the categories of a cluster are.
+        Required similarity of the categories of a cluster.
     searched_fraction : float in (0, 1]
-        Clusters are opened until they hold this share of the categories; at 1 there is no upper
-        level, which is ML-ARAM. Like ``vote_threshold`` it may be changed after the fit.
+        Clusters are searched until they contain this fraction of the categories; 1 disables the
+        upper level, which is ML-ARAM. Like ``vote_threshold`` it may be changed after fitting.
     vote_threshold : float in [0, 1]
-        A category votes if its activation T is near the largest, (max − T) / max ≤
-        ``vote_threshold`` · (max − min); at 0 the most active one decides.
+        A category votes if its activation T is close to the largest, (max − T) / max ≤
+        ``vote_threshold`` · (max − min); with 0 only the most active category votes.
     choice : float > 0
         The constant α in |A ∧ w| / (α + |w|).
     learning_rate : float in (0, 1]
-        The share of the way that a category moves towards its row; 1 is fast learning.
+        How far a category moves toward its row; 1 is fast learning.
     n_voters : int
-        Networks that see the rows in different orders and are averaged. The first sees them in the
-        order given.
+        Number of networks, trained on different orders of the rows and averaged. The first one uses
+        the given order.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`. Whatever the scaling, features are
-        brought to a range of width 1.
+        rescaled to a range of width 1.
 
     Attributes
     ----------
@@ -89,7 +87,7 @@ class HARAM(MultiLabelClassifier):
         Categories, label counts and clusters. A coordinate is a feature's distance from the point
         of its range nearest to 0, in units of the range; so zeros stay zero.
     minimum_, maximum_ : array, (n_features,)
-        The range of each feature in the training rows; what lies beyond is moved to its border.
+        Range of each feature in the training rows; values outside are clipped.
 
     Examples
     --------
@@ -109,16 +107,16 @@ class HARAM(MultiLabelClassifier):
     n_voters: int = 3
 
     def predict_by_largest_difference(self, X: Any) -> NDArray[np.int64]:
-        """Return the labels ranked before the largest drop of the score, (n_samples, n_labels).
+        """Return the labels ranked above the largest drop in score, (n_samples, n_labels).
 
-        This is the rule of the ARAM papers. Every row gets a label and, of several, never all. A
-        single label is given from the score 0.5 on.
+        This is the rule of the ARAM papers. Every row gets at least one label and, with several
+        labels, never all of them. A single label is predicted from a score of 0.5.
         """
         return above_largest_difference(self.predict_proba(X)).astype(np.int64)
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         self._check_parameters()
-        rows = train.that_know_a_label()
+        rows = train.with_known_labels()
         self.minimum_, self.maximum_ = _ranges(rows.features)
         inputs = self._inputs(rows.features)
         n, rng = len(inputs), np.random.default_rng(seed)
@@ -130,7 +128,7 @@ class HARAM(MultiLabelClassifier):
         check_whole(1, n_voters=self.n_voters)
         for name in ("vigilance", "cluster_vigilance", "vote_threshold"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be from 0 to 1.")
+                raise InputError(f"{name} is {getattr(self, name)}; it must be between 0 and 1.")
         for name in ("searched_fraction", "learning_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(
@@ -172,7 +170,7 @@ class HARAM(MultiLabelClassifier):
         self.minimum_, self.maximum_ = arrays["minimum"], arrays["maximum"]
         shape = (self.n_inputs_,)
         if self.minimum_.shape != shape or self.maximum_.shape != shape:
-            raise ValueError("its ranges do not fit its features")
+            raise ValueError("its ranges do not match its features")
         self.voters_ = [
             network_of(with_prefix(arrays, f"{k}."), self.n_inputs_, self.n_labels_)
             for k in range(description["n_voters"])
@@ -182,7 +180,7 @@ class HARAM(MultiLabelClassifier):
 
 
 def _ranges(features: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the smallest and the largest value of each feature."""
+    """Return the minimum and the maximum of each feature."""
     extremes = features.min(axis=0), features.max(axis=0)
     if sp.issparse(features):
         extremes = tuple(each.toarray().ravel() for each in extremes)
@@ -192,7 +190,7 @@ def _ranges(features: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 def _to_width_one(
     features: Matrix, minimum: NDArray[np.float64], maximum: NDArray[np.float64]
 ) -> Matrix:
-    """Return features whose ranges have the width 1; see ``voters_`` for their origin."""
+    """Return features rescaled to ranges of width 1; see ``voters_`` for their origin."""
     origin = np.clip(0.0, minimum, maximum)
     width = np.where(maximum > minimum, maximum - minimum, 1.0)
     if not sp.issparse(features):
@@ -203,3 +201,217 @@ def _to_width_one(
     scaled.data /= width[column]
     scaled.eliminate_zeros()
     return scaled
+
+
+@dataclass(frozen=True)
+class HARAMNetwork:
+    """Categories and clusters learned from one order of the rows."""
+
+    categories: Boxes
+    """The lower level, n_categories boxes."""
+    rows: NDArray[np.float64]
+    """Total weight of the rows in each category, (n_categories,)."""
+    positives: sp.csr_array
+    """Weight of the rows that have a label, (n_categories, n_labels)."""
+    unknown: sp.csr_array | None
+    """Weight of the rows for which a label is unknown; None if all labels are known."""
+    clusters: Boxes
+    """The upper level, n_clusters boxes."""
+    cluster_of: NDArray[np.int64]
+    """The cluster of each category, in increasing order, (n_categories,)."""
+
+    def activations(
+        self, inputs: Boxes, choice: float, searched_fraction: float
+    ) -> NDArray[np.float64]:
+        """Return the activation of each category, −∞ if not searched, (n_inputs, n_categories)."""
+        if searched_fraction == 1:
+            return activation(inputs, self.categories, choice)
+        found = np.full((len(inputs), len(self.categories)), -np.inf)
+        opened = self._opened(inputs, choice, searched_fraction)
+        starts = np.searchsorted(self.cluster_of, np.arange(len(self.clusters) + 1))
+        for cluster in np.flatnonzero(opened.any(axis=0)):
+            rows = np.flatnonzero(opened[:, cluster])
+            members = slice(starts[cluster], starts[cluster + 1])
+            found[rows, members] = activation(
+                inputs.take(rows), self.categories.take(members), choice
+            )
+        return found
+
+    def _opened(self, inputs: Boxes, choice: float, searched_fraction: float) -> NDArray[np.bool_]:
+        """Return which clusters are searched for each input, (n_inputs, n_clusters)."""
+        order = np.argsort(-activation(inputs, self.clusters, choice), axis=1, kind="stable")
+        sizes = np.bincount(self.cluster_of, minlength=len(self.clusters))[order]
+        found_before = np.cumsum(sizes, axis=1) - sizes
+        opened = np.empty(order.shape, bool)
+        np.put_along_axis(
+            opened, order, found_before < searched_fraction * len(self.categories), axis=1
+        )
+        return opened
+
+    def scores(self, votes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weighted fraction of rows that have each label, (n_inputs, n_labels).
+
+        Parameters
+        ----------
+        votes : array, (n_inputs, n_categories)
+            Weight of each category; see :func:`vote_weights`.
+        """
+        weights = sp.csr_array(votes)
+        positives = (weights @ self.positives).toarray()
+        total = (weights @ self.rows)[:, None]
+        if self.unknown is None:
+            return np.minimum(positives / total, 1.0)
+        known = total - (weights @ self.unknown).toarray()
+        frequencies = _share(
+            self.positives.sum(axis=0),
+            self.rows.sum() - self.unknown.sum(axis=0),
+            _ROUNDING * self.rows.sum(),
+            otherwise=0.0,
+        )
+        return _share(positives, known, _ROUNDING * total, otherwise=frequencies)
+
+
+def train_network(inputs: Boxes, rows: Rows, rule: Rule, cluster_rule: Rule) -> HARAMNetwork:
+    """Learn both levels from rows, in their order.
+
+    Parameters
+    ----------
+    inputs : Boxes of n_samples
+        The features of the rows, with ranges of width 1.
+    rows : Rows
+        Their labels, unknown labels and weights.
+    rule, cluster_rule : Rule
+        How to learn categories, and clusters of categories.
+    """
+    categories, winners = learn_bound_categories(inputs, rows.labels, rows.unknown, rule)
+    clusters, cluster_of = learn_categories(categories, cluster_rule)
+    order = np.argsort(cluster_of, kind="stable")
+    categories, winners = categories.take(order), np.argsort(order)[winners]
+    n = len(inputs)
+    taken = sp.csr_array((rows.row_weights(), (winners, np.arange(n))), shape=(len(categories), n))
+    positives = taken @ sp.csr_array(rows.labels, dtype=np.float64)
+    unknown = None
+    if rows.unknown is not None:
+        unknown = taken @ sp.csr_array(rows.unknown, dtype=np.float64)
+    # Norms are recomputed, as after loading: a saved network must not differ by rounding.
+    categories, clusters = (
+        Boxes.between(each.lower, each.upper) for each in (categories, clusters)
+    )
+    return HARAMNetwork(
+        categories, taken.sum(axis=1), positives, unknown, clusters, cluster_of[order]
+    )
+
+
+def learn_bound_categories(
+    inputs: Boxes, labels: Matrix, unknown: Matrix | None, rule: Rule
+) -> tuple[Boxes, NDArray[np.int64]]:
+    """Learn categories with one label set each; return them and the category of each row.
+
+    Categories are numbered in the order of their first rows. An unknown label matches either value,
+    and the value that other rows of the category have.
+    """
+    if unknown is not None:
+        known = 1 - dense(unknown).astype(np.int8)
+        return learn_categories(inputs, rule, (2 * dense(labels).astype(np.int8) - 1) * known)
+    # Rows of other label sets can neither join a category nor change it.
+    sets = _label_sets(labels)
+    alone = np.array([rows[0] for rows in sets if len(rows) == 1], np.int64)
+    parts = [inputs.take(alone)]
+    winners = np.empty(len(inputs), np.int64)
+    winners[alone] = np.arange(len(alone))
+    n = len(alone)
+    for rows in (rows for rows in sets if len(rows) > 1):
+        boxes, taken_by = learn_categories(inputs.take(rows), rule)
+        winners[rows] = n + taken_by
+        n += len(boxes)
+        parts.append(boxes)
+    _, first_rows, winners = np.unique(winners, return_index=True, return_inverse=True)
+    order = np.argsort(first_rows)
+    return stacked(parts).take(order), np.argsort(order)[winners]
+
+
+def vote_weights(activations: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
+    """Return the activations of the voting categories, and 0 for all others.
+
+    A category votes if (max − T) / max ≤ threshold · (max − min) over the input's searched
+    categories. If all activations are 0, the searched categories have equal weight.
+    """
+    searched = np.isfinite(activations)
+    largest = activations.max(axis=1, keepdims=True)
+    smallest = np.where(searched, activations, np.inf).min(axis=1, keepdims=True)
+    votes = largest - activations <= threshold * (largest - smallest) * largest
+    return np.where(votes, np.where(largest > 0, activations, 1.0), 0.0)
+
+
+def above_largest_difference(scores: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Return which labels rank above the largest drop in score, (n_samples, n_labels)."""
+    if scores.shape[1] == 1:
+        return scores >= 0.5
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ranked = np.take_along_axis(scores, order, axis=1)
+    n_taken = np.argmax(ranked[:, :-1] - ranked[:, 1:], axis=1) + 1
+    taken = np.empty(scores.shape, bool)
+    np.put_along_axis(taken, order, np.arange(scores.shape[1]) < n_taken[:, None], axis=1)
+    return taken
+
+
+def arrays_of(network: HARAMNetwork) -> dict[str, NDArray[Any]]:
+    """Return a network as named arrays, from which :func:`network_of` restores it."""
+    arrays = {"rows": network.rows, "cluster_of": network.cluster_of}
+    matrices = {
+        "lower": network.categories.lower,
+        "upper": network.categories.upper,
+        "clusters.lower": network.clusters.lower,
+        "clusters.upper": network.clusters.upper,
+        "positives": network.positives,
+        "unknown": network.unknown,
+    }
+    for name, matrix in matrices.items():
+        arrays |= matrix_arrays(name, matrix)
+    return arrays
+
+
+def network_of(arrays: dict[str, NDArray[Any]], n_features: int, n_labels: int) -> HARAMNetwork:
+    """Restore a network from arrays; raise ValueError if they are inconsistent."""
+    rows, cluster_of = arrays["rows"], arrays["cluster_of"]
+    whole = cluster_of.dtype.kind == "i"
+    in_order = whole and cluster_of.min() == 0 and (np.diff(cluster_of) >= 0).all()
+    if rows.ndim != 1 or rows.shape != cluster_of.shape or not in_order:
+        raise ValueError("its categories do not match their clusters")
+    n, n_clusters = len(rows), int(cluster_of.max()) + 1
+
+    def read(name: str, shape: tuple[int, int], *, optional: bool = False) -> Matrix:
+        return read_matrix(arrays, name, shape, np.float64, optional=optional)
+
+    def boxes(prefix: str, n_boxes: int) -> Boxes:
+        corners = (read(f"{prefix}{name}", (n_boxes, n_features)) for name in ("lower", "upper"))
+        return Boxes.between(*corners)
+
+    return HARAMNetwork(
+        boxes("", n),
+        rows,
+        read("positives", (n, n_labels)),
+        read("unknown", (n, n_labels), optional=True),
+        boxes("clusters.", n_clusters),
+        cluster_of,
+    )
+
+
+def _share(
+    positives: NDArray[Any], known: NDArray[Any], least: Any, *, otherwise: Any
+) -> NDArray[np.float64]:
+    """Return positives / known, or ``otherwise`` where no more than ``least`` is known."""
+    enough = known > least
+    shares = np.divide(positives, known, where=enough, out=np.zeros_like(known))
+    return np.minimum(np.where(enough, shares, otherwise), 1.0)
+
+
+def _label_sets(labels: Matrix) -> list[NDArray[np.int64]]:
+    """Return the row indices of each distinct label set, in order of first occurrence."""
+    labels = sp.csr_array(labels, copy=True)
+    labels.eliminate_zeros()
+    labels.sort_indices()
+    groups = defaultdict(list)
+    for i, (start, stop) in enumerate(zip(labels.indptr[:-1], labels.indptr[1:], strict=True)):
+        groups[labels.indices[start:stop].tobytes()].append(i)
+    return [np.array(rows) for rows in groups.values()]

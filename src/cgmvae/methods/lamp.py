@@ -1,69 +1,286 @@
 """LaMP: attention-based message passing between labels (Lanchantin, Sekhon, Qi 2019).
 
-Where the paper is silent, or has other inputs in mind:
+The features of a row become a few component nodes. In each of T steps every label node attends to
+the components and then, along the edges of the label graph, to other label nodes; the inner product
+of a node's state with its label's readout vector is the label's logit, after every round.
+
+Where the paper leaves a choice open, or assumes other inputs:
 
 - Its inputs are words, whose embeddings are the component nodes that labels attend to; its released
-  code makes one node of a dense vector. Here an affine map of the feature vector is cut into
-  ``n_components`` nodes: labels can attend to different views of the row, and the number of
-  messages does not grow with the number of features. Such nodes have no graph of their own, so the
-  messages between components are left out.
+  code turns a dense vector into a single node. Here an affine map of the feature vector is split
+  into ``n_components`` nodes: labels can attend to different views of the row, and the number of
+  messages does not grow with the number of features. These nodes have no graph of their own, so
+  there are no messages between components.
 - Nodes are smaller than the paper's (d = 512); the weight of intermediate predictions is that of
   the released code.
-- A label's output vector is its own; the released code takes the label's embedding for it.
-- Logits have a bias for each label that starts at its log-odds; the paper has none.
-- Unknown labels count neither in the cross-entropy nor as occurring together.
-- A label without neighbours, which a given graph may have, gets no message from labels.
+- Each label has its own readout vector; the released code reuses the label's embedding.
+- Each logit has a bias that is initialized to the label's log-odds; the paper has none.
+- Unknown labels count neither in the cross-entropy nor as co-occurring.
+- A label without neighbors, which a given graph may contain, receives no message from labels.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from cgmvae.errors import InputError
 from cgmvae.methods.diagnostics import cooccurrence
-from cgmvae.methods.inputs import Rows
-from cgmvae.methods.lamp_network import LaMPConfig, LaMPNetwork
+from cgmvae.methods.inputs import check_whole
 from cgmvae.methods.packed import NeuralClassifier
-from cgmvae.methods.parameters import check_whole
+from cgmvae.model.objective import cross_entropy
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.packed import PackedLayerNorm, PackedLinear, PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams
+from cgmvae.training.pack import LabelRows
 
 GRAPHS = ("full", "prior", "edgeless")
+
+#: Label nodes of all rows and members that are scored at a time, which bounds the memory.
+_SCORED_NODES = 1 << 17
+
+#: On a CPU, up to this many neighbors are faster with all attention weights in memory.
+_FEW_NEIGHBORS = 64
+
+
+@dataclass(frozen=True)
+class LaMPConfig:
+    """Sizes of the network; members of one pack share them."""
+
+    embedding_dim: int
+    """d, width of the node states."""
+    hidden_dim: int
+    """Width of the hidden layer of the node update."""
+    n_heads: int
+    """Number of attention heads; d must be a multiple of it."""
+    n_steps: int
+    """T; each step goes from components to labels and then from labels to labels."""
+    n_components: int
+    """Number of component nodes per row."""
+
+
+class MessagePassing(nn.Module):
+    """One round: nodes attend to their neighbors, add the message, and update themselves.
+
+    Multi-head attention and an MLP with one hidden layer, each with a residual connection followed
+    by layer normalization.
+    """
+
+    def __init__(self, config: LaMPConfig, streams: RandomStreams, *, dtype: torch.dtype) -> None:
+        super().__init__()
+        width, self.n_heads = config.embedding_dim, config.n_heads
+        self.query, self.key, self.value = (
+            nn.Parameter((streams.uniform(width, width, dtype=dtype) * 2 - 1) * width**-0.5)
+            for _ in range(3)
+        )
+        self.output = PackedLinear(width, width, streams, dtype=dtype)
+        self.update = PackedMLP(
+            (width, config.hidden_dim, width),
+            streams,
+            layer_norm=False,
+            activation="relu",
+            dtype=dtype,
+        )
+        self.message_norm, self.update_norm = (
+            PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
+            for _ in range(2)
+        )
+
+    def forward(
+        self,
+        nodes: Tensor,
+        neighbors: Tensor,
+        edges: Tensor | None,
+        streams: RandomStreams | None,
+        rate: Tensor,
+    ) -> Tensor:
+        """Return the new states of the nodes, (M, B, N, d).
+
+        Parameters
+        ----------
+        nodes : Tensor, (M, B, N, d)
+        neighbors : Tensor, (M, B, K, d)
+        edges : Tensor of bool, (M, N, K), or None
+            Whether a node attends to a neighbor; None if all attend to all. A node without
+            neighbors receives no message.
+        streams, rate
+            Dropout of messages and of hidden units, (M,); no dropout without ``streams``.
+        """
+        message = self._message(nodes, neighbors, edges).flatten(1, 2)
+        if streams is not None:
+            message = streams.dropout(message, rate)
+        state = self.message_norm(nodes.flatten(1, 2) + message)
+        return self.update_norm(state + self.update(state, streams, rate)).view(nodes.shape)
+
+    def _message(self, nodes: Tensor, neighbors: Tensor, edges: Tensor | None) -> Tensor:
+        n_rows = nodes.shape[1]
+        received = attend(
+            self._heads(self.query, nodes),
+            self._heads(self.key, neighbors),
+            self._heads(self.value, neighbors),
+            edges,
+        )
+        received = received.unflatten(1, (n_rows, self.n_heads)).transpose(2, 3)
+        message = self.output(received.reshape(len(nodes), -1, nodes.shape[-1])).view(nodes.shape)
+        if edges is None:
+            return message
+        return message.masked_fill(~edges.any(-1)[:, None, :, None], 0.0)
+
+    def _heads(self, weight: Tensor, states: Tensor) -> Tensor:
+        """Project states, (M, B, N, d), and split them into heads, (M, B·H, N, d/H)."""
+        projected = torch.bmm(states.flatten(1, 2), weight)
+        parts = projected.view(*states.shape[:3], self.n_heads, -1)
+        return parts.transpose(2, 3).flatten(1, 2)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, edges: Tensor | None) -> Tensor:
+    """Return the scaled dot-product attention over the neighbors, (M, R, N, e).
+
+    Parameters
+    ----------
+    query : Tensor, (M, R, N, e)
+    key, value : Tensor, (M, R, K, e)
+    edges : Tensor of bool, (M, N, K), or None
+        A node without neighbors gets the average over all nodes; the caller discards it.
+    """
+    if edges is not None:
+        # A softmax over nothing would be NaN, also in the gradient.
+        edges = edges | ~edges.any(-1, keepdim=True)
+    if query.device.type == "cpu" and key.shape[2] <= _FEW_NEIGHBORS:
+        return _attend_in_memory(query, key, value, edges)
+    mask = None if edges is None else edges[:, None]
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def _attend_in_memory(query: Tensor, key: Tensor, value: Tensor, edges: Tensor | None) -> Tensor:
+    scaled = query * query.shape[-1] ** -0.5
+    scores = torch.matmul(key, scaled.transpose(2, 3))  # (M, R, K, N)
+    if edges is not None:
+        scores = scores.masked_fill(~edges.transpose(1, 2)[:, None], -torch.inf)
+    # The neighbor axis precedes the node axis: softmax over a short last axis is much slower.
+    return torch.matmul(torch.softmax(scores, dim=2).transpose(2, 3), value)
+
+
+class LaMPNetwork(nn.Module):
+    """LaMP for any number of members; see ``NeuralClassifier.network_class`` for the parameters."""
+
+    def __init__(
+        self,
+        config: LaMPConfig,
+        n_features: int,
+        label_log_odds: NDArray[np.float64],
+        streams: RandomStreams,
+        *,
+        dropout: Sequence[float],
+        input_dropout: Sequence[float],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        width, device = config.embedding_dim, streams.device
+        log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=device)
+        n_members, n_labels = log_odds.shape
+        self.label_embeddings = nn.Parameter(streams.normal(n_labels, width, dtype=dtype))
+        self.components = PackedLinear(
+            n_features, config.n_components * width, streams, dtype=dtype
+        )
+        self.from_components, self.from_labels = (
+            nn.ModuleList(
+                MessagePassing(config, streams, dtype=dtype) for _ in range(config.n_steps)
+            )
+            for _ in range(2)
+        )
+        readout = streams.normal(n_labels, width, dtype=dtype) * width**-0.5
+        self.readout = nn.Parameter(readout)
+        self.label_bias = nn.Parameter(log_odds.clone())
+        no_edges = torch.zeros(n_members, n_labels, n_labels, dtype=torch.bool, device=device)
+        self.register_buffer("edges", no_edges)
+        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
+
+    edges: Tensor
+    dropout: Tensor
+    input_dropout: Tensor
+
+    def connect(self, edges: Tensor) -> None:
+        """Set the label graph, bool (M, L, L): whether label i attends to label j."""
+        self.edges.copy_(edges)
+
+    def states(self, features: Tensor, streams: RandomStreams | None = None) -> list[Tensor]:
+        """Return the label nodes after each of the 2T rounds of messages, (M, B, L, d) each."""
+        sizes = (self.config.n_components, self.config.embedding_dim)
+        components = self.components(features).unflatten(-1, sizes)
+        nodes = self.label_embeddings[:, None].expand(-1, features.shape[1], -1, -1)
+        states = []
+        for from_input, from_labels in zip(self.from_components, self.from_labels, strict=True):
+            nodes = from_input(nodes, components, None, streams, self.dropout)
+            states.append(nodes)
+            nodes = from_labels(nodes, nodes, self.edges, streams, self.dropout)
+            states.append(nodes)
+        return states
+
+    def logits(self, nodes: Tensor) -> Tensor:
+        """Return the inner products of nodes, (M, B, L, d), with the readout vectors, (M, B, L)."""
+        return (nodes * self.readout[:, None]).sum(-1) + self.label_bias[:, None]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the probabilities of all labels, (M, B, L), computed in blocks of rows."""
+        n_members, n_labels = self.label_bias.shape
+        n_rows = max(1, _SCORED_NODES // (n_members * n_labels))
+        blocks = [self.logits(self.states(block)[-1]) for block in features.split(n_rows, dim=1)]
+        return torch.sigmoid(torch.cat(blocks, dim=1))
+
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
+        """Return the unweighted terms of the objective, each (M, B).
+
+        ``cross_entropy`` is that of the last states, ``intermediate`` the sum over all earlier
+        states.
+        """
+        features = batch.features
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
+        *earlier, last = (
+            cross_entropy(self.logits(nodes), batch.positive, batch.known)
+            for nodes in self.states(features, streams)
+        )
+        return {"cross_entropy": last, "intermediate": torch.stack(earlier).sum(0)}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LaMP(NeuralClassifier):
-    """Label message passing: labels attend to the row's features and to one another.
+    """Label message passing: labels attend to the features of a row and to one another.
 
-    Every label is a node with a learnt embedding. In each step the nodes attend to components of
+    Every label is a node with a learned embedding. In each step the nodes attend to components of
     the row's features, and then to the labels that they are connected with; the inner product of a
-    node's state with its label's own vector gives the probability.
+    node's state with the label's readout vector gives the probability.
 
     Parameters
     ----------
     graph : {"prior", "full", "edgeless"} or array, (n_labels, n_labels)
-        Which labels listen to which: those that occur together in a training row, and each to
-        itself; all to all; none. An array says in row i which labels label i listens to.
+        Which labels attend to which: those that co-occur in a training row, and each to itself; all
+        to all; none. In an array, row i marks the labels that label i attends to.
     n_steps : int
-        T, rounds from features to labels and then from labels to labels.
+        T, the number of rounds from features to labels and then from labels to labels.
     embedding_dim : int
-        d, length of the nodes' states.
+        d, width of the node states.
     hidden_dim : int, optional
-        Width of the hidden layer with which a node updates itself; ``embedding_dim`` by default.
+        Width of the hidden layer of the node update; ``embedding_dim`` by default.
     n_heads : int
-        Attention heads, which divide ``embedding_dim`` among them.
+        Number of attention heads; ``embedding_dim`` must be a multiple of it.
     n_components : int
-        Nodes that the features of a row become.
+        Number of component nodes per row.
     intermediate_weight : float
         Weight of the cross-entropy of the predictions after each round of messages but the last.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.neural.NeuralClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
     n_members, device, checkpoint, progress
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
@@ -72,7 +289,7 @@ class LaMP(NeuralClassifier):
     Attributes
     ----------
     label_graph_ : array of bool, (n_labels, n_labels)
-        Whether label i listens to label j.
+        Whether label i attends to label j.
 
     Examples
     --------
@@ -88,7 +305,9 @@ class LaMP(NeuralClassifier):
     config_class: ClassVar = LaMPConfig
     network_class: ClassVar = LaMPNetwork
     max_labels: ClassVar[int | None] = 4096
-    """A training step of 128 rows then takes about 10 GiB for each member (2.5 GiB at 983)."""
+    """With this many labels a training step of 128 rows needs about 10 GiB per member (2.5 GiB with
+    983).
+    """
 
     graph: Any = "prior"
     n_steps: int = 2
@@ -135,7 +354,7 @@ class LaMP(NeuralClassifier):
 
     @property
     def label_graph_(self) -> NDArray[np.bool_]:
-        """Whether label i listens to label j, (n_labels, n_labels)."""
+        """Whether label i attends to label j, (n_labels, n_labels)."""
         return self.network_.edges[0].cpu().numpy()
 
 
@@ -143,19 +362,19 @@ def _check_sizes(config: LaMPConfig) -> None:
     check_whole(1, **dataclasses.asdict(config))
     if config.embedding_dim % config.n_heads:
         raise InputError(
-            f"{config.n_heads} heads cannot divide an embedding_dim of {config.embedding_dim}; "
-            "choose a multiple of the number of heads."
+            f"embedding_dim is {config.embedding_dim}; it must be a multiple of n_heads, "
+            f"{config.n_heads}."
         )
 
 
-def label_graph(graph: Any, rows: Rows) -> NDArray[np.bool_]:
-    """Return whether label i listens to label j, (n_labels, n_labels).
+def label_graph(graph: Any, rows: LabelRows) -> NDArray[np.bool_]:
+    """Return whether label i attends to label j, (n_labels, n_labels).
 
     Parameters
     ----------
     graph : {"prior", "full", "edgeless"} or array, (n_labels, n_labels)
-    rows : Rows
-        Training rows; "prior" connects the labels that one of them is known to have, and each
+    rows : LabelRows
+        Training rows; "prior" connects labels that are known to co-occur in one of them, and each
         label with itself.
     """
     n_labels = rows.labels.shape[1]
@@ -165,7 +384,7 @@ def label_graph(graph: Any, rows: Rows) -> NDArray[np.bool_]:
         return (cooccurrence(_known_labels(rows)) > 0) | np.eye(n_labels, dtype=bool)
     if graph not in GRAPHS:
         raise InputError(
-            f"There is no graph {graph!r}; choose one of {', '.join(GRAPHS)}, or give an array."
+            f"graph is {graph!r}; choose one of {', '.join(GRAPHS)}, or pass an array."
         )
     return np.full((n_labels, n_labels), graph == "full")
 
@@ -174,17 +393,17 @@ def _given_graph(graph: Any, n_labels: int) -> NDArray[np.bool_]:
     try:
         array = np.asarray(graph)
     except ValueError as error:
-        raise InputError(f"graph is no table: {error}.") from error
+        raise InputError(f"graph is not a matrix: {error}.") from error
     if array.shape != (n_labels, n_labels) or not np.isin(array, (0, 1)).all():
         raise InputError(
-            f"graph must be a table of 0 and 1 with {n_labels} rows and columns, one for each "
-            f"label; its shape is {array.shape}."
+            f"graph must be a matrix of 0 and 1 of shape ({n_labels}, {n_labels}); its shape is "
+            f"{array.shape}."
         )
     return array.astype(bool)
 
 
-def _known_labels(rows: Rows) -> sp.csr_array:
-    """Return the labels that rows are known to have, (n_rows, n_labels)."""
+def _known_labels(rows: LabelRows) -> sp.csr_array:
+    """Return the labels that are known to be positive, (n_rows, n_labels)."""
     labels = sp.csr_array(rows.labels, dtype=np.float64)
     if rows.unknown is None:
         return labels

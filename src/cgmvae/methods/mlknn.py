@@ -1,9 +1,9 @@
-"""ML-kNN: nearest neighbours and Bayes' rule for each label (Zhang and Zhou 2007).
+"""ML-kNN: nearest neighbors and Bayes' rule for each label (Zhang and Zhou 2007).
 
-Where the article is silent: a label is judged by the nearest of the rows that know it, with priors
-and counts from those rows, as if the others were not there; an unknown label is never taken as
-absent. Where fewer than k + 1 rows know a label, all but one of them are neighbours. A row's weight
-is how much it counts in priors and counts, not how often it is a neighbour.
+Where the paper leaves a choice open: a label's neighbors, prior and counts come only from the rows
+in which the label is known; an unknown label never counts as negative. If fewer than k + 1 rows
+know a label, all but one of them are neighbors. Sample weights apply to priors and counts, not to
+the choice of neighbors.
 """
 
 from __future__ import annotations
@@ -20,64 +20,62 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows
+from cgmvae.methods.inputs import Rows, check_choices, check_whole
 from cgmvae.methods.nearest import Cells, NearestRows, divide
-from cgmvae.methods.parameters import check_choices, check_whole
-from cgmvae.methods.stored_arrays import matrix_arrays, read_matrix
+from cgmvae.methods.serialization import matrix_arrays, read_matrix
 
 NeighborsName = Literal["exact", "approximate"]
 
-#: Rows whose neighbours are looked for at a time, and label cells that are held.
+#: Rows whose neighbors are searched at a time, and label entries held in memory.
 _BLOCK_ROWS, _HELD_CELLS = 2048, 1 << 22
 
-#: The least probability above one half.
+#: The smallest number above one half.
 _ABOVE_HALF = np.nextafter(0.5, 1.0)
 
-#: Among how many times k neighbours k that know a label are looked for, at most.
+#: The k neighbors with a known label are searched among at most this many times k candidates.
 _MOST_MULTIPLE = 16
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MLkNN(MultiLabelClassifier):
-    """Multi-label k nearest neighbours.
+    """Multi-label k-nearest neighbors.
 
-    The number of a row's k nearest neighbours that have a label is evidence for the label: how
-    often just so many are found around training rows with the label, and around those without it,
-    gives the label's posterior probability by Bayes' rule. At the threshold 0.5 it is the maximum
-    a posteriori rule of the article.
+    The number of a row's k nearest neighbors that have a label is evidence for the label: Bayes'
+    rule turns the frequency of this number around training rows with the label, and around those
+    without it, into the label's posterior probability. Thresholding at 0.5 is the paper's maximum a
+    posteriori rule.
 
     Parameters
     ----------
     k : int
-        Neighbours that are counted.
+        Number of neighbors.
     s : float
-        Smoothing of priors and counts; 1 is Laplace's.
+        Smoothing of priors and counts; 1 is Laplace smoothing.
     neighbors : {"exact", "approximate"}
-        Whether all rows are compared, or those of the nearest cells of about √n_samples that
-        k-means draws.
+        Whether to search all rows, or only those in the nearest of about √n_samples k-means cells.
     n_probes : int
-        Cells that are compared where neighbours are approximate; it may be changed after the fit.
-        A row that finds fewer than k neighbours in them is compared with all rows.
+        Number of cells that an approximate search visits; it may be changed after fitting. If they
+        contain fewer than k neighbors, all rows are searched.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
 
     Attributes
     ----------
     features_, labels_, unknown_ : array or CSR array
-        The training rows, scaled; ``unknown_`` is None where all labels are known.
+        The scaled training rows; ``unknown_`` is None if all labels are known.
     cells_ : Cells or None
-        Division of the rows where neighbours are approximate.
+        Partition of the rows for approximate search.
     n_neighbors_ : array, (n_labels,)
-        Neighbours that are counted for each label: k, or fewer where few rows know the label.
+        Number of neighbors for each label: k, or fewer if few rows know the label.
     s_ : float
-        Smoothing of the fit.
+        Smoothing used in the fit.
     prior_ : array, (n_labels,)
         P(H1), the smoothed frequency of each label.
     counts_ : array, (2, n_labels, k + 1)
-        Weight of the training rows without and with the label, c' and c of the article, by the
-        number of their neighbours that have it.
+        Weight of the training rows without and with the label, c' and c in the paper, by the number
+        of their neighbors that have it.
     posterior_ : array, (n_labels, k + 1)
-        P(H1 | E_j), the probability of the label where j neighbours have it.
+        P(H1 | E_j), the probability of the label if j neighbors have it.
 
     Examples
     --------
@@ -105,13 +103,13 @@ class MLkNN(MultiLabelClassifier):
         self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
 
     def _choose_numbers(self, k: int) -> None:
-        """Set how many neighbours each label counts, and among how many they are looked for."""
+        """Set the number of neighbors per label, and the number of candidates to search."""
         n_rows = self.features_.shape[0]
         n_known = np.full(self.n_labels_, n_rows)
         if self.unknown_ is not None:
             n_known -= np.asarray(self.unknown_.sum(axis=0)).ravel()
         self.n_neighbors_ = np.clip(n_known - 1, 0, k)
-        # Twice as many as k that know a label of the mean sort, so that few labels fall short.
+        # Twice what an average label needs for k known neighbors, so that few labels fall short.
         multiple = min(2 * n_rows / max(n_known.mean(), 1), _MOST_MULTIPLE)
         self._n_candidates = min(n_rows, int(np.ceil(multiple * k)))
 
@@ -122,7 +120,7 @@ class MLkNN(MultiLabelClassifier):
         return scores
 
     def _count_evidence(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum weights of training rows by label, its presence and the count of neighbours."""
+        """Sum the weights of training rows by label, its value and the count of neighbors."""
         shape = (2, self.n_labels_, self.k + 1)
         total = np.zeros(np.prod(shape))
         label = np.arange(self.n_labels_)
@@ -137,9 +135,9 @@ class MLkNN(MultiLabelClassifier):
     def _neighbor_counts(
         self, features: Matrix, *, among_themselves: bool = False
     ) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Yield blocks of rows and how many neighbours have each label, (n_rows, n_labels).
+        """Yield blocks of rows and how many neighbors have each label, (n_rows, n_labels).
 
-        A row of the training rows themselves is not its own neighbour.
+        A training row is not its own neighbor.
         """
         search = NearestRows(self.features_, self.cells_, self.n_probes)
         size = max(1, min(_BLOCK_ROWS, _HELD_CELLS // self.n_labels_))
@@ -166,10 +164,10 @@ class MLkNN(MultiLabelClassifier):
     def _count_with_unknown(
         self, search: NearestRows, features: Matrix, own: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count among the nearest rows that know each label.
+        """Count among the nearest rows in which each label is known.
 
-        They are looked for among the nearest of all rows; a label for which too few of those know
-        is given a search among the rows that know it.
+        They are first searched among the nearest of all rows; a label that is known in too few of
+        those gets a search among the rows in which it is known.
         """
         found = search.find(features, self._n_candidates, own)
         counts = np.empty((found.shape[0], self.n_labels_), np.int64)
@@ -186,24 +184,24 @@ class MLkNN(MultiLabelClassifier):
     def _count_candidates(
         self, found: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return counts, and whether they are of too few; both (n_rows, n_labels)."""
+        """Return the counts, and whether they cover too few neighbors; both (n_rows, n_labels)."""
         shape = (*found.shape, self.n_labels_)
         has_label = dense(self.labels_[found.ravel()]).reshape(shape)
         known = ~dense(self.unknown_[found.ravel()]).reshape(shape) & (found >= 0)[..., None]
-        place = known.cumsum(axis=1, dtype=np.int32)
-        counted = known & (place <= self.n_neighbors_)
-        return (has_label & counted).sum(axis=1), place[:, -1] < self.n_neighbors_
+        n_known = known.cumsum(axis=1, dtype=np.int32)
+        counted = known & (n_known <= self.n_neighbors_)
+        return (has_label & counted).sum(axis=1), n_known[:, -1] < self.n_neighbors_
 
     def _count_label(
         self, label: int, features: Matrix, own: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Count among the nearest rows that know one label, (n_rows,)."""
+        """Count among the nearest rows in which one label is known, (n_rows,)."""
         n_rows = self.features_.shape[0]
         rows = np.flatnonzero(~dense(self.unknown_[:, [label]]).ravel())
-        place = np.full(n_rows + 1, -1)  # the last is that of a row that has no own
-        place[rows] = np.arange(len(rows))
+        index = np.full(n_rows + 1, -1)  # the last entry is for queries that are not rows
+        index[rows] = np.arange(len(rows))
         n_wanted = int(self.n_neighbors_[label])
-        found = NearestRows(self.features_[rows]).find(features, n_wanted, place[own])
+        found = NearestRows(self.features_[rows]).find(features, n_wanted, index[own])
         has_label = dense(self.labels_[:, [label]]).ravel()[rows]
         return has_label[found].sum(axis=1, dtype=np.int64)
 
@@ -211,7 +209,7 @@ class MLkNN(MultiLabelClassifier):
         check_whole(1, k=self.k, n_probes=self.n_probes)
         check_choices(MLkNN, {"neighbors": self.neighbors})
         if not 0 < self.s < np.inf:
-            raise InputError(f"s is {self.s}; it must be above 0, or a count of 0 decides.")
+            raise InputError(f"s is {self.s}; it must be above 0, because counts may be 0.")
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays = {"counts": self.counts_}
@@ -232,7 +230,7 @@ class MLkNN(MultiLabelClassifier):
             raise ValueError("its labels are not 0 and 1")
         self.counts_, self.s_ = arrays["counts"], float(description["s"])
         if self.counts_.shape[:2] != (2, n_labels) or self.counts_.ndim != 3:
-            raise ValueError("its counts are not those of its label names")
+            raise ValueError("its counts do not match its labels")
         self._choose_numbers(self.counts_.shape[2] - 1)
         self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
         self.cells_ = None
@@ -247,7 +245,7 @@ def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], N
     Parameters
     ----------
     counts : array, (2, n_labels, k + 1)
-        Rows without and with the label, by the number of neighbours that have it.
+        Rows without and with the label, by the number of neighbors that have it.
     s : float
         Smoothing.
     """
@@ -255,6 +253,6 @@ def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], N
     prior = (s + n_rows) / (2 * s + n_rows.sum(axis=0))
     likelihood = (s + counts) / (s * counts.shape[2] + n_rows)
     without, having = prior * likelihood
-    # A tie is the label's, whether at least or more than one half is asked for.
+    # A tie is in favor of the label, whether the rule is p ≥ 0.5 or p > 0.5.
     posterior = np.where(having == without, _ABOVE_HALF, having / (without + having))
     return prior[1, :, 0], posterior

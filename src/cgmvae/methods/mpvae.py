@@ -1,40 +1,161 @@
 """MPVAE: a variational autoencoder with a multivariate probit on top (Bai, Kong, Gomes 2020).
 
-Labels and features are encoded to Gaussians q(z|y) and q(z|x) of one latent space; the features'
-one is the prior that KL(q(z|y) ‖ q(z|x)) holds the labels' one to. One decoder turns a draw of
-either into the means of a multivariate probit, r ~ N(m, I + V Vᵀ) with a label positive where its
-r is: V is shared by all rows. Both branches are scored by the likelihood of the row's label set,
-estimated from draws of V ε, and by a ranking loss.
+Labels and features are encoded as Gaussians q(z|y) and q(z|x) in a shared latent space; q(z|x)
+serves as the prior in KL(q(z|y) ‖ q(z|x)). One decoder maps a sample of either to the means m of a
+multivariate probit, r ~ N(m, I + V Vᵀ), in which a label is positive if its r is; V is shared by
+all rows. Both branches are trained with the likelihood of the row's label set, estimated from
+samples of V ε, and with a ranking loss. Prediction uses the branch of the features.
 
-Where the paper is silent: labels enter their encoder as +1, −1 and 0 for unknown; unknown labels
-drop out of the likelihood and of the pairs of the ranking loss; a row that knows no label scores 0
-in every term; m has a bias that starts at the labels' frequencies. As in the authors' code, the
-decoder sees the features beside z; unlike there, the label encoder does not.
+Where the paper leaves a choice open: the label encoder receives +1, −1 and 0 for unknown; unknown
+labels are left out of the likelihood and of the pairs of the ranking loss; a row without known
+labels contributes 0 to every term; m has a bias that is initialized from the label frequencies. As
+in the authors' code, the decoder also receives the features; unlike there, the label encoder does
+not.
 
-What differs: the ranking loss takes the probit's marginals, not the probabilities of each draw,
-since the mean over draws of a convex loss charges for every variance and drives V to 0; prediction
-takes the mean of q(z|x) and exact marginals, where the authors draw; cross-entropy and ranking loss
-weigh 1 and 1, where the authors' code for yeast has .1 and 20 (the KL's 1.1 is theirs), which
-measured better on validation rows of yeast and scene.
+Differences: the ranking loss uses the probit's marginals, not the probabilities of each sample,
+because the mean of a convex loss over samples penalizes any variance and drives V to 0; prediction
+uses the mean of q(z|x) and exact marginals, where the authors sample; cross-entropy and ranking
+loss have the weights 1 and 1, where the authors' code for yeast has 0.1 and 20 (the KL weight of
+1.1 is theirs), which gave better results on validation rows of yeast and scene.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit, ndtri
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
 
 from cgmvae.errors import InputError
-from cgmvae.methods.mpvae_network import MPVAEConfig, MPVAENetwork
+from cgmvae.methods.base import LabelSimilarity
+from cgmvae.methods.inputs import check_choices, check_whole
 from cgmvae.methods.packed import NeuralClassifier
-from cgmvae.methods.parameters import check_choices, check_whole
-from cgmvae.methods.similarity import LabelSimilarity
+from cgmvae.model import objective
+from cgmvae.model.correlation import LabelCovariance
+from cgmvae.nn.batch import Batch
+from cgmvae.nn.gaussian import Gaussian
+from cgmvae.nn.packed import PackedMLP, hold_numbers
+from cgmvae.nn.rng import RandomStreams
+
+
+@dataclass(frozen=True)
+class MPVAEConfig:
+    """Sizes and switches of the network; members of one pack share them."""
+
+    latent_dim: int
+    """d, dimension of z."""
+    hidden_dim: int
+    """h: hidden layers are (2h, h) from labels, (h, 2h, h) from features, (h, 2h) to labels."""
+    covariance_rank: int
+    """Number of columns of V; with 0, Σ is the identity."""
+    n_draws: int
+    """Samples of the shared streams V ε per row and step."""
+    ranking_slope: float
+    """Factor of the differences of probabilities in the exponential."""
+    ranking_of: Literal["marginals", "draws"]
+    """The probabilities that are ranked: the probit's marginals, or those of each sample."""
+    decoder_input: Literal["z", "xz"]
+    """Whether the decoder receives z, or the features and z."""
+    layer_norm: bool
+    """Whether hidden layers are normalized."""
+
+
+class MPVAENetwork(nn.Module):
+    """MPVAE for any number of members; see ``NeuralClassifier.network_class`` for parameters."""
+
+    dropout: Tensor
+    input_dropout: Tensor
+
+    def __init__(
+        self,
+        config: MPVAEConfig,
+        n_features: int,
+        label_log_odds: NDArray[np.float64],
+        streams: RandomStreams,
+        *,
+        dropout: Sequence[float],
+        input_dropout: Sequence[float],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        n_labels, d, h = label_log_odds.shape[1], config.latent_dim, config.hidden_dim
+        style: dict[str, Any] = {
+            "layer_norm": config.layer_norm,
+            "activation": "relu",
+            "dtype": dtype,
+        }
+        self.label_encoder = PackedMLP((n_labels, 2 * h, h, 2 * d), streams, **style)
+        self.feature_encoder = PackedMLP((n_features, h, 2 * h, h, 2 * d), streams, **style)
+        n_in = d + (n_features if config.decoder_input == "xz" else 0)
+        self.decoder = PackedMLP((n_in, h, 2 * h, n_labels), streams, **style)
+        first_means = torch.as_tensor(ndtri(expit(label_log_odds)), dtype=dtype)
+        self.label_bias = nn.Parameter(first_means.to(streams.device))
+        # A rank beyond the number of labels adds nothing to V Vᵀ.
+        rank = min(config.covariance_rank, n_labels)
+        self.covariance = LabelCovariance(n_labels, rank, streams, dtype=dtype)
+        hold_numbers(self, self.label_bias, dropout=dropout, input_dropout=input_dropout)
+
+    def encode(self, features: Tensor, streams: RandomStreams | None = None) -> Gaussian:
+        """Return q(z|x) of each row, (M, B, d): the prior in place of N(0, I)."""
+        return Gaussian.from_output(self.feature_encoder(features, streams, self.dropout))
+
+    def encode_labels(
+        self, positive: Tensor, known: Tensor, streams: RandomStreams | None = None
+    ) -> Gaussian:
+        """Return q(z|y) of each row, (M, B, d), from +1, −1 and 0 for unknown."""
+        signs = (2.0 * positive - 1.0) * known
+        encoded = self.label_encoder(signs.to(self.dropout.dtype), streams, self.dropout)
+        return Gaussian.from_output(encoded)
+
+    def decode(self, features: Tensor, z: Tensor, streams: RandomStreams | None = None) -> Tensor:
+        """Return the means m of the probit, (M, B, L)."""
+        inputs = torch.cat([features, z], dim=-1) if self.config.decoder_input == "xz" else z
+        return self.label_bias[:, None] + self.decoder(inputs, streams, self.dropout)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the exact marginals at the mean of q(z|x), (M, B, L)."""
+        return self.covariance.marginal(self.decode(features, self.encode(features).mean))
+
+    def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
+        """Return the unweighted terms of the objective, each (M, B).
+
+        Both branches use the same samples of the shared streams.
+        """
+        features = batch.features
+        if streams is not None:
+            features = streams.dropout(features, self.input_dropout)
+        prior = self.encode(features, streams)
+        posterior = self.encode_labels(batch.positive, batch.known, streams)
+        shared = self.covariance.shared_noise(features.shape[1], streams, self.config.n_draws)
+        divergence = objective.kl_to_gaussian(posterior, prior)
+        # A row without known labels does not contribute.
+        terms = {"kl": torch.where(batch.known.any(-1), divergence, 0.0)}
+        for prefix, gaussian in (("", prior), ("label_", posterior)):
+            means = self.decode(features, gaussian.sample(streams), streams)
+            shifted = means[:, None] + shared
+            terms[f"{prefix}cross_entropy"] = objective.probit_likelihood(
+                shifted, batch.positive, batch.known
+            )
+            terms[f"{prefix}ranking"] = self._ranking(means, shifted, batch)
+        return terms
+
+    def _ranking(self, means: Tensor, shifted: Tensor, batch: Batch) -> Tensor:
+        """Return the ranking loss of the probabilities, averaged over samples, (M, B)."""
+        slope = self.config.ranking_slope
+        if self.config.ranking_of == "marginals":
+            p = self.covariance.marginal(means)[:, None]
+        else:
+            p = torch.special.ndtr(shifted)
+        losses = objective.ranking(slope * p, batch.positive[:, None], batch.known[:, None])
+        return losses.mean(1) / slope
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -44,31 +165,32 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     Parameters
     ----------
     latent_dim : int
-        Dimensions of z.
+        Dimension of z.
     hidden_dim : int
-        h: hidden layers are (2h, h) in the label encoder, (h, 2h, h) in the feature encoder and
-        (h, 2h) in the decoder.
+        h: hidden layers are (2h, h) in the label encoder, (h, 2h, h) in the feature encoder and (h,
+        2h) in the decoder.
     decoder_input : {"z", "xz"}
-        Whether the decoder sees the features beside z.
+        Whether the decoder receives z, or the features and z.
     layer_norm : bool
-        Whether hidden layers are normalised.
+        Whether hidden layers are normalized.
     covariance_rank : int
-        Columns of V, at most as many as labels; with 0 the labels are independent given z.
+        Number of columns of V, at most the number of labels; with 0 the labels are independent
+        given z.
     n_draws : int
-        Draws of the probit's shared noise for each row and step.
+        Samples of the probit's shared streams per row and step.
     kl_weight : float
-        Of KL(q(z|y) ‖ q(z|x)), summed over latent dimensions.
+        Weight of KL(q(z|y) ‖ q(z|x)), summed over latent dimensions.
     cross_entropy_weight, label_cross_entropy_weight : float
-        Of −log P(label set), for z from the features and from the labels.
+        Weight of −log P(label set), for z from the features and from the labels.
     ranking_weight, label_ranking_weight : float
-        Of the ranking loss, the mean over pairs of exp(−slope · (positive's probability −
-        negative's)) / slope, for z from the features and from the labels.
+        Weight of the ranking loss, the mean over pairs of exp(−slope · (p of the positive label − p
+        of the negative label)) / slope, for z from the features and from the labels.
     ranking_slope : float
-        The slope of that.
+        The slope in that loss.
     ranking_of : {"marginals", "draws"}
-        The probabilities that are ranked; the paper's are those of each draw.
+        The probabilities that are ranked; the paper ranks those of each sample.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.neural.NeuralClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
     n_members, device, checkpoint, progress
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
@@ -77,7 +199,7 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     Attributes
     ----------
     network_ : MPVAENetwork
-        All members.
+        The network of all members.
 
     Examples
     --------
@@ -133,8 +255,8 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     def label_similarity(self, *, normalise: bool = True) -> NDArray[np.floating]:
         """Return the probit's correlations between labels, (n_labels, n_labels).
 
-        Mean over members of the correlation matrix of Σ = I + V Vᵀ, or of Σ itself with
-        ``normalise=False``: what links labels beyond the features.
+        The mean over members of the correlation matrix of Σ = I + V Vᵀ, or of Σ itself with
+        ``normalise=False``: the association of labels beyond what the features explain.
         """
         check_is_fitted(self)
         covariance = self.network_.covariance.matrix()

@@ -1,12 +1,12 @@
-"""Nearest rows by Euclidean distance: among all rows, or among those of the nearest cells.
+"""Nearest neighbors by Euclidean distance: among all rows, or in the nearest cells of an IVF index.
 
-Without cells a query is compared with every row. With cells, which k-means draws, it is compared
-with the rows of the cells whose centres are nearest to it (an inverted file): the more cells are
-probed, the more of the true neighbours are found; with all of them, all.
+Without cells a query is compared with every row. With cells, found by k-means, it is compared with
+the rows of the cells whose centers are nearest to it (an inverted file index): the more cells are
+probed, the higher the recall; with all cells the search is exact.
 
-Distances come from matrix products in float64, a block of queries at a time, and are compared in
-single precision. What agrees there is a tie, which the earlier row wins, so that neighbours do not
-depend on which other rows are in the block.
+Distances are computed by float64 matrix products, one block of queries at a time, and compared in
+single precision. Equal values there are ties, which the earlier row wins, so that neighbors do not
+depend on the other rows of the block.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from sklearn.cluster import MiniBatchKMeans
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 
-#: Distances that are held at a time; they take about 16 bytes each.
+#: Distances held in memory at a time, at about 16 bytes each.
 _HELD_DISTANCES = 1 << 20
 
-#: Share of a query's squared norm below which a squared distance is rounding.
+#: Fraction of a query's squared norm below which a squared distance is rounding error.
 _ROUNDING = 1e-12
 
-#: Groups of columns for each of the smallest values that is looked for.
+#: Groups of columns per requested smallest value.
 _GROUPS = 16
 
 
 class Cells(NamedTuple):
-    """A division of rows into cells."""
+    """A partition of rows into cells."""
 
     centres: NDArray[np.floating]
     """(n_cells, n_features)"""
     cell_of_row: NDArray[np.int64]
-    """Number of each row's cell, (n_rows,); no cell is empty."""
+    """Cell of each row, (n_rows,); no cell is empty."""
 
     def check(self, shape: tuple[int, int]) -> None:
-        """Raise where these are no cells of so many rows and features."""
-        numbers = np.unique(self.cell_of_row)
+        """Raise if this is not a partition of rows of this shape."""
+        indices = np.unique(self.cell_of_row)
         if (
-            self.centres.shape != (len(numbers), shape[1])
+            self.centres.shape != (len(indices), shape[1])
             or self.cell_of_row.shape != shape[:1]
-            or not np.array_equal(numbers, np.arange(len(numbers)))
+            or not np.array_equal(indices, np.arange(len(indices)))
         ):
-            raise ValueError("its cells do not divide its rows")
+            raise ValueError("its cells are not a partition of its rows")
 
 
 def divide(rows: Matrix, seed: int) -> Cells:
-    """Divide rows into about √n_rows cells by k-means."""
+    """Partition rows into about √n_rows cells by k-means."""
     n_cells = max(1, round(rows.shape[0] ** 0.5))
     clustering = MiniBatchKMeans(n_cells, n_init=1, random_state=seed).fit(rows)
     centres = clustering.cluster_centers_
@@ -62,20 +62,20 @@ def divide(rows: Matrix, seed: int) -> Cells:
 
 
 class NearestRows:
-    """Finds the nearest of some rows.
+    """Nearest-neighbor search.
 
     Parameters
     ----------
     rows : array or CSR array, (n_rows, n_features)
     cells : Cells, optional
-        Of these rows; without them every row is compared.
+        Partition of the rows; without it every row is compared.
     n_probes : int
-        Cells that a query is compared with; more than there are means all.
+        Number of cells that a query is compared with, at most all.
     """
 
     def __init__(self, rows: Matrix, cells: Cells | None = None, n_probes: int = 1) -> None:
         self._rows = rows
-        # What all rows share costs digits in the products: distances are taken from the first row.
+        # A common offset of all rows would cost precision, so the first row is subtracted.
         self._origin = None if sp.issparse(rows) else rows[0].astype(np.float64)
         if cells is None:
             self._centres, self._n_probes = None, 1
@@ -91,10 +91,10 @@ class NearestRows:
     def find(
         self, queries: Matrix, n_wanted: int, own: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """Return the numbers of the rows nearest to each query, (n_queries, n_wanted).
+        """Return the indices of the nearest rows of each query, (n_queries, n_wanted).
 
-        Nearest first; −1 where a query has been compared with fewer rows. A query is not compared
-        with its ``own`` row, (n_queries,), where it has one that is not −1.
+        Nearest first; −1 if a query was compared with fewer rows. A query is not compared with its
+        ``own`` row, (n_queries,), unless that is −1.
         """
         n_queries, n_cells = queries.shape[0], len(self._members)
         if n_wanted == 0:
@@ -118,9 +118,9 @@ class NearestRows:
             between = _squared_distances(queries.take(asking), side)
             between[members == own[asking, None]] = np.inf
             best = smallest(between, n_wanted)
-            places = (asking, slot, slice(best.shape[1]))
-            distances[places] = np.take_along_axis(between, best, axis=1)
-            found[places] = members[best]
+            cells = (asking, slot, slice(best.shape[1]))
+            distances[cells] = np.take_along_axis(between, best, axis=1)
+            found[cells] = members[best]
         found[np.isinf(distances)] = -1
         all_found = found.reshape(len(own), -1)
         order = np.lexsort((all_found, distances.reshape(len(own), -1)), axis=-1)
@@ -129,10 +129,10 @@ class NearestRows:
     def _comparisons(
         self, queries: _Side
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], _Side]]:
-        """Yield who asks, in which of their probes, and the rows to compare with."""
+        """Yield the queries, the probe of each query, and the rows to compare them with."""
         if self._centres is None:
-            everyone = np.arange(len(queries.squares))
-            yield everyone, np.zeros_like(everyone), self._members[0], self._all
+            every = np.arange(len(queries.squares))
+            yield every, np.zeros_like(every), self._members[0], self._all
             return
         probes = smallest(_squared_distances(queries, self._centres), self._n_probes)
         for cell in np.unique(probes):
@@ -147,7 +147,7 @@ class NearestRows:
 
 
 class _Side(NamedTuple):
-    """Rows on one side of a table of distances."""
+    """Rows on one side of a distance matrix."""
 
     values: Matrix
     squares: NDArray[np.float64]
@@ -162,7 +162,7 @@ def _squared_distances(queries: _Side, rows: _Side) -> NDArray[np.float32]:
     squared = dense((-2 * queries.values) @ rows.values.T)
     squared += queries.squares[:, None]
     squared += rows.squares
-    # A row that equals the query differs from it by rounding; all such rows are ties.
+    # A row equal to the query has a distance of rounding error; all such rows are ties.
     floor = _ROUNDING * queries.squares[:, None]
     np.clip(squared, floor, np.finfo(np.float32).max, out=squared)
     return squared.astype(np.float32)
@@ -171,13 +171,13 @@ def _squared_distances(queries: _Side, rows: _Side) -> NDArray[np.float32]:
 def smallest(values: NDArray[np.floating], n: int) -> NDArray[np.int64]:
     """Return the columns of the n smallest values of each row, smallest first.
 
-    All columns where there are fewer. Of equal values, the first.
+    All columns if there are fewer. Ties go to the first column.
     """
     n_rows, n_columns = values.shape
     if n >= n_columns:
         return np.argsort(values, axis=1, kind="stable")
-    # The n-th smallest of the minima of groups of columns bounds the n-th smallest value: few
-    # values lie below it, and only those are sorted.
+    # The n-th smallest of the minima of groups of columns bounds the n-th smallest value. Few
+    # values are below this bound, and only those are sorted.
     width = max(1, n_columns // (_GROUPS * n))
     grouped = values[:, : n_columns // width * width].reshape(n_rows, -1, width)
     bound = np.partition(grouped.min(axis=2), n - 1, axis=1)[:, n - 1 : n]

@@ -26,13 +26,10 @@ from cgmvae.data.mapped import MappedRows, dense
 from cgmvae.data.stacked import StackedRows
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows
-from cgmvae.methods.parameters import check_choices, check_dropout, check_whole
-from cgmvae.methods.stored_arrays import with_prefix
-from cgmvae.methods.stored_network import fill_network, read_config
+from cgmvae.methods.inputs import Rows, check_choices, check_dropout, check_whole
+from cgmvae.methods.serialization import as_declared, fill_network, read_config, with_prefix
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.nn.sparse import SparseRows
-from cgmvae.preparation.declarations import as_declared
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
 from cgmvae.training.loop import Keep, Progress

@@ -1,6 +1,6 @@
-"""The methods by name: what the command line, the studies and the contract tests know of them.
+"""The registered methods, as the command line, the studies and the contract tests know them.
 
-A new method is one file and one line here (``docs/adding_a_method.md``).
+A new method is one file and one entry here (``docs/adding_a_method.md``).
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from cgmvae.methods.sleec import SLEEC
 
 @dataclass(frozen=True)
 class Method:
-    """One line of the registry."""
+    """An entry of the registry."""
 
     title: str
-    """What people call it."""
+    """Display name."""
     estimator: type[MultiLabelClassifier]
-    """Its class; the defaults are the class's own."""
+    """Its class, which defines the default parameters."""
     paper: str
-    """Where it was published."""
+    """The publication."""
     row: str
     """Its name in the tables of the C-GMVAE paper."""
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """What a search tries: values by parameter."""
+    """Default search space: values by parameter."""
 
     @property
     def max_labels(self) -> int | None:
-        """How many labels it takes at most, or None."""
+        """Largest number of labels that it supports, or None."""
         return self.estimator.max_labels
 
 
@@ -157,21 +157,21 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
     }
 )
 
-#: All estimators by the name of their class.
+#: All estimators by class name.
 METHODS: Mapping[str, type[MultiLabelClassifier]] = MappingProxyType(
     {method.estimator.__name__: method.estimator for method in REGISTRY.values()}
 )
 
 
 def find_method(name: str) -> Method:
-    """Return the method of this name."""
+    """Return the registered method with this name."""
     if name not in REGISTRY:
         raise InputError(f"There is no method {name!r}; choose one of {', '.join(REGISTRY)}.")
     return REGISTRY[name]
 
 
 def method_name(model: Any) -> str:
-    """Return the name of a model's method, or of its class where that is not in the registry.
+    """Return the registered name of a model's method, or its class name if it is not registered.
 
     Examples
     --------

@@ -1,45 +1,68 @@
-"""SLEEC: sparse local embeddings (Bhatia, Jain, Kar, Varma, Jain 2015), the ensemble of them.
+"""SLEEC: an ensemble of sparse local embeddings (Bhatia, Jain, Kar, Varma, Jain 2015).
 
-A learner divides the training rows into clusters by their features. In each cluster label vectors
-become short embeddings that keep the products of label neighbours
-(:mod:`~cgmvae.methods.sleec_embedding`), and a linear map predicts embeddings from features
-(:mod:`~cgmvae.methods.sleec_regression`). A new row is embedded by the map of the nearest cluster;
-the training rows of that cluster whose predicted embeddings are nearest vote with their labels.
+A learner clusters the training rows by their features. In each cluster
 
-Where the paper is silent, or this is not the paper's: rows of features, with a
-constant, are brought to length 1 before all else; an embedding is no longer than there are labels,
-or rows in the cluster; the weights of the maps' penalties are relative to the size of what they
-penalise; a label's frequency in the cluster is one more vote, so that few neighbours that agree are
-not certain, and that frequency counts the frequency in all rows as one more row.
+1. label vectors get short embeddings that preserve the inner products of label neighbors
+   (:func:`label_neighbors`, :func:`complete`): the Gram matrix of the label vectors is observed for
+   pairs of label neighbors only (Ω in the paper) and completed to a matrix of low rank by singular
+   value projection (SVP), a gradient step on the squared error over Ω followed by the projection
+   onto positive semidefinite matrices of that rank;
+2. a linear map predicts embeddings from features (:func:`fit_regressor`, by ADMM).
 
-Unknown labels: only neighbours that know a label vote on it; where none does, its frequency among
-the rows that know it decides. A row that knows no label is left out. Weights count in the
-clustering, in the maps and in the votes, not in the embeddings.
+A new row is embedded by the map of the nearest cluster; the training rows of that cluster with the
+nearest predicted embeddings vote with their labels.
+
+Where the paper leaves a choice open, or this implementation differs: features are extended by a
+constant and normalized to length 1 first; an embedding is no longer than the number of labels, or
+of rows in the cluster; the weights of the maps' penalties are relative to the scale of what they
+penalize. Label vectors have length 1, so that their products are cosines; a row is its own
+neighbor; a pair counts if either row chose the other; ties between neighbors are broken at random,
+because otherwise the first rows would be everyone's neighbors. A label's frequency in the cluster
+is an additional vote, so that a few unanimous neighbors are not certain, and that frequency counts
+the frequency in all rows as an additional row.
+
+Unknown labels: two rows are compared on the labels that are known for both; only neighbors for
+which a label is known vote on it, and if there are none, its frequency among the rows for which it
+is known decides. A row without known labels is ignored. Sample weights apply to the clustering, the
+maps and the votes, not to the embeddings.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
+from sklearn.preprocessing import normalize
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import csr_from_parts
+from cgmvae.data.sparse_parts import csr_from_parts, with_short_indices
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows
+from cgmvae.methods.inputs import Rows, check_whole
 from cgmvae.methods.nearest import NearestRows
-from cgmvae.methods.parameters import check_whole
-from cgmvae.methods.sleec_clusters import Learner, as_inputs, cluster_rows, mean_length
-from cgmvae.methods.sleec_embedding import complete, label_neighbours
-from cgmvae.methods.sleec_regression import fit_regressor
 
-#: Rows of a cluster by default, as in the paper's experiments.
+Vectors = NDArray[np.float64]
+
+#: Default number of rows per cluster, as in the paper's experiments.
 ROWS_PER_CLUSTER = 6000
+
+#: Rows, and pairs of rows, that are processed at a time.
+BLOCK_ROWS, BLOCK_PAIRS = 1024, 1 << 16
+
+#: Additional random directions in the eigenvector search.
+OVERSAMPLING = 8
+
+#: Cosines that differ by less than this are ties.
+TIE = 1e-9
 
 _COUNTS = (
     "embedding_dim",
@@ -58,41 +81,42 @@ class SLEEC(MultiLabelClassifier):
     Parameters
     ----------
     embedding_dim : int
-        Length of label embeddings, at most; never more than there are labels, or rows in a cluster.
+        Largest dimension of label embeddings; never more than the number of labels, or of rows in a
+        cluster.
     n_clusters : int, optional
-        Clusters of a learner; by default one for every 6,000 training rows begun.
+        Clusters per learner; by default one per 6,000 training rows, rounded up.
     n_neighbors_svp : int
-        Label neighbours of a row, itself included, whose products embeddings keep.
+        Label neighbors per row, itself included, whose inner products the embeddings preserve.
     n_neighbors : int
-        Training rows that vote on the labels of a new row.
+        Number of training rows that vote on the labels of a new row.
     n_learners : int
-        Learners whose votes are averaged; each has clusters, and chooses among equally near label
-        neighbours, of its own.
+        Number of learners whose votes are averaged; they differ in their clusters and in ties
+        between label neighbors.
     l2_weight : float
-        λ: what large coefficients of the maps cost, relative to the mean eigenvalue of XXᵀ, the
-        second moments of the features.
+        λ: ridge penalty of the maps, relative to the mean eigenvalue of XXᵀ, the second moments of
+        the features.
     l1_weight : float
-        μ: what predicted embeddings cost that are not sparse, relative to the root mean square of
-        the embeddings.
+        μ: L1 penalty of the predicted embeddings, relative to the root mean square of the
+        embeddings.
     svp_iterations, admm_iterations : int
-        Steps of the two solvers, at most.
+        Largest number of steps of the two solvers.
     admm_penalty : float
-        ρ of ADMM; it decides how fast the maps are found, not which.
+        ρ of ADMM; it affects the speed of convergence, not the solution.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
 
     Attributes
     ----------
     learners_ : list of Learner
-        What was learnt.
+        The fitted learners.
     labels_, unknown_ : CSR array, (n_rows, n_labels)
-        Labels of the training rows that vote; ``unknown_`` is None where all are known.
+        Labels of the training rows that vote; ``unknown_`` is None if all are known.
     weights_ : array, (n_rows,)
-        What their votes count; 1 in the mean.
+        Weights of their votes, with mean 1.
     n_neighbors_ : int
-        Training rows that vote.
+        Number of training rows that vote.
     mean_length_ : float
-        Root mean square of the lengths of the rows of features.
+        Root mean square norm of the feature rows.
 
     Examples
     --------
@@ -115,7 +139,7 @@ class SLEEC(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         self._check_parameters()
-        rows = train.that_know_a_label()
+        rows = train.with_known_labels()
         self.labels_ = sp.csr_array(rows.labels, dtype=np.float64)
         self.unknown_ = None
         if rows.unknown is not None:
@@ -146,10 +170,10 @@ class SLEEC(MultiLabelClassifier):
     def _fit_cluster(
         self, inputs: Matrix, members: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Return the map that predicts the label embeddings of a cluster's rows."""
+        """Return the map that predicts the label embeddings of the rows of a cluster."""
         labels = self.labels_[members]
         unknown = None if self.unknown_ is None else self.unknown_[members]
-        pairs = label_neighbours(labels, unknown, self.n_neighbors_svp, rng)
+        pairs = label_neighbors(labels, unknown, self.n_neighbors_svp, rng)
         rank = min(self.embedding_dim, *labels.shape)
         z, _ = complete(pairs, rank, self.svp_iterations, rng)
         weights = self.weights_[members]
@@ -172,8 +196,8 @@ class SLEEC(MultiLabelClassifier):
 
     def _learner_scores(self, learner: Learner, inputs: Matrix) -> NDArray[np.float64]:
         nearest = pairwise_distances_argmin(inputs, learner.centres)
-        everyone = np.arange(len(self.weights_))
-        frequency = self._shares(everyone[None], np.zeros(self.n_labels_))[0]
+        every = np.arange(len(self.weights_))
+        frequency = self._shares(every[None], np.zeros(self.n_labels_))[0]
         scores = np.empty((len(nearest), self.n_labels_))
         for cluster in np.unique(nearest):
             asking = np.flatnonzero(nearest == cluster)
@@ -186,9 +210,9 @@ class SLEEC(MultiLabelClassifier):
         return scores
 
     def _shares(self, voters: NDArray[np.int64], prior: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return which share of voters, (n_samples, n_voters), have each label, of those who know.
+        """Return the fraction of voters, (n_samples, n_voters), that have each label, where known.
 
-        ``prior``, (n_labels,), is one more vote.
+        ``prior``, (n_labels,), is an additional vote.
         """
         starts = np.arange(len(voters) + 1) * voters.shape[1]
         votes = sp.csr_array(
@@ -212,9 +236,9 @@ class SLEEC(MultiLabelClassifier):
             raise InputError(f"l1_weight is {self.l1_weight}; it must be at least 0.")
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays = {"weights": self.weights_} | _places("labels", self.labels_)
+        arrays = {"weights": self.weights_} | _positions("labels", self.labels_)
         if self.unknown_ is not None:
-            arrays |= _places("unknown", self.unknown_)
+            arrays |= _positions("unknown", self.unknown_)
         for i, learner in enumerate(self.learners_):
             arrays |= {f"{i}.{name}": part for name, part in learner._asdict().items()}
         return arrays, {
@@ -235,19 +259,326 @@ class SLEEC(MultiLabelClassifier):
             for i in range(int(description["n_learners"]))
         ]
         if self.n_neighbors_ < 1 or not self.learners_ or not 0 < self.mean_length_ < np.inf:
-            raise ValueError("it has no voters, learners or lengths")
+            raise ValueError("it has no voters, learners or mean length")
         if self.weights_.ndim != 1:
             raise ValueError("its rows have no weights")
         for learner in self.learners_:
             learner.check(shape[0], self.n_inputs_ + 1)
 
 
-def _places(name: str, matrix: sp.csr_array) -> dict[str, NDArray[Any]]:
-    """Return where a matrix of zeros and ones has ones."""
+def _positions(name: str, matrix: sp.csr_array) -> dict[str, NDArray[Any]]:
+    """Return the positions of the ones in a matrix of zeros and ones."""
     return {f"{name}.columns": matrix.indices, f"{name}.starts": matrix.indptr}
 
 
 def _ones(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> sp.csr_array:
-    """Return the matrix that :func:`_places` took apart, checked."""
+    """Return the matrix that :func:`_positions` decomposed, checked."""
     columns, starts = arrays[f"{name}.columns"], arrays[f"{name}.starts"]
     return csr_from_parts(np.ones(len(columns)), columns, starts, shape=shape)
+
+
+class Learner(NamedTuple):
+    """One clustering, and the maps learned in its clusters."""
+
+    centres: NDArray[np.floating]
+    """(n_clusters, n_inputs)"""
+    regressors: NDArray[np.float64]
+    """Maps from inputs to embeddings, (n_clusters, n_inputs, dim)"""
+    cluster_of_row: NDArray[np.int64]
+    """Cluster of each training row, (n_rows,)"""
+    embeddings: NDArray[np.float64]
+    """Predicted embedding of each training row, (n_rows, dim)"""
+
+    def check(self, n_rows: int, n_inputs: int) -> None:
+        """Raise if the shapes do not match these numbers of rows and inputs."""
+        n_clusters, dim = len(self.centres), self.embeddings.shape[-1]
+        shapes = [(n_clusters, n_inputs), (n_clusters, n_inputs, dim), (n_rows,)]
+        clusters = np.unique(self.cluster_of_row)
+        if [part.shape for part in self] != [*shapes, (n_rows, dim)] or not np.array_equal(
+            clusters, np.arange(n_clusters)
+        ):
+            raise ValueError("its clusters do not match its rows and features")
+        if dim == 0:
+            raise ValueError("its embeddings have no dimensions")
+
+
+def mean_length(features: Matrix, weights: NDArray[np.float64]) -> float:
+    """Return the weighted root mean square norm of the rows; 1 if all are 0."""
+    squares = features.multiply(features) if sp.issparse(features) else np.square(features)
+    mean = np.average(np.asarray(squares.sum(axis=1, dtype=np.float64)).ravel(), weights=weights)
+    return float(np.sqrt(mean)) or 1.0
+
+
+def as_inputs(features: Matrix, length: float) -> Matrix:
+    """Return features divided by ``length`` and a 1, normalized, (n_samples, n_features + 1).
+
+    The constant makes the maps affine. It also distinguishes rows that differ only in length, as
+    rows with few features do, which normalized features would not.
+    """
+    scaled, ones = features.astype(np.float64) / length, np.ones((features.shape[0], 1))
+    if not sp.issparse(features):
+        return normalize(np.hstack([scaled, ones]), copy=False)
+    inputs = sp.csr_array(sp.hstack([scaled, sp.csr_array(ones)], format="csr"))
+    return normalize(with_short_indices(inputs), copy=False)
+
+
+def cluster_rows(
+    inputs: Matrix, weights: NDArray[np.float64], n_clusters: int, rng: np.random.Generator
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """Return k-means centers and the nearest center of each row; every center has rows."""
+    with warnings.catch_warnings():
+        # Fewer distinct rows than clusters are fine: empty clusters are dropped.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clustering = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
+        centres = clustering.fit(inputs, sample_weight=weights).cluster_centers_
+    used, cluster_of_row = np.unique(
+        pairwise_distances_argmin(inputs, centres), return_inverse=True
+    )
+    return centres[used], cluster_of_row.astype(np.int64)
+
+
+class Pairs(NamedTuple):
+    """Observed entries of a symmetric matrix: those on and above its diagonal, row by row."""
+
+    n_rows: int
+    first: NDArray[np.int64]
+    """(n_pairs,)"""
+    second: NDArray[np.int64]
+    values: Vectors
+
+    def square_sum(self, values: Vectors) -> float:
+        """Return the sum of squares over the matrix, counting both halves."""
+        return float(np.where(self.first == self.second, 1.0, 2.0) @ values**2)
+
+    def residuals(self, z: Vectors) -> Vectors:
+        """Return the observed values minus the inner products of embeddings ``z``, (n_pairs,)."""
+        products = np.empty(len(self.first))
+        for start in range(0, len(products), BLOCK_PAIRS):
+            part = slice(start, start + BLOCK_PAIRS)
+            np.einsum("pd,pd->p", z[self.first[part]], z[self.second[part]], out=products[part])
+        return self.values - products
+
+    def half(self, values: Vectors) -> sp.csr_array:
+        """Return the matrix that, added to its transpose, has these values where observed."""
+        data = np.where(self.first == self.second, 0.5, 1.0) * values
+        starts = np.searchsorted(self.first, np.arange(self.n_rows + 1))
+        return sp.csr_array((data, self.second, starts), (self.n_rows, self.n_rows))
+
+
+def label_neighbors(
+    labels: sp.csr_array,
+    unknown: sp.csr_array | None,
+    n_neighbors: int,
+    rng: np.random.Generator,
+) -> Pairs:
+    """Return the nearest rows of each row by cosine of the label vectors, as pairs.
+
+    Parameters
+    ----------
+    labels : CSR array of floats, (n_samples, n_labels)
+        0/1; 0 if unknown.
+    unknown : CSR array of floats, (n_samples, n_labels), or None
+        1 if a label is unknown.
+    n_neighbors : int
+        Neighbors per row, itself included, at most all rows.
+    rng : Generator
+        Breaks ties.
+    """
+    n_rows = labels.shape[0]
+    n_neighbors = min(n_neighbors, n_rows)
+    found, values = np.empty((n_rows, n_neighbors), np.int64), np.empty((n_rows, n_neighbors))
+    for start in range(0, n_rows, BLOCK_ROWS):
+        rows = np.arange(start, min(start + BLOCK_ROWS, n_rows))
+        cosine = label_cosine(labels, unknown, rows)
+        distance = TIE * rng.random(cosine.shape) - cosine
+        distance[np.arange(len(rows)), rows] = -np.inf
+        nearest = np.argpartition(distance, n_neighbors - 1, axis=1)[:, :n_neighbors]
+        found[rows], values[rows] = nearest, np.take_along_axis(cosine, nearest, axis=1)
+    rows = np.repeat(np.arange(n_rows), n_neighbors)
+    first, second = np.minimum(rows, found.ravel()), np.maximum(rows, found.ravel())
+    _, once = np.unique(first * n_rows + second, return_index=True)
+    return Pairs(n_rows, first[once], second[once], values.ravel()[once])
+
+
+def label_cosine(
+    labels: sp.csr_array, unknown: sp.csr_array | None, rows: NDArray[np.int64]
+) -> Vectors:
+    """Return the cosine of some rows with all rows, on the labels known for both.
+
+    It is 0 for a row that has none of these labels.
+    """
+    own = labels[rows]
+    shared = (own @ labels.T).toarray()
+    own_size, other_size = own.sum(axis=1)[:, None], labels.sum(axis=1)
+    if unknown is not None:
+        own_size = own_size - (own @ unknown.T).toarray()
+        other_size = other_size - (unknown[rows] @ labels.T).toarray()
+    return shared / np.sqrt(np.maximum(own_size * other_size, 1.0))
+
+
+def complete(
+    pairs: Pairs,
+    rank: int,
+    iterations: int,
+    rng: np.random.Generator,
+    *,
+    tolerance: float = 1e-3,
+) -> tuple[Vectors, list[float]]:
+    """Return embeddings z whose inner products approximate the observed values, by SVP.
+
+    Parameters
+    ----------
+    pairs : Pairs
+        The observed entries.
+    rank : int
+        Dimension of an embedding, at most ``n_rows``.
+    iterations : int
+        Largest number of steps.
+    rng : Generator
+        Draws random directions for the eigenvector search.
+    tolerance : float
+        The search stops after a step that reduces the error by a smaller fraction.
+
+    Returns
+    -------
+    z : array, (n_rows, rank)
+        The embeddings.
+    errors : list of float
+        Sum of squared errors over the observed entries, before the first step and after each step;
+        it decreases.
+    """
+    z, residuals = np.zeros((pairs.n_rows, rank)), pairs.values
+    errors = [pairs.square_sum(residuals)]
+    # The inverse of the observed fraction suits entries observed at random (Jain, Meka, Dhillon
+    # 2010); it is halved while the error would increase, down to 1, where it cannot.
+    step = max(1.0, pairs.n_rows**2 / pairs.square_sum(np.ones(len(residuals))))
+    for _ in range(iterations):
+        half = pairs.half(residuals)
+        while True:
+            moved = _project(z, step * half, rng)
+            residuals = pairs.residuals(moved)
+            error = pairs.square_sum(residuals)
+            if error < errors[-1] or step == 1.0:
+                break
+            step = max(step / 2, 1.0)
+        if error >= errors[-1]:
+            break
+        z = moved
+        errors.append(error)
+        if errors[-1] > (1 - tolerance) * errors[-2]:
+            break
+    return z, errors
+
+
+def _project(z: Vectors, half: sp.csr_array, rng: np.random.Generator) -> Vectors:
+    """Return z of the positive semidefinite matrix of its rank that is nearest to A.
+
+    A is z zᵀ + half + halfᵀ; no n × n matrix is formed. Eigenvectors are computed in a subspace
+    that contains z and A z. They become exact over the steps, and however rough they are, the new
+    matrix is no further from A than z zᵀ is: a gradient step of 1 cannot increase the error.
+    """
+    rank = z.shape[1]
+
+    def product(vectors: Vectors) -> Vectors:
+        return z @ (z.T @ vectors) + half @ vectors + half.T @ vectors
+
+    basis = _search_space(z, product, rng)
+    values, vectors = np.linalg.eigh(basis.T @ product(basis))
+    return basis @ (vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0)))
+
+
+def _search_space(
+    z: Vectors, product: Callable[[Vectors], Vectors], rng: np.random.Generator
+) -> Vectors:
+    """Return an orthonormal basis of z, some random directions, and their products with A."""
+    n_rows, rank = z.shape
+    n_new = OVERSAMPLING if z.any() else rank + OVERSAMPLING
+    if 2 * (rank + n_new) >= n_rows:
+        return np.eye(n_rows)
+    start, _ = np.linalg.qr(np.hstack([z, rng.standard_normal((n_rows, n_new))]))
+    basis, _ = np.linalg.qr(np.hstack([start, product(start)]))
+    return basis
+
+
+def fit_regressor(
+    features: Matrix,
+    z: Vectors,
+    weights: Vectors,
+    *,
+    l2_weight: float,
+    l1_weight: float,
+    penalty: float,
+    iterations: int,
+    tolerance: float = 1e-4,
+) -> Vectors:
+    """Return the linear map with the smallest cost, (n_features, embedding_dim), by ADMM.
+
+    It is Vᵀ for the V that minimizes Σ wᵢ ‖zᵢ − V xᵢ‖² + λ ‖V‖² + μ Σ wᵢ ‖V xᵢ‖₁.
+
+    Parameters
+    ----------
+    features : array or CSR array, (n_samples, n_features)
+        The xᵢ.
+    z : array, (n_samples, embedding_dim)
+        The embeddings zᵢ.
+    weights : array, (n_samples,)
+        The sample weights wᵢ, all positive.
+    l2_weight, l1_weight : float
+        λ, positive, and μ. With μ = 0 this is ridge regression, in closed form.
+    penalty : float
+        ρ of ADMM: cost of a difference between V x and its sparse copy.
+    iterations : int
+        Largest number of steps of ADMM.
+    tolerance : float
+        ADMM stops when the sparse copies differ from V x, and from those of the previous step, by
+        less than this fraction of z.
+    """
+    if l1_weight == 0:
+        return _ridge_solver(features, weights, 1.0, l2_weight)(z)
+    solve = _ridge_solver(features, weights, 1.0 + penalty, l2_weight)
+    sparse, dual = np.zeros_like(z), np.zeros_like(z)
+    near = tolerance * np.linalg.norm(z)
+    for _ in range(iterations):
+        regressor = solve(z + penalty * (sparse - dual))
+        predicted = features @ regressor
+        before, sparse = sparse, shrink(predicted + dual, l1_weight / (2 * penalty))
+        dual += predicted - sparse
+        if max(np.linalg.norm(predicted - sparse), np.linalg.norm(sparse - before)) <= near:
+            break
+    return regressor
+
+
+def shrink(values: Vectors, by: float) -> Vectors:
+    """Soft-thresholding: move values toward 0 by ``by``, but not past 0."""
+    return np.sign(values) * np.maximum(np.abs(values) - by, 0.0)
+
+
+def _ridge_solver(
+    features: Matrix, weights: Vectors, scale: float, l2_weight: float
+) -> Callable[[Vectors], Vectors]:
+    """Return a function of z that solves (scale XᵀWX + λI) V = XᵀW z for V.
+
+    The factorized matrix has the size of the number of features or of rows, whichever is smaller.
+    """
+    roots = np.sqrt(weights)[:, None]
+    weighted: Any = features.multiply(roots).tocsr() if sp.issparse(features) else features * roots
+    transposed = weighted.T.tocsr() if sp.issparse(weighted) else weighted.T
+    by_rows = weighted.shape[0] < weighted.shape[1]
+    gram = scale * outer_gram(weighted if by_rows else transposed)
+    gram[np.diag_indices_from(gram)] += l2_weight
+    factor = cho_factor(gram, overwrite_a=True)
+    if by_rows:
+        return lambda z: transposed @ cho_solve(factor, roots * z)
+    return lambda z: cho_solve(factor, transposed @ (roots * z))
+
+
+def outer_gram(matrix: Matrix) -> Vectors:
+    """Return the inner products of all pairs of rows, dense, (n_rows, n_rows)."""
+    if not sp.issparse(matrix):
+        return matrix @ matrix.T
+    products = np.empty((matrix.shape[0],) * 2)
+    other = matrix.T.tocsr()
+    for start in range(0, len(products), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        products[part] = (matrix[part] @ other).toarray()
+    return products

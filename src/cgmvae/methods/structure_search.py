@@ -1,12 +1,12 @@
 """Learning a Bayesian network over labels (:mod:`~cgmvae.methods.label_structure`) from label rows.
 
-The search is pgmpy's hill climbing, which changes one edge at a time as long as the BIC rises. It
-starts again from the best structure with edges turned, which alone changes no score, and every
-second time with half of them taken out: where the first climb ends, a label with two parents often
-has an edge between these that does not belong there. The score is counted here, over distinct label
-sets with their weights: that makes weighted rows possible, and the search many times faster.
+The search is pgmpy's hill climbing, which changes one edge at a time while the BIC increases. It
+restarts from the best structure with some edges reversed, which by itself changes no score, and
+every second time with half of the edges removed: where the first climb ends, a label with two
+parents often has a spurious edge between these parents. The score is computed here, over distinct
+label sets with their weights: this supports sample weights, and makes the search much faster.
 
-Only rows whose labels are all known are counted; there are no edges where none is left.
+Only rows whose labels are all known are used; without such rows there are no edges.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from numpy.typing import NDArray
 
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows
 from cgmvae.methods.label_structure import Edge, LabelStructure
+from cgmvae.training.pack import LabelRows
 
-#: Digits of a score that count: what the last ones are depends on the machine's logarithm, and must
-#: not decide between structures that are equally good.
+#: Decimals of a score that count: further digits depend on the machine's logarithm, and must not
+#: decide between structures that are equally good.
 _DIGITS = 6
 
-#: Share of the edges that every second restart takes out. Of .2, .3 and .5 the largest led to the
-#: best scores on yeast, scene and sider.
-_TAKEN_OUT = 0.5
+#: Fraction of the edges that every second restart removes. Of 0.2, 0.3 and 0.5 the largest led to
+#: the best scores on yeast, scene and sider.
+_REMOVED = 0.5
 
 
 def learn_structures(
-    rows: Sequence[Rows], max_parents: int, n_restarts: int
+    rows: Sequence[LabelRows], max_parents: int, n_restarts: int
 ) -> list[LabelStructure]:
-    """Learn a structure for each set of rows; one that was learnt already is not learnt again."""
-    learnt: dict[bytes, LabelStructure] = {}
+    """Learn a structure for each set of rows; equal sets are learned once."""
+    learned: dict[bytes, LabelStructure] = {}
     structures = []
     for each in rows:
         label_sets, weights = distinct_label_sets(each)
         key = label_sets.tobytes() + weights.tobytes()
-        if key not in learnt:
+        if key not in learned:
             edges = learn_edges(label_sets, weights, max_parents, n_restarts)
-            learnt[key] = LabelStructure.from_edges(edges, each.labels.shape[1])
-        structures.append(learnt[key])
+            learned[key] = LabelStructure.from_edges(edges, each.labels.shape[1])
+        structures.append(learned[key])
     return structures
 
 
-def distinct_label_sets(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the label sets among the fully known rows, and how many rows have each.
+def distinct_label_sets(rows: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the distinct label sets of the fully known rows, and their weights.
 
-    Rows count by their weight, scaled such that all together are as many rows as say the same
-    without weights, (Σ w)² / Σ w² (Kish 1965): a factor in the weights changes nothing.
+    A label set's weight is the total weight of its rows, scaled such that all weights sum to the
+    effective sample size (Σ w)² / Σ w² (Kish 1965): a common factor of the weights changes nothing.
     """
     labels, weights = rows.labels, rows.row_weights()
     if rows.unknown is not None:
@@ -62,9 +62,9 @@ def distinct_label_sets(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.float
     labels = dense(labels).astype(np.int64)
     if len(labels) == 0:
         return labels, weights
-    label_sets, places = np.unique(labels, axis=0, return_inverse=True)
+    label_sets, inverse = np.unique(labels, axis=0, return_inverse=True)
     weights = weights * weights.sum() / (weights**2).sum()
-    return label_sets, np.bincount(places.ravel(), weights).astype(np.float64)
+    return label_sets, np.bincount(inverse.ravel(), weights).astype(np.float64)
 
 
 def learn_edges(
@@ -80,11 +80,11 @@ def learn_edges(
     label_sets : array of 0 and 1, (n_sets, n_labels)
         Distinct label sets.
     weights : array, (n_sets,)
-        How many rows have each.
+        Number of rows with each label set.
     max_parents : int
-        How many parents a label may have.
+        Largest number of parents of a label.
     n_restarts : int
-        How often the search starts again.
+        Number of restarts.
     """
     n_labels = label_sets.shape[1]
     if len(label_sets) < 2 or n_labels < 2 or max_parents == 0:
@@ -101,7 +101,7 @@ def learn_edges(
     for number in range(n_restarts):
         start = equivalent_edges(best, n_labels, generator)
         if number % 2:
-            start = [edge for edge in start if generator.random() >= _TAKEN_OUT]
+            start = [edge for edge in start if generator.random() >= _REMOVED]
         best = max(best, climb(start), key=value)
     return best
 
@@ -109,25 +109,25 @@ def learn_edges(
 def equivalent_edges(
     edges: Sequence[Edge], n_labels: int, generator: np.random.Generator
 ) -> list[Edge]:
-    """Return edges of another structure with the same score, sorted.
+    """Return the edges of a random structure with the same score, sorted.
 
-    An edge is turned where all other parents of its two ends are the same; that changes neither
-    likelihood nor number of parameters (Chickering 1995). Each is turned twice on average, and one
-    more or not: an even number of turns leads to half of the others only.
+    An edge can be reversed if its two ends have the same other parents; this changes neither the
+    likelihood nor the number of parameters (Chickering 1995). Edges are reversed twice on average,
+    plus once at random, because an even number of reversals reaches only half of the structures.
     """
     families: list[set[int]] = [set() for _ in range(n_labels)]
     for parent, child in edges:
         families[child].add(parent)
     for _ in range(2 * len(edges) + generator.integers(2)):
-        turnable = [
+        reversible = [
             (parent, child)
             for child, family in enumerate(families)
             for parent in sorted(family)
             if family == families[parent] | {parent}
         ]
-        if not turnable:
+        if not reversible:
             break
-        parent, child = turnable[generator.integers(len(turnable))]
+        parent, child = reversible[generator.integers(len(reversible))]
         families[child].remove(parent)
         families[parent].add(child)
     return sorted((parent, child) for child, family in enumerate(families) for parent in family)
@@ -139,7 +139,7 @@ def local_bic(
     label: int,
     parents: Sequence[int],
 ) -> float:
-    """Return the BIC of one label given its parents: log-likelihood less ½ log n a parameter."""
+    """Return the BIC of a label given its parents: log-likelihood − ½ log n per parameter."""
     code = label_sets[:, label]
     for k, parent in enumerate(parents, start=1):
         code = code + (label_sets[:, parent] << k)
@@ -152,11 +152,11 @@ def local_bic(
 def _climber(
     label_sets: NDArray[np.int64], local_score: Callable[..., float], max_parents: int
 ) -> Callable[[list[Edge]], list[Edge]]:
-    """Return a function that climbs from a structure to one that no change of an edge improves."""
+    """Return a function that improves a structure until no change of an edge raises the score."""
     pgmpy_base, discovery = _library("pgmpy.base"), _library("pgmpy.causal_discovery")
     score_base: Any = _library("pgmpy.structure_score").BaseStructureScore
-    # Columns are numbers: the search goes through sets, whose order depends, for names, on the
-    # process.
+    # Columns are integers: the search iterates over sets, whose order differs between processes
+    # for strings.
     table = _library("pandas").DataFrame(label_sets)
 
     class WeightedBIC(score_base):
@@ -186,6 +186,6 @@ def _library(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
-            "Learning a structure over labels needs pgmpy 1.1 or newer: "
-            'pip install "cgmvae[rbcc]"; or give the structure.'
+            "Learning a label structure requires pgmpy 1.1 or newer; install it with "
+            'pip install "cgmvae[rbcc]", or pass the structure.'
         ) from error

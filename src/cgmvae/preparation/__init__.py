@@ -1,7 +1,7 @@
-"""What a model makes of columns that are no plain numbers: learnt with it, kept in its file.
+"""From table columns to the features that a method sees; fitted and stored with the model.
 
-``features`` joins the columns; there is one file for each kind of column, and ``column`` says what
-they have in common. :class:`~cgmvae.methods.base.MultiLabelClassifier` uses it.
+``encoders`` has one encoder per column type, ``features`` joins the encoded columns of a table, and
+``scaling`` scales features. :class:`~cgmvae.methods.base.MultiLabelClassifier` applies all three.
 """
 
 from cgmvae.preparation.features import ColumnSummary, FeaturePreparation

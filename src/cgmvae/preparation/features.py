@@ -1,40 +1,28 @@
-"""All columns of a table as one matrix of features, each column by its own preparation."""
+"""All columns of a table as one feature matrix, each column through its own encoder."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.columns import Columns
+from cgmvae.data.columns import Columns, as_columns, names_of
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import dense
-from cgmvae.errors import InputError
-from cgmvae.preparation.category_column import CategoryColumn
-from cgmvae.preparation.column import ColumnPreparation
-from cgmvae.preparation.date_column import DateColumn
-from cgmvae.preparation.declarations import as_declared
-from cgmvae.preparation.number_column import NumberColumn
-from cgmvae.preparation.text_column import TextColumn
+from cgmvae.errors import InputError, listed
+from cgmvae.preparation.encoders import ENCODERS, ColumnEncoder
 
-#: Features beyond which the matrix is sparse, though no column is text.
+#: With more features than this the matrix is sparse, even without text columns.
 WIDE = 256
-
-_PREPARATIONS: dict[Kind, type[ColumnPreparation]] = {
-    "number": NumberColumn,
-    "category": CategoryColumn,
-    "date": DateColumn,
-    "text": TextColumn,
-}
 
 
 class ColumnSummary(NamedTuple):
-    """What is made of one column."""
+    """How one column is encoded."""
 
     column: str
     kind: Kind
@@ -43,27 +31,26 @@ class ColumnSummary(NamedTuple):
 
 
 class FeaturePreparation:
-    """Columns of numbers, categories, dates and text as one matrix; learnt from training rows.
+    """Columns of numbers, categories, dates and text as one matrix; fitted on training rows.
 
     Parameters
     ----------
     kinds : mapping of str to {"number", "category", "date", "text"}
-        What the columns hold, by name, in their order.
+        Type of each column by name, in order.
 
     Attributes
     ----------
-    columns_ : list of ColumnPreparation
-        What is done to each column.
+    encoders_ : list of ColumnEncoder
+        The encoder of each column.
     feature_names_ : list of str
         Names of the features, such as ``habitat=wetland``, ``date (year)`` and ``notes: owl``.
     sparse_ : bool
-        Whether the matrix is a CSR array: with text, or more than :data:`WIDE` features.
+        Whether the matrix is a CSR array: with text columns, or more than :data:`WIDE` features.
     measured_ : array of bool, (n_features,)
-        Which features are measurements of any size; the others lie between 0 and 1.
+        Which features are measurements on an arbitrary scale; all others are between 0 and 1.
 
     Examples
     --------
-    >>> from cgmvae.data.columns import as_columns
     >>> sites = as_columns({"depth": [0.5, 2.0, 1.0], "habitat": ["wetland", "forest", "wetland"]})
     >>> preparation = FeaturePreparation(sites.by_name()).fit(sites)
     >>> preparation.feature_names_
@@ -76,82 +63,55 @@ class FeaturePreparation:
         self.kinds = dict(kinds)
 
     def fit(self, columns: Columns) -> FeaturePreparation:
-        """Learn from training rows what to do to each column."""
-        return self._with(
-            [
-                _PREPARATIONS[kind].learn(values)
-                for kind, values in zip(columns.kinds, self._values(columns), strict=True)
-            ]
-        )
+        """Learn the encoder of each column from training rows."""
+        pairs = zip(columns.kinds, self._values(columns), strict=True)
+        return self.with_encoders([ENCODERS[kind].learn(values) for kind, values in pairs])
 
-    def _with(self, columns: list[ColumnPreparation]) -> FeaturePreparation:
-        self.columns_ = columns
-        names = [
-            column.feature_names(name) for name, column in zip(self.kinds, columns, strict=True)
-        ]
+    def with_encoders(self, encoders: Sequence[ColumnEncoder]) -> FeaturePreparation:
+        """Set fitted encoders, one per column; return the preparation itself."""
+        self.encoders_ = list(encoders)
+        columns = list(zip(self.kinds, self.encoders_, strict=True))
+        names = [encoder.feature_names(name) for name, encoder in columns]
         if not any(names):
             raise InputError(
-                "No features can be made of the columns: there are no words in them; give others."
+                "The text columns contain no words, so there are no features; pass other columns."
             )
-        self.feature_names_ = _distinct([name for made in names for name in made])
+        self.feature_names_ = _distinct([name for own in names for name in own])
         self.measured_ = np.concatenate(
             [
-                np.arange(len(made)) < column.measured()
-                for made, column in zip(names, columns, strict=True)
+                np.arange(len(own)) < encoder.measured()
+                for own, encoder in zip(names, self.encoders_, strict=True)
             ]
         )
         self.sparse_ = "text" in self.kinds.values() or len(self.feature_names_) > WIDE
         return self
 
     def transform(self, columns: Columns) -> Matrix:
-        """Return the features of rows, (n_rows, n_features), in float32; NaN where missing."""
-        parts = [
-            column.transform(name, values)
-            for name, column, values in zip(
-                self.kinds, self.columns_, self._values(columns), strict=True
-            )
-        ]
+        """Return the features of rows, (n_rows, n_features), in float32; NaN if missing."""
+        triples = zip(self.kinds, self.encoders_, self._values(columns), strict=True)
+        parts = [encoder.transform(name, values) for name, encoder, values in triples]
         if self.sparse_:
             return sp.csr_array(sp.hstack([sp.csr_array(part) for part in parts], format="csr"))
         return np.hstack([dense(part) for part in parts])
 
     def describe(self) -> list[ColumnSummary]:
-        """Say what is made of each column."""
+        """Describe how each column is encoded."""
         return [
-            ColumnSummary(name, kind, column.describe(), len(column.feature_names(name)))
-            for (name, kind), column in zip(self.kinds.items(), self.columns_, strict=True)
+            ColumnSummary(name, kind, encoder.describe(), len(encoder.feature_names(name)))
+            for (name, kind), encoder in zip(self.kinds.items(), self.encoders_, strict=True)
         ]
-
-    def state(self) -> list[dict[str, Any]]:
-        """Return what was learnt, as JSON can hold it."""
-        return [
-            {"name": name, "kind": kind, "learnt": dataclasses.asdict(column)}
-            for (name, kind), column in zip(self.kinds.items(), self.columns_, strict=True)
-        ]
-
-    @classmethod
-    def restore(cls, state: Any) -> FeaturePreparation:
-        """Return what :meth:`state` described; what does not add up raises an error."""
-        columns = []
-        for record in state:
-            kind = _PREPARATIONS[record["kind"]]
-            columns.append(kind(**as_declared(kind, record["learnt"])))
-        kinds = {str(record["name"]): record["kind"] for record in state}
-        if len(kinds) < len(columns):
-            raise ValueError("two columns have the same name")
-        return cls(kinds)._with(columns)
 
     def _values(self, columns: Columns) -> tuple[NDArray[Any], ...]:
         if columns.by_name() != self.kinds or columns.names != tuple(self.kinds):
             raise InputError(
-                "These are not the columns that the model was fitted with; give those, in their "
-                "order."
+                "These are not the columns that the model was fitted with; pass the same columns "
+                "in the same order."
             )
         return columns.values
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Return names with a number behind those that were there before."""
+    """Return the names with a number appended to duplicates."""
     found: dict[str, None] = {}
     for name in names:
         own, number = name, 1
@@ -160,3 +120,76 @@ def _distinct(names: list[str]) -> list[str]:
             own = f"{name} ({number})"
         found[own] = None
     return list(found)
+
+
+def table_columns(X: Any) -> Columns | None:
+    """Return the columns of a table that needs encoding; None for arrays and numeric tables."""
+    if isinstance(X, Columns | Mapping):
+        return as_columns(X)
+    types = getattr(X, "dtypes", ()) if hasattr(X, "columns") else ()
+    return None if all(map(_is_numeric, types)) else as_columns(X)
+
+
+def _is_numeric(dtype: Any) -> bool:
+    """Return whether the dtype of a pandas or polars column is numeric or Boolean."""
+    if hasattr(dtype, "kind"):
+        return dtype.kind in "fiub"
+    return str(dtype) == "Boolean" or bool(getattr(dtype, "is_numeric", bool)())
+
+
+def match_columns(X: Any, kinds: Mapping[str, Kind]) -> Columns:
+    """Return the columns of a table that a model was fitted with, by name, in the model's order.
+
+    Parameters
+    ----------
+    X : DataFrame, Columns, or mapping of name to sequence
+        A warning names the columns that the model does not know.
+    kinds : mapping of str to {"number", "category", "date", "text"}
+        Types of the model's columns by name.
+    """
+    if not (isinstance(X, Columns | Mapping) or hasattr(X, "columns")):
+        raise InputError(
+            f"The model was fitted on columns with names ({listed(list(kinds))}); pass a table "
+            "that has them, such as a DataFrame."
+        )
+    found = names_of(X)
+    present = set(found)
+    if missing := [name for name in kinds if name not in present]:
+        raise InputError(
+            f"The data lacks {len(missing):,} of the model's {len(kinds):,} columns: "
+            f"{listed(missing)}; add them under these names."
+        )
+    if extra := [name for name in found if name not in kinds]:
+        text = f"Columns that the model does not know are ignored: {listed(extra)}."
+        warnings.warn(text, stacklevel=2)
+    return as_columns(X, kinds, only=list(kinds))
+
+
+def numeric_matrix(
+    X: Any, kinds: Mapping[str, Kind] | None, n_features: int
+) -> NDArray[np.floating]:
+    """Return the columns of a table for a numeric model, (n_samples, n_features).
+
+    Parameters
+    ----------
+    X : Columns, or mapping of name to sequence
+        All columns must be numeric.
+    kinds : mapping of str to {"number"}, optional
+        The model's columns by name; None to use the columns in the order given.
+    n_features : int
+        Number of columns of the model.
+    """
+    table = as_columns(X) if kinds is None else match_columns(X, kinds)
+    numbers = table.as_matrix()
+    if numbers is None:
+        name, kind = next(pair for pair in table.by_name().items() if pair[1] != "number")
+        raise InputError(
+            f"The column {name!r} has the type {kind}, but the model was fitted on numbers; pass "
+            "numbers in this column."
+        )
+    if numbers.shape[1] != n_features:
+        raise InputError(
+            f"The table has {numbers.shape[1]:,} columns, but the model was fitted with "
+            f"{n_features:,}; pass the same columns."
+        )
+    return numbers

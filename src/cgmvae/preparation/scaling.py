@@ -1,7 +1,7 @@
-"""Scaling of features: learnt on the training rows, applied to all, saved with the model.
+"""Feature scaling: fitted on the training rows, applied to all rows, stored with the model.
 
-Rows are looked at a block at a time, so that they may lie on disk, and so that nothing in double
-precision is made of all of them; see :mod:`cgmvae.data.mapped`.
+Rows are processed in blocks, so that they may stay on disk and no float64 copy of all of them is
+made; see :mod:`cgmvae.data.mapped`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ ScalingName = Literal["auto", "standardise", "max-abs", "none"]
 
 
 class FeatureScaler:
-    """Shift and scale of each feature; a missing value becomes the feature's mean.
+    """Shift and scale of each feature; a missing value is replaced by the feature's mean.
 
     Parameters
     ----------
     kind : {"auto", "standardise", "max-abs", "none"}
-        ``auto`` standardises dense features. Sparse ones that lie within ±1 already (presence,
-        tf-idf) are left as they are; others are divided by their largest absolute value, which
-        keeps zeros zero. Where a table was prepared as sparse features, its measurements are
-        standardised, and its words and categories are left as they are.
+        ``auto`` standardizes dense features. Sparse features within ±1 (presence, tf-idf) are left
+        unchanged; others are divided by their largest absolute value, which keeps zeros zero. If a
+        table was encoded as sparse features, its measurements are standardized, and its words and
+        categories are left unchanged.
 
     Attributes
     ----------
     kind_ : str
-        What is done: ``standardise``, ``max-abs`` or ``none``.
+        The scaling in use: ``standardise``, ``max-abs`` or ``none``.
     shift_, scale_ : array, (n_features,)
         A value v becomes (v − shift) / scale.
 
@@ -47,19 +47,19 @@ class FeatureScaler:
         self.kind = kind
 
     def fit(self, X: Matrix, measured: NDArray[np.bool_] | None = None) -> FeatureScaler:
-        """Learn shift and scale from rows, (n_samples, n_features).
+        """Learn shift and scale from rows.
 
         Parameters
         ----------
         X : array, CSR array or MappedRows, (n_samples, n_features)
             Training rows.
         measured : array of bool, (n_features,), optional
-            The features of sparse rows that ``auto`` standardises, to leave the others.
+            With ``auto`` and sparse rows, the features to standardize; all others are left
+            unchanged.
         """
         if self.kind not in get_args(ScalingName):
             raise InputError(
-                f"There is no scaling {self.kind!r}; choose one of "
-                f"{', '.join(get_args(ScalingName))}."
+                f"scaling is {self.kind!r}; choose one of {', '.join(get_args(ScalingName))}."
             )
         rows = MappedRows.of(X).in_reading_order()
         if self.kind == "auto" and measured is not None and rows.is_sparse:
@@ -87,10 +87,10 @@ class FeatureScaler:
         return self
 
     def transform(self, X: Matrix) -> Matrix:
-        """Return scaled rows, as precise as given; ``X`` is not changed.
+        """Return scaled rows in the same precision; ``X`` is not modified.
 
-        Sparse rows stay sparse where at most half of the features are shifted. MappedRows are not
-        read; they are scaled whenever they will be.
+        Sparse rows stay sparse if at most half of the features are shifted. MappedRows are scaled
+        lazily, when they are read.
         """
         if isinstance(X, MappedRows):
             return X.then(self.transform)
@@ -104,7 +104,7 @@ class FeatureScaler:
             Z.data = (Z.data / self.scale_[Z.indices]).astype(X.dtype)
         missing = np.isnan(Z.data)
         Z.data[missing] = self.fill_[Z.indices[missing]]
-        _refuse_infinite(Z.data)
+        _reject_infinite(Z.data)
         if len(shifted) == 0:
             return Z
         Z.data[np.isin(Z.indices, shifted)] = 0
@@ -114,7 +114,7 @@ class FeatureScaler:
         )
 
     def fit_transform(self, X: Matrix) -> Matrix:
-        """Learn from rows and return them scaled."""
+        """Fit to rows and return them scaled."""
         return self.fit(X).transform(X)
 
 
@@ -127,22 +127,22 @@ def _scaled(
             Z[rows] = (block - shift) / scale
         missing = np.isnan(Z[rows])
         Z[rows][missing] = np.broadcast_to(fill, missing.shape)[missing]
-        _refuse_infinite(Z[rows])
+        _reject_infinite(Z[rows])
     return Z
 
 
-def _refuse_infinite(values: NDArray[Any]) -> None:
+def _reject_infinite(values: NDArray[Any]) -> None:
     if not np.isfinite(values).all():
         raise InputError(
-            "A feature is so far from those that were learnt from that it cannot be scaled; check "
-            "its unit, and that the model belongs to the data."
+            "A feature value is too far from the training values to be scaled; check its unit, and "
+            "that the model was fitted on such data."
         )
 
 
 def _in_columns(
     values: NDArray[Any], columns: NDArray[np.int64], shape: tuple[int, int]
 ) -> sp.csr_array:
-    """Return sparse rows of this shape that hold dense ones in these columns."""
+    """Return a CSR array of this shape with dense values in these columns."""
     n_rows, n_columns = values.shape
     ends = np.arange(n_rows + 1) * n_columns
     return sp.csr_array((values.ravel(), np.tile(columns, n_rows), ends), shape=shape)
@@ -155,7 +155,7 @@ def _choose(rows: MappedRows) -> str:
 
 
 def _moments(rows: MappedRows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and variance of each feature over its present values; 0 where there are none."""
+    """Return the mean and variance of the present values of each feature; 0 if there are none."""
     n_features = rows.shape[1]
     total, n_missing, n_zeros = np.zeros((3, n_features))
     for _, block in rows.blocks():
@@ -175,7 +175,7 @@ def _moments(rows: MappedRows) -> tuple[NDArray[np.float64], NDArray[np.float64]
 
 
 def _largest(rows: MappedRows) -> NDArray[np.float64]:
-    """Largest absolute value of each feature; 0 where there are none."""
+    """Return the largest absolute value of each feature; 0 if there are none."""
     largest = np.zeros(rows.shape[1])
     for _, block in rows.blocks():
         columns, values = _cells(block)
@@ -188,7 +188,7 @@ def _largest(rows: MappedRows) -> NDArray[np.float64]:
 
 
 def _cells(block: Matrix) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
-    """Return the columns of the stored values of sparse rows, and the values; None, and all."""
+    """Return the columns and values of sparse rows; None and all values of dense rows."""
     if sp.issparse(block):
         return block.indices, block.data.astype(np.float64)
     return None, block.astype(np.float64)
@@ -205,18 +205,18 @@ def _column_sums(
 def _n_unstored(
     columns: NDArray[np.int64] | None, shape: tuple[int, int]
 ) -> NDArray[np.int64] | int:
-    """Return how many zeros of each column are not stored."""
+    """Return the number of implicit zeros in each column."""
     return 0 if columns is None else shape[0] - np.bincount(columns, minlength=shape[1])
 
 
 def _without_rounding(
     variance: NDArray[np.float64], mean: NDArray[np.float64], n_rows: int
 ) -> NDArray[np.float64]:
-    """Return the variances, 0 where rounding of the mean explains them."""
+    """Return the variances, set to 0 where rounding of the mean explains them."""
     epsilon = np.finfo(np.float64).eps
     return np.where(variance <= (n_rows * mean * epsilon) ** 2, 0.0, variance)
 
 
 def _nonzero(scale: NDArray[Any]) -> NDArray[np.float64]:
-    """Constant features keep their scale."""
+    """Return the scales, with 1 for constant features."""
     return np.where(scale > 0, scale, 1.0)

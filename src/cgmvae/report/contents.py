@@ -18,7 +18,7 @@ from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Scored, count, evaluate
 from cgmvae.methods import REGISTRY, method_name
-from cgmvae.methods.similarity import LabelSimilarity
+from cgmvae.methods.base import LabelSimilarity
 from cgmvae.preparation import ColumnSummary
 from cgmvae.report.comparison import (
     CHOICES,

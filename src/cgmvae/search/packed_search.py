@@ -26,9 +26,8 @@ from torch import nn
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows
+from cgmvae.methods.inputs import Rows, check_whole
 from cgmvae.methods.packed import Fit, PackedClassifier, make_pack
-from cgmvae.methods.parameters import check_whole
 from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
 from cgmvae.training.device import find_device, free_memory

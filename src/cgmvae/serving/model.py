@@ -28,7 +28,7 @@ from cgmvae.data.columns import Columns
 from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation.thresholds import describe_rule
-from cgmvae.methods.similarity import LabelSimilarity, nearest_places
+from cgmvae.methods.base import LabelSimilarity, most_similar
 from cgmvae.serving.responses import RequestError, quoted
 
 #: Rows in the form that the model takes.
@@ -284,7 +284,7 @@ class ServedModel:
             "similarity_is": self._model.similarity_is,
             "similar": [
                 {"label": self.label_names[i], "similarity": float(similarity[i])}
-                for i in nearest_places(similarity, own, k)
+                for i in most_similar(similarity, own, k)
             ],
         }
 

@@ -31,10 +31,9 @@ from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError
 from cgmvae.evaluation.thresholds import ThresholdRule, TopK, describe_rule
 from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier, method_name
-from cgmvae.methods.lamp_network import LaMPNetwork
+from cgmvae.methods.lamp import LaMPNetwork
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.rbcc_inference import marginals
-from cgmvae.methods.rbcc_network import RBCCNetwork
+from cgmvae.methods.rbcc import RBCCNetwork, marginals
 from cgmvae.preparation.scaling import FeatureScaler
 
 #: Methods whose predictions are a graph of tensor operations.

@@ -28,8 +28,8 @@ from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PROTOCOLS, Scored, evaluate, label_table
 from cgmvae.methods import find_method, fit_together
+from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.methods.similarity import LabelSimilarity
 from cgmvae.studies.sklearn_peers import PEERS
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import RunRecord, Store

@@ -1,11 +1,10 @@
 """Columns become features: against plain loops and scikit-learn, and where columns are odd."""
 
-import json
-
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -13,9 +12,8 @@ from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance
 from cgmvae.preparation import FeaturePreparation
-from cgmvae.preparation.category_column import CategoryColumn
-from cgmvae.preparation.date_column import DateColumn
-from cgmvae.preparation.text_column import TextColumn
+from cgmvae.preparation.encoders import CategoryColumn, DateColumn, TextColumn
+from cgmvae.preparation.features import match_columns, numeric_matrix, table_columns
 
 WORDS = ["Öwl", "hawk", "tree", "barn", "river", "night", "calls", "nest"]
 
@@ -69,7 +67,7 @@ class TestNumbers:
 
     def test_numbers_that_are_too_large(self):
         preparation, columns = fitted({"a": [1e300, 1.0]})
-        with pytest.raises(InputError, match="'a' holds a number beyond float32"):
+        with pytest.raises(InputError, match="'a' contains a number that is too large for float32"):
             preparation.transform(columns)
 
 
@@ -96,7 +94,7 @@ class TestCategories:
 
     def test_numbers_in_their_place_are_refused(self):
         preparation, _ = fitted({"c": ["fen", "fen", "bog", "bog"]})
-        with pytest.raises(InputError, match=r"'c' holds numbers, such as 7, .* such as 'bog'"):
+        with pytest.raises(InputError, match=r"'c' contains numbers, such as 7, .* such as 'bog'"):
             preparation.transform(as_columns({"c": ["7", "8"]}, {"c": "category"}))
         coded, _ = fitted({"c": ["1", "1", "2", "2"]}, {"c": "category"})
         found = coded.transform(as_columns({"c": ["7", "1"]}, {"c": "category"}))
@@ -166,7 +164,7 @@ class TestText:
         table = {"t": ["1 2", None], "n": [1.0, 2.0]}
         preparation, columns = fitted(table, {"t": "text"})
         assert dense(preparation.transform(columns)).tolist() == [[1], [2]]
-        with pytest.raises(InputError, match="No features can be made"):
+        with pytest.raises(InputError, match="contain no words"):
             fitted({"t": ["1 2", None]}, {"t": "text"})
 
     def test_a_letter_whose_plain_form_is_a_capital(self):
@@ -199,6 +197,7 @@ class TestTogether:
         few = columns.select(["depth", "habitat", "day"])
         assert not sp.issparse(FeaturePreparation(few.by_name()).fit(few).transform(few))
 
+    @settings(max_examples=25)
     @given(st.permutations(range(40)), st.integers(1, 40))
     def test_rows_are_prepared_by_themselves(self, order, n_rows):
         preparation, columns = fitted(table_of(), KINDS)
@@ -237,38 +236,68 @@ def test_words_and_categories_tell_the_labels_of_other_rows():
     assert (model.predict(X[200:]) == Y[200:]).mean(0).min() > 0.95
 
 
-class TestState:
-    def test_json_keeps_everything(self):
-        preparation, columns = fitted(table_of(), KINDS)
-        again = FeaturePreparation.restore(json.loads(json.dumps(preparation.state())))
-        assert again.kinds == preparation.kinds
-        assert again.feature_names_ == preparation.feature_names_
-        assert again.describe() == preparation.describe()
-        found, expected = again.transform(columns), preparation.transform(columns)
-        np.testing.assert_array_equal(dense(found), dense(expected))
+class PolarsType:
+    """A type as polars has them: it tells by a method whether it is one of numbers."""
 
-    @pytest.mark.parametrize(
-        ("place", "field", "value"),
-        [
-            (0, "gaps", "yes"),
-            (1, "categories", ["bog", "bog"]),
-            (1, "categories", "bog"),
-            (1, "colour", 1),
-            (2, "parts", ["week"]),
-            (2, "parts", []),
-            (3, "counts", [1]),
-            (3, "n_texts", 0),
-        ],
-    )
-    def test_what_does_not_add_up_is_refused(self, place, field, value):
-        preparation, _ = fitted(table_of(), KINDS)
-        state = json.loads(json.dumps(preparation.state()))
-        state[place]["learnt"][field] = value
-        with pytest.raises(ValueError, match=r"\w"):
-            FeaturePreparation.restore(state)
+    def __init__(self, name, number):
+        self.name, self.is_numeric = name, lambda: number
 
-    def test_two_columns_of_one_name_are_refused(self):
-        preparation, _ = fitted(table_of(), KINDS)
-        state = preparation.state()
-        with pytest.raises(ValueError, match="same name"):
-            FeaturePreparation.restore([*state, state[0]])
+    def __str__(self):
+        return self.name
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "needed"),
+    [("Float64", True, False), ("Boolean", False, False), ("String", False, True)],
+)
+def test_a_frame_of_polars_needs_a_preparation_where_it_has_text(name, number, needed):
+    class Frame:
+        columns = ("a",)
+        dtypes = (PolarsType(name, number),)
+
+        def __getitem__(self, column):
+            return np.array(["fen", "bog"])
+
+    assert (table_columns(Frame()) is not None) == needed
+
+
+def test_what_needs_a_preparation():
+    numbers = pd.DataFrame({"a": [1.5, None], "b": [True, False]})
+    assert table_columns(numbers) is None
+    assert table_columns(numbers.astype({"a": "Float64", "b": "boolean"})) is None
+    assert table_columns(np.array([["x"]])) is None
+    assert table_columns([["x"]]) is None
+    assert table_columns(sp.csr_array(np.eye(2))) is None
+    for column in (["x", "y"], pd.to_datetime(["2024-05-31", None]), pd.Categorical([1, 2])):
+        assert table_columns(numbers.assign(c=column)).shape == (2, 3)
+    assert table_columns(as_columns(numbers)).kinds == ("number", "number")
+    assert table_columns({"a": [1, 2]}).kinds == ("number",)
+
+
+class TestMatchColumns:
+    KINDS = {"a": "number", "b": "category"}  # noqa: RUF012
+
+    @pytest.mark.parametrize("form", [dict, pd.DataFrame, as_columns])
+    def test_columns_are_found_by_name(self, form):
+        found = match_columns(form({"b": ["1", "x"], "a": [1.0, 2.0]}), self.KINDS)
+        assert found.by_name() == self.KINDS
+        assert found.values[1].tolist() == ["1", "x"]
+
+    def test_new_ones_are_not_even_looked_into(self):
+        table = {"id": [f"s{i}" for i in range(9)], "a": range(9), "b": ["x"] * 9}
+        with pytest.warns(UserWarning, match="ignored: 'id'"):
+            assert match_columns(table, self.KINDS).names == ("a", "b")
+
+    def test_missing_ones_are_named(self):
+        with pytest.raises(InputError, match="lacks 2 of the model's 2 columns: 'a', 'b'"):
+            match_columns({"c": [1]}, self.KINDS)
+
+    def test_numbers_for_a_model_of_numbers(self):
+        table = as_columns({"b": [1.0, 2.0], "a": [3.0, 4.0]})
+        by_name = numeric_matrix(table, {"a": "number", "b": "number"}, 2)
+        assert by_name.tolist() == [[3, 1], [4, 2]]
+        assert numeric_matrix(table, None, 2).tolist() == [[1, 3], [2, 4]]
+        with pytest.raises(InputError, match="has 2 columns, but the model was fitted with 3"):
+            numeric_matrix(table, None, 3)
+        with pytest.raises(InputError, match="'b' has the type category, but the model was fitted"):
+            numeric_matrix({"a": [1], "b": ["x"]}, None, 2)

@@ -1,0 +1,475 @@
+"""Model files: arrays and a JSON description in one file that cannot execute code.
+
+An estimator provides its fitted state as named arrays and a JSON-serializable description; what all
+estimators share (names, encoding, scaling, threshold rule, origin) is added here. A file may come
+from an untrusted source: everything it claims is checked against the types that classes declare and
+against the arrays it contains before it is used. :mod:`cgmvae.data.tensor_file` is the container.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cgmvae import __version__
+from cgmvae.data.dataset import Matrix
+from cgmvae.data.sparse_parts import csr_from_parts
+from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.errors import InputError, one_line
+from cgmvae.evaluation.thresholds import (
+    GlobalThreshold,
+    LabelThresholds,
+    ThresholdRule,
+    TopK,
+    describe_rule,
+)
+from cgmvae.nn.rng import RandomStreams
+from cgmvae.preparation.encoders import ENCODERS
+from cgmvae.preparation.features import FeaturePreparation
+from cgmvae.preparation.scaling import FeatureScaler, ScalingName
+
+#: Increased when earlier versions of this library cannot read the files: 2 added columns that are
+#: not numeric. A file gets the lowest number that can represent it.
+FORMAT_VERSION = 2
+
+#: Parameters that say where and how a model was trained; they are neither written nor read.
+_NOT_STORED = {"device", "checkpoint", "progress", "n_jobs", "random_state", "estimator"}
+
+#: Exceptions that an inconsistent description can cause.
+_DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+)
+
+#: Limit of config values even for small networks: draws and ranks are not dimensions of arrays.
+_SMALL = 1 << 16
+
+_CSR_PARTS = ("data", "indices", "indptr")
+
+
+def save_model(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to one file, atomically."""
+    arrays, own = model._fitted_state()
+    scaler, rule, preparation = model.scaler_, model.threshold_rule_, model.preparation_
+    shared = {"shift": scaler.shift_, "scale": scaler.scale_, "fill": scaler.fill_}
+    if isinstance(rule, LabelThresholds):
+        shared["thresholds"] = rule.thresholds
+    names = getattr(model, "feature_names_in_", None)
+    description = {
+        "kind": "cgmvae model",
+        "format": 1 if preparation is None else FORMAT_VERSION,
+        "library": __version__,
+        "class": type(model).__name__,
+        "parameters": _storable_parameters(model),
+        "label_names": list(model.label_names_),
+        "feature_names": None if names is None else [str(name) for name in names],
+        "n_features": model.n_features_in_,
+        "preparation": None if preparation is None else describe_preparation(preparation),
+        "scaling": scaler.kind_,
+        # Thresholds per label are stored as an array.
+        "threshold": {k: v for k, v in describe_rule(rule).items() if k not in shared},
+        "origin": plain(getattr(model, "origin_", None)),
+        "fitted": plain(own),
+    }
+    tensors = {f"shared.{name}": array for name, array in shared.items()}
+    tensors |= {f"fitted.{name}": array for name, array in arrays.items()}
+    write_tensors(path, tensors, description)
+
+
+def count_numbers(model: Any) -> int:
+    """Return the number of values that a fitted estimator stores, without its history."""
+    arrays, _ = model._fitted_state()
+    return sum(array.size for name, array in arrays.items() if not name.startswith("history."))
+
+
+def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
+    """Read a fitted estimator of one of these classes, given by name."""
+    tensors, description = read_tensors(path)
+    _check_description(path, description, classes)
+    try:
+        kind = classes[description["class"]]
+        parameters = _record(description["parameters"], "parameters")
+        stored = {name: v for name, v in parameters.items() if name not in _NOT_STORED}
+        model = kind(**as_declared(kind, stored))
+        _restore_shared(model, tensors, description)
+        model._restore_fitted(_fitted_arrays(tensors), description["fitted"])
+    except _DAMAGE as error:
+        raise InputError(
+            f"{path} is damaged ({one_line(error)}); download or save it again."
+        ) from error
+    return model
+
+
+def _fitted_arrays(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of the learned state; only the history may contain NaN and infinity."""
+    arrays = with_prefix(tensors, "fitted.")
+    for name, array in arrays.items():
+        may_be_nan = name == "best_value" or name.startswith("history.")
+        if not may_be_nan and array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"its {name!r} contains NaN or infinity")
+    return arrays
+
+
+def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) -> None:
+    if not isinstance(description, dict) or description.get("kind") != "cgmvae model":
+        raise InputError(f"{path} is not a model of this library.")
+    version, writer = description.get("format"), one_line(description.get("library"))
+    if type(version) is not int or version < 1:
+        raise InputError(f"{path} is damaged (it has no version); download or save it again.")
+    if version > FORMAT_VERSION:
+        raise InputError(
+            f"{path} was written by a newer version of cgmvae ({writer}); "
+            f"this is version {__version__}: update the library."
+        )
+    if description.get("class") not in list(classes):
+        name = one_line(repr(description.get("class")))
+        raise InputError(
+            f"{path} contains a {name}, which is unknown to this version of cgmvae "
+            f"({__version__}); it was written by version {writer}."
+        )
+
+
+def _storable_parameters(model: Any) -> dict[str, Any]:
+    """Return the parameters that describe the model, not where and how it was trained."""
+    parameters = model.get_params(deep=False).items()
+    stored = {name: plain(value) for name, value in parameters if name not in _NOT_STORED}
+    try:
+        as_declared(type(model), stored)
+    except ValueError as error:
+        raise InputError(f"The model cannot be saved: {error}; change that parameter.") from error
+    return stored
+
+
+def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: Any) -> None:
+    model.label_names_ = tuple(_names(description, "label_names"))
+    model.n_labels_ = len(model.label_names_)
+    if model.max_labels is not None and model.n_labels_ > model.max_labels:
+        raise ValueError(f"it has {model.n_labels_:,} labels, more than its method supports")
+    model.classes_ = np.tile([0, 1], (model.n_labels_, 1))
+    model.n_features_in_ = int(description["n_features"])
+    if description["feature_names"] is not None:
+        names = _names(description, "feature_names")
+        if len(names) != model.n_features_in_:
+            raise ValueError("it does not have one name per feature")
+        model.feature_names_in_ = np.array(names, dtype=object)
+    # Files of earlier versions have neither an origin nor a preparation.
+    origin = description.get("origin")
+    model.origin_ = None if origin is None else _record(origin, "origin")
+    model.preparation_ = preparation = restore_preparation(description.get("preparation"))
+    if preparation is not None:
+        if list(preparation.kinds) != list(getattr(model, "feature_names_in_", ())):
+            raise ValueError("its encoded columns are not its feature names")
+        model.n_inputs_ = len(preparation.feature_names_)
+    else:
+        model.n_inputs_ = model.n_features_in_
+    model.scaler_ = _read_scaler(tensors, description["scaling"], model.n_inputs_)
+    model.threshold_rule_ = _read_rule(tensors, description["threshold"], model.n_labels_)
+
+
+def _record(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"its {name} is not a JSON object")
+    return value
+
+
+def _names(description: Mapping[str, Any], key: str) -> list[str]:
+    names = description[key]
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"its {key} is not a list of names")
+    return names
+
+
+def describe_preparation(preparation: FeaturePreparation) -> list[dict[str, Any]]:
+    """Return the encoders of all columns as JSON values."""
+    columns = zip(preparation.kinds.items(), preparation.encoders_, strict=True)
+    return [
+        {"name": name, "kind": kind, "learnt": plain(dataclasses.asdict(encoder))}
+        for (name, kind), encoder in columns
+    ]
+
+
+def restore_preparation(state: Any) -> FeaturePreparation | None:
+    """Return the preparation that :func:`describe_preparation` described; raise if inconsistent."""
+    if state is None:
+        return None
+    classes = [ENCODERS[column["kind"]] for column in state]
+    encoders = [
+        encoder(**as_declared(encoder, column["learnt"]))
+        for encoder, column in zip(classes, state, strict=True)
+    ]
+    kinds = {str(column["name"]): column["kind"] for column in state}
+    if len(kinds) < len(encoders):
+        raise ValueError("two columns have the same name")
+    return FeaturePreparation(kinds).with_encoders(encoders)
+
+
+def _read_scaler(tensors: dict[str, NDArray[Any]], kind: Any, n_features: int) -> FeatureScaler:
+    if kind == "auto" or kind not in get_args(ScalingName):
+        raise ValueError("its scaling is unknown")
+    scaler = FeatureScaler(kind)
+    scaler.kind_ = kind
+    scaler.shift_, scaler.scale_, scaler.fill_ = (
+        _vector(tensors, name, n_features) for name in ("shift", "scale", "fill")
+    )
+    if not (np.isfinite([scaler.shift_, scaler.fill_]).all() and (scaler.scale_ > 0).all()):
+        raise ValueError("its scaling is not finite and positive")
+    return scaler
+
+
+def _read_rule(tensors: dict[str, NDArray[Any]], rule: Any, n_labels: int) -> ThresholdRule:
+    if rule["rule"] == "global" and math.isfinite(rule["threshold"]):
+        return GlobalThreshold(float(rule["threshold"]))
+    if rule["rule"] == "top-k" and 0 <= rule["k"] <= n_labels:
+        return TopK(int(rule["k"]))
+    if rule["rule"] == "per-label":
+        return LabelThresholds(_vector(tensors, "thresholds", n_labels))
+    raise ValueError("its threshold rule is unknown")
+
+
+def _vector(tensors: Mapping[str, NDArray[Any]], name: str, length: int) -> NDArray[Any]:
+    array = tensors[f"shared.{name}"]
+    if array.shape != (length,) or array.dtype.kind != "f":
+        raise ValueError(f"its {name!r} is not a vector of {length:,} numbers")
+    return array
+
+
+def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays whose names start with a prefix, keyed by the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def matrix_arrays(name: str, matrix: Matrix | None) -> dict[str, NDArray[Any]]:
+    """Return the named arrays that a dense or CSR matrix is stored in; none for None.
+
+    Examples
+    --------
+    >>> list(matrix_arrays("labels", np.eye(2)))
+    ['labels']
+    >>> list(matrix_arrays("labels", sp.csr_array((2, 2))))
+    ['labels.data', 'labels.indices', 'labels.indptr']
+    """
+    if matrix is None:
+        return {}
+    if not sp.issparse(matrix):
+        return {name: matrix}
+    return {f"{name}.{part}": getattr(matrix, part) for part in _CSR_PARTS}
+
+
+def read_matrix(
+    arrays: Mapping[str, NDArray[Any]],
+    name: str,
+    shape: tuple[int, int],
+    dtype: type[np.generic],
+    *,
+    optional: bool = False,
+) -> Matrix | None:
+    """Return the matrix stored by :func:`matrix_arrays`; raise if shape or type is not as expected.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        The arrays of a file.
+    name : str
+        Name of the matrix.
+    shape : (n_rows, n_columns)
+        Expected shape.
+    dtype : type
+        Expected type of the values, such as ``np.floating``.
+    optional : bool
+        Whether the matrix may be missing, in which case None is returned.
+    """
+    if name in arrays:
+        matrix: Matrix = arrays[name]
+    elif optional and f"{name}.data" not in arrays:
+        return None
+    else:
+        matrix = csr_from_parts(*(arrays[f"{name}.{part}"] for part in _CSR_PARTS), shape=shape)
+    if matrix.shape != shape or not np.issubdtype(matrix.dtype, dtype):
+        raise ValueError(f"its {name!r} is not a matrix of shape ({shape[0]:,}, {shape[1]:,})")
+    return matrix
+
+
+def read_config(record: type, values: Any, n_weights: int) -> Any:
+    """Return the config of a network; raise if ``n_weights`` stored values cannot be enough."""
+    config = as_declared(record, values)
+    for name, value in config.items():
+        sizes = value if isinstance(value, tuple) else (value,)
+        numbers = [size for size in sizes if isinstance(size, int | float)]
+        if not all(0 <= number <= max(n_weights, _SMALL) for number in numbers):
+            raise ValueError(f"its {name!r} is negative, or larger than its arrays allow")
+    return record(**config)
+
+
+def fill_network(
+    build: Callable[[RandomStreams], nn.Module],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    n_members: int,
+    device: torch.device,
+) -> nn.Module:
+    """Build a network with these arrays as its tensors; raise if shapes or types differ.
+
+    Sizes claimed by a file could request more memory than there is. The network is therefore first
+    built on the meta device, compared with the arrays, and only then allocated and filled.
+
+    Parameters
+    ----------
+    build : callable
+        Returns the network, given the source of its initial weights.
+    arrays : mapping of str to array
+        The state of the network; other arrays are ignored.
+    n_members : int
+        Size of the member axis.
+    device : torch.device
+        Device of the network.
+    """
+    for name, tensor in build(_Zeros(n_members, "meta", len(arrays))).state_dict().items():
+        stored = torch.from_numpy(arrays[name])
+        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
+            raise ValueError(f"its weights {name!r} have the wrong shape or type")
+    network = build(_Zeros(n_members, device, len(arrays)))
+    with torch.no_grad():
+        for name, tensor in network.state_dict().items():
+            tensor.copy_(torch.from_numpy(arrays[name]))
+    return network
+
+
+class _Zeros(RandomStreams):
+    """Zeros as initial weights, for at most ``n_tensors`` tensors."""
+
+    def __init__(self, n_members: int, device: torch.device | str, n_tensors: int) -> None:
+        super().__init__(range(n_members), device)
+        self._n_left = n_tensors
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        self._n_left -= 1
+        if self._n_left < 0:
+            raise ValueError("its network needs more tensors than it has arrays")
+        return torch.zeros(self.n_members, *shape, dtype=dtype, device=self.device)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=dtype)
+
+    def half_words(self, *shape: int) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=torch.int16)
+
+    def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
+        """Do nothing: all steps are alike."""
+
+    def section(self, number: int) -> None:
+        """Do nothing: all sections of a step are alike."""
+
+
+def plain(value: Any) -> Any:
+    """Return a JSON-serializable copy of a value with NumPy scalars, mappings and tuples."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise InputError(
+        f"The parameter value {value!r} cannot be stored in a model file; use numbers and strings."
+    )
+
+
+def as_declared(record: type, values: Any) -> dict[str, Any]:
+    """Return JSON values as fields of a dataclass; raise if one does not fit its declared type.
+
+    Lists inside a value become tuples, as does a value that is declared as a tuple.
+
+    Parameters
+    ----------
+    record : type
+        The dataclass.
+    values : mapping
+        Values by field name; fields may be missing.
+
+    Examples
+    --------
+    >>> from cgmvae.model.network import NetworkConfig
+    >>> as_declared(NetworkConfig, {"latent_dim": 8, "label_hidden": [16, 4]})
+    {'latent_dim': 8, 'label_hidden': (16, 4)}
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"its {record.__name__} is not a JSON object")
+    hints = _field_types(record)
+    for name, value in values.items():
+        if name not in hints:
+            raise ValueError(f"{record.__name__} has no parameter {one_line(name)!r}")
+        if not _fits(value, hints[name]):
+            raise ValueError(f"its parameter {name!r} cannot be {one_line(repr(value))}")
+    return {name: _with_tuples(value, hints[name]) for name, value in values.items()}
+
+
+@cache
+def _field_types(record: type) -> dict[str, Any]:
+    """Return the types of the fields that ``__init__`` of a dataclass takes."""
+    hints = get_type_hints(record)
+    return {field.name: hints[field.name] for field in dataclasses.fields(record) if field.init}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a JSON value can represent the declared type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in arguments
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in arguments)
+    if origin in (tuple, Sequence):
+        return isinstance(value, list | tuple) and all(_fits(each, arguments[0]) for each in value)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(_fits(v, arguments[1]) for v in value.values())
+    # An integer fits any numeric type, and 0 and 1 fit bool.
+    number = isinstance(value, int | float)
+    if hint is bool:
+        return number and value in (0, 1)
+    if hint is int:
+        return number and float(value).is_integer()
+    if hint is float:
+        return number
+    return isinstance(value, hint) if hint in (str, NoneType) else hint is Any
+
+
+def _with_tuples(value: Any, hint: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _inner_tuples(each) for name, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    inner = [_inner_tuples(each) for each in value]
+    as_tuple = any(get_origin(each) is tuple for each in (hint, *get_args(hint)))
+    return tuple(inner) if as_tuple else inner
+
+
+def _inner_tuples(value: Any) -> Any:
+    """Return a value with all its lists as tuples."""
+    if isinstance(value, Mapping):
+        return {name: _inner_tuples(each) for name, each in value.items()}
+    return tuple(map(_inner_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,335 @@
+"""One encoder per column type: numbers, categories, dates and text become numeric features.
+
+An encoder is a frozen dataclass of JSON-serializable values, learned from training rows and applied
+to all rows. It rejects inconsistent values, because they may come from a file.
+:class:`~cgmvae.preparation.features.FeaturePreparation` holds one encoder per column.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import CountVectorizer, strip_accents_unicode
+from sklearn.preprocessing import normalize
+
+from cgmvae.data.dataset import Matrix
+from cgmvae.data.kinds import Kind, parsed_numbers
+from cgmvae.errors import InputError
+
+#: A column with at least this fraction of missing values gets a missing-value indicator.
+NOTABLE_SHARE = 0.05
+
+#: Categories of fewer rows are rare: the minimum in small tables, the size of a large table, and
+#: the minimum there.
+LEAST_ROWS, MANY_ROWS, LEAST_OF_MANY = 2, 1000, 5
+
+#: Maximum vocabulary size; the most frequent words are kept.
+MOST_WORDS = 20_000
+
+#: With at least this many texts, a word must occur in two of them.
+ENOUGH_TEXTS = 20
+
+#: Two or more letters; accents and case are ignored.
+_WORD = r"[^\W\d_]{2,}"
+
+_SECONDS_PER_DAY = 86_400
+
+DatePart = Literal["year", "season", "hour"]
+
+_DATE_FEATURES: dict[DatePart, tuple[str, ...]] = {
+    "year": ("year",),
+    "season": ("season, sine", "season, cosine"),
+    "hour": ("hour, sine", "hour, cosine"),
+}
+
+
+@dataclass(frozen=True)
+class ColumnEncoder(ABC):
+    """How one column becomes features."""
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, values: NDArray[Any]) -> Self:
+        """Return an encoder learned from the values of training rows, (n_rows,)."""
+
+    @abstractmethod
+    def feature_names(self, column: str) -> list[str]:
+        """Return the feature names for a column of this name."""
+
+    @abstractmethod
+    def transform(self, column: str, values: NDArray[Any]) -> Matrix:
+        """Return the features of these values, (n_rows, n_features), in float32."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Describe the encoding in a few words."""
+
+    def measured(self) -> int:
+        """Return how many features, the first ones, are measurements on an arbitrary scale."""
+        return 0
+
+
+def _has_notable_gaps(missing: NDArray[np.bool_]) -> bool:
+    return bool(NOTABLE_SHARE <= missing.mean() < 1)
+
+
+def _indicator_name(column: str) -> str:
+    return f"{column} (missing)"
+
+
+@dataclass(frozen=True)
+class NumberColumn(ColumnEncoder):
+    """Numbers unchanged; the scaler of the model imputes missing values."""
+
+    gaps: bool
+    """Whether there is a missing-value indicator."""
+
+    @classmethod
+    def learn(cls, values: NDArray[Any]) -> Self:
+        """Check whether a notable fraction of the values is missing."""
+        return cls(_has_notable_gaps(np.isnan(values)))
+
+    def feature_names(self, column: str) -> list[str]:
+        """Return the name of the column and of its missing-value indicator."""
+        return [column, *([_indicator_name(column)] if self.gaps else [])]
+
+    def transform(self, column: str, values: NDArray[Any]) -> Matrix:
+        """Return the numbers, NaN if missing, and the indicator."""
+        with np.errstate(over="ignore"):
+            numbers = values.astype(np.float32)
+        if np.isinf(numbers).any():
+            raise InputError(
+                f"The column {column!r} contains a number that is too large for float32; rescale "
+                "the column."
+            )
+        return np.column_stack([numbers, *([np.isnan(numbers)] if self.gaps else [])])
+
+    def describe(self) -> str:
+        """Say that the numbers are kept."""
+        return "kept, and where it is missing" if self.gaps else "kept"
+
+    def measured(self) -> int:
+        """Return 1, for the numbers themselves."""
+        return 1
+
+
+@dataclass(frozen=True)
+class CategoryColumn(ColumnEncoder):
+    """One-hot encoding; rare categories, and categories unseen in training, share one feature.
+
+    If no category was rare, an unseen category has no feature.
+    """
+
+    categories: tuple[str, ...]
+    """Categories with their own feature, sorted."""
+    others: bool
+    """Whether there is a shared feature for rare categories."""
+    gaps: bool
+    """Whether there is a missing-value indicator."""
+
+    @classmethod
+    def learn(cls, values: NDArray[Any]) -> Self:
+        """Keep the categories that are not rare."""
+        counts = Counter(values.tolist())
+        n_missing = counts.pop(None, 0)
+        least = LEAST_ROWS if len(values) < MANY_ROWS else LEAST_OF_MANY
+        kept = sorted(category for category, count in counts.items() if count >= least)
+        return cls(tuple(kept), len(kept) < len(counts), n_missing > 0)
+
+    def __post_init__(self) -> None:
+        if len(set(self.categories)) < len(self.categories):
+            raise ValueError("a category is duplicated")
+
+    def feature_names(self, column: str) -> list[str]:
+        """Return names such as ``habitat=wetland`` and ``habitat (other)``."""
+        names = [f"{column}={category}" for category in self.categories]
+        names += [f"{column} (other)"] if self.others else []
+        return [*names, _indicator_name(column)] if self.gaps else names
+
+    def transform(self, column: str, values: NDArray[Any]) -> Matrix:
+        """Return a CSR array with a 1 for the category of each row."""
+        self._reject_numbers(column, values)
+        n_features = len(self.feature_names(column))
+        no_feature = n_features
+        indices: dict[str | None, int] = {name: i for i, name in enumerate(self.categories)}
+        indices[None] = n_features - 1 if self.gaps else no_feature
+        other = len(self.categories) if self.others else no_feature
+        found = np.array([indices.get(value, other) for value in values.tolist()], dtype=np.int64)
+        rows = np.flatnonzero(found < no_feature)
+        ones = np.ones(len(rows), dtype=np.float32)
+        return sp.csr_array((ones, (rows, found[rows])), shape=(len(values), n_features))
+
+    def _reject_numbers(self, column: str, values: NDArray[Any]) -> None:
+        """Raise if a column of categories now contains only numbers, none of which was seen."""
+        given = {value for value in values.tolist() if value is not None}
+        if not given or not self.categories or not given.isdisjoint(self.categories):
+            return
+        if any(parsed_numbers([category]) is not None for category in self.categories):
+            return
+        if parsed_numbers(list(given)) is not None:
+            raise InputError(
+                f"The column {column!r} contains numbers, such as {min(given)}, but the model was "
+                f"fitted with categories, such as {self.categories[0]!r}; pass the same categories."
+            )
+
+    def describe(self) -> str:
+        """Say how many categories have a feature."""
+        done = f"0 or 1 for each of {len(self.categories):,} categories"
+        done += ", and for rare ones together" if self.others else ""
+        return done + (", and where it is missing" if self.gaps else "")
+
+
+@dataclass(frozen=True)
+class DateColumn(ColumnEncoder):
+    """The year with a fraction, and the sine and cosine of the time of year and of day.
+
+    January 1, and midnight, have sine 0 and cosine 1. The year is used unless only the hour varies,
+    the season if dates fall into several months, the hour if the time of day varies.
+    """
+
+    parts: tuple[DatePart, ...]
+    """The parts of a date that become features."""
+    gaps: bool
+    """Whether there is a missing-value indicator."""
+
+    @classmethod
+    def learn(cls, values: NDArray[Any]) -> Self:
+        """Choose the parts that vary."""
+        missing = np.isnat(values)
+        dates = values[~missing]
+        days, months = dates.astype("datetime64[D]"), dates.astype("datetime64[M]")
+        varies: dict[DatePart, bool] = {
+            "season": len(np.unique(months.astype(np.int64) % 12)) > 1,
+            "hour": len(np.unique(dates - days)) > 1,
+        }
+        varies = {"year": len(np.unique(days)) > 1 or not any(varies.values()), **varies}
+        return cls(tuple(p for p, keep in varies.items() if keep), _has_notable_gaps(missing))
+
+    def __post_init__(self) -> None:
+        if len(set(self.parts)) < len(self.parts) or not self.parts:
+            raise ValueError("a date has no parts, or a duplicated part")
+
+    def feature_names(self, column: str) -> list[str]:
+        """Return names such as ``day (year)`` and ``day (season, sine)``."""
+        names = [f"{column} ({name})" for part in self.parts for name in _DATE_FEATURES[part]]
+        return [*names, _indicator_name(column)] if self.gaps else names
+
+    def transform(self, column: str, values: NDArray[Any]) -> Matrix:
+        """Return the parts of each date, NaN if it is missing."""
+        found = [feature for part in self.parts for feature in _date_features(values, part)]
+        if self.gaps:
+            found.append(np.isnat(values))
+        return np.column_stack(found).astype(np.float32)
+
+    def describe(self) -> str:
+        """Say which parts of the dates are used."""
+        done = " and ".join(self.parts)
+        return f"{done}, and where it is missing" if self.gaps else done
+
+    def measured(self) -> int:
+        """Return the number of features without the missing-value indicator."""
+        return sum(len(_DATE_FEATURES[part]) for part in self.parts)
+
+
+def _date_features(dates: NDArray[Any], part: DatePart) -> list[NDArray[np.float64]]:
+    """Return the features of one part of the dates, NaN if missing."""
+    missing = np.isnat(dates)
+    dates = np.where(missing, np.datetime64(0, "s"), dates)
+    years = dates.astype("datetime64[Y]")
+    length = (years + 1).astype("datetime64[s]") - years.astype("datetime64[s]")
+    of_year = (dates - years).astype(float) / length.astype(float)
+    if part == "year":
+        found = [1970 + years.astype(np.int64) + of_year]
+    else:
+        of_day = (dates - dates.astype("datetime64[D]")).astype(float) / _SECONDS_PER_DAY
+        angle = 2 * np.pi * (of_year if part == "season" else of_day)
+        found = [np.sin(angle), np.cos(angle)]
+    return [np.where(missing, np.nan, feature) for feature in found]
+
+
+@dataclass(frozen=True)
+class TextColumn(ColumnEncoder):
+    """Tf-idf with sublinear term frequency, each row normalized to length 1.
+
+    A word that occurs n times in a text has the weight (1 + ln n) · (1 + ln((1 + n_texts) /
+    (1 + n_texts_with_the_word))) before normalization. A missing text has no words.
+    """
+
+    words: tuple[str, ...]
+    """The vocabulary, sorted."""
+    counts: tuple[int, ...]
+    """Document frequency of each word."""
+    n_texts: int
+    """Number of training texts."""
+
+    @classmethod
+    def learn(cls, values: NDArray[Any]) -> Self:
+        """Choose the vocabulary and count document frequencies."""
+        texts = [value for value in values.tolist() if value is not None]
+        least = 2 if len(texts) >= ENOUGH_TEXTS else 1
+        vectorizer = _vectorizer(min_df=least, max_features=MOST_WORDS)
+        try:
+            found = vectorizer.fit_transform(texts)
+        except ValueError:  # the vocabulary is empty
+            return cls((), (), len(texts))
+        counts = np.bincount(found.indices, minlength=found.shape[1])
+        words = vectorizer.get_feature_names_out().tolist()
+        return cls(tuple(words), tuple(counts.tolist()), len(texts))
+
+    def __post_init__(self) -> None:
+        if len(set(self.words)) < len(self.words) or len(self.counts) != len(self.words):
+            raise ValueError("words and document frequencies do not match")
+        if not all(0 <= count <= self.n_texts for count in self.counts):
+            raise ValueError("a word occurs in more texts than there are")
+
+    def feature_names(self, column: str) -> list[str]:
+        """Return names such as ``notes: owl``."""
+        return [f"{column}: {word}" for word in self.words]
+
+    def transform(self, column: str, values: NDArray[Any]) -> Matrix:
+        """Return the weight of each word in each text."""
+        if not self.words:
+            return sp.csr_array((len(values), 0), dtype=np.float32)
+        texts = ["" if value is None else value for value in values.tolist()]
+        weights = sp.csr_array(self._vectorizer.transform(texts), dtype=np.float64)
+        weights.data = (1 + np.log(weights.data)) * self._idf[weights.indices]
+        return sp.csr_array(normalize(weights, copy=False), dtype=np.float32)
+
+    def describe(self) -> str:
+        """Say how many words have a feature."""
+        return f"weights of {len(self.words):,} words (tf-idf)"
+
+    @cached_property
+    def _vectorizer(self) -> CountVectorizer:
+        return _vectorizer(vocabulary={word: i for i, word in enumerate(self.words)})
+
+    @cached_property
+    def _idf(self) -> NDArray[np.float64]:
+        return 1 + np.log((1 + self.n_texts) / (1 + np.array(self.counts, np.float64)))
+
+
+def _vectorizer(**parameters: Any) -> CountVectorizer:
+    return CountVectorizer(
+        token_pattern=_WORD, preprocessor=_without_accents, lowercase=False, **parameters
+    )
+
+
+def _without_accents(text: str) -> str:
+    """Return a text in lower case without accents."""
+    return strip_accents_unicode(text).lower()
+
+
+#: The encoder of each column type.
+ENCODERS: dict[Kind, type[ColumnEncoder]] = {
+    "number": NumberColumn,
+    "category": CategoryColumn,
+    "date": DateColumn,
+    "text": TextColumn,
+}

@@ -1,0 +1,331 @@
+"""Model files: round trips, and clear errors for damaged, newer or unknown files."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from safetensors.numpy import load_file
+
+import cgmvae
+from cgmvae.data.columns import as_columns
+from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.errors import InputError
+from cgmvae.methods import BinaryRelevance, serialization
+from cgmvae.methods.serialization import (
+    as_declared,
+    describe_preparation,
+    matrix_arrays,
+    plain,
+    read_matrix,
+    restore_preparation,
+)
+from cgmvae.preparation import FeaturePreparation
+
+
+@pytest.fixture(params=["C-GMVAE", "binary relevance"])
+def saved(request, fitted, survey, tmp_path):
+    """Return a model and the file it was saved to."""
+    model = fitted
+    if request.param == "binary relevance":
+        model = BinaryRelevance(threshold_rule="per-label", random_state=0)
+        model.fit(survey.X, survey.Y)
+    model.save(tmp_path / "model")
+    return model, tmp_path / "model"
+
+
+def rewrite(path, change):
+    """Write a model file again with a changed description."""
+    arrays, description = read_tensors(path)
+    change(description)
+    write_tensors(path, arrays, description)
+
+
+def test_the_safetensors_library_reads_a_model(saved):
+    model, path = saved
+    arrays = load_file(path)
+    np.testing.assert_array_equal(arrays["shared.scale"], model.scaler_.scale_)
+    assert any(name.startswith("fitted.") for name in arrays)
+
+
+def test_the_origin_is_kept_until_the_next_fit(saved, survey):
+    model, path = saved
+    assert cgmvae.load(path).origin_ is None
+    model.origin_ = {"data": {"source": "birds.csv"}, "split": None, "seconds": 1.5}
+    model.save(path)
+    kept, model.origin_ = model.origin_, None
+    loaded = cgmvae.load(path)
+    assert loaded.origin_ == kept
+    if isinstance(loaded, BinaryRelevance):
+        assert loaded.fit(survey.X, survey.Y).origin_ is None
+
+
+def test_a_file_without_an_origin_is_of_an_earlier_version(saved):
+    _, path = saved
+    rewrite(path, lambda description: description.pop("origin"))
+    assert cgmvae.load(path).origin_ is None
+    rewrite(path, lambda description: description.update(origin=[1]))
+    with pytest.raises(InputError, match="origin is not a JSON object"):
+        cgmvae.load(path)
+
+
+def test_a_file_of_a_newer_version(saved):
+    _, path = saved
+    newer = {"format": serialization.FORMAT_VERSION + 1, "library": "9.9"}
+    rewrite(path, lambda description: description.update(newer))
+    with pytest.raises(InputError, match=r"newer version of cgmvae \(9\.9\)"):
+        cgmvae.load(path)
+
+
+@pytest.mark.parametrize("name", ["SomethingElse", None, ["BinaryRelevance"]])
+def test_an_unknown_class(saved, name):
+    _, path = saved
+    rewrite(path, lambda description: description.update({"class": name}))
+    with pytest.raises(InputError, match="is unknown to this version"):
+        cgmvae.load(path)
+
+
+def test_a_file_that_is_not_a_model(saved, tmp_path):
+    _, path = saved
+    content = path.read_bytes()
+    rewrite(path, lambda description: description.pop("kind"))
+    with pytest.raises(InputError, match="not a model"):
+        cgmvae.load(path)
+    with pytest.raises(InputError):
+        cgmvae.load(tmp_path / "nowhere")
+    for wrong in (b"", b"\x80\x04K\x01.", b"{}" * 100, content[:7], content[:100], content[:-1]):
+        path.write_bytes(wrong)
+        with pytest.raises(InputError):
+            cgmvae.load(path)
+
+
+def test_missing_arrays_and_wrong_shapes(saved):
+    model, path = saved
+    arrays, description = read_tensors(path)
+    needed = [name for name in arrays if "history" not in name and "best_value" not in name]
+    assert len(needed) >= 6
+    for name in needed:
+        array = arrays[name]
+        rest = {other: value for other, value in arrays.items() if other != name}
+        higher = array[..., None].repeat(2, -1)
+        for wrong in ({name: array[:-1]}, {name: higher}, {}):
+            write_tensors(path, rest | wrong, description)
+            with pytest.raises(InputError, match="damaged"):
+                cgmvae.load(path)
+    write_tensors(path, arrays, description)
+    assert cgmvae.load(path).label_names_ == tuple(model.label_names_)
+
+
+def test_any_wrong_value_in_the_description_gives_a_one_line_error(saved):
+    _, path = saved
+    arrays, description = read_tensors(path)
+    text = json.dumps(description)
+    fields = [(key,) for key in description]
+    for key in ("threshold", "fitted", "parameters"):
+        fields += [(key, inner) for inner in description[key]]
+    for inner in description["fitted"].get("member_settings", [{}])[0]:
+        fields.append(("fitted", "member_settings", 0, inner))
+    errors = []
+    for *outer, last in fields:
+        for odd in (None, -1, 0.5, "owl", [1], {"owl": []}):
+            broken = target = json.loads(text)
+            for key in outer:
+                target = target[key]
+            target[last] = odd
+            write_tensors(path, arrays, broken)
+            try:
+                cgmvae.load(path)
+            except InputError as error:
+                errors.append(str(error))
+    assert len(errors) > 3 * len(description)
+    assert not [message for message in errors if "\n" in message]
+
+
+def test_a_file_contains_nothing_about_the_machine(saved, survey):
+    model, path = saved
+    _, description = read_tensors(path)
+    excluded = {"checkpoint", "device", "progress", "n_jobs", "estimator", "random_state"}
+    assert not description["parameters"].keys() & excluded
+    rewrite(path, lambda text: text["parameters"].update(dict.fromkeys(excluded, "/x")))
+    loaded = cgmvae.load(path)
+    np.testing.assert_array_equal(loaded.predict(survey.X), model.predict(survey.X))
+    assert getattr(loaded, "checkpoint", None) is None
+
+
+def test_saving_is_atomic(saved, monkeypatch):
+    model, path = saved
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InputError, match="No space"):
+        model.save(path)
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == ["model"]
+
+
+def test_a_parameter_that_json_cannot_represent(survey, tmp_path):
+    model = BinaryRelevance().fit(survey.X, survey.Y).set_params(threshold_metric=object())
+    with pytest.raises(InputError, match="cannot be stored in a model file"):
+        model.save(tmp_path / "model")
+
+
+def test_a_loaded_model_keeps_its_history(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    loaded = cgmvae.load(tmp_path / "model")
+    assert loaded.history_.keys() == fitted.history_.keys()
+    for name, series in fitted.history_.items():
+        np.testing.assert_array_equal(loaded.history_[name], series)
+    np.testing.assert_array_equal(loaded.best_epoch_, fitted.best_epoch_)
+    np.testing.assert_array_equal(loaded.best_value_, fitted.best_value_)
+    assert loaded.member_settings_ == fitted.member_settings_
+    assert loaded.network_.config == fitted.network_.config
+
+
+class TestMatrices:
+    table = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
+
+    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+    def test_round_trip(self, form):
+        arrays = matrix_arrays("rows", form(self.table))
+        found = read_matrix(arrays, "rows", (2, 3), np.floating)
+        assert sp.issparse(found) == (form is sp.csr_array)
+        np.testing.assert_array_equal(found.toarray() if sp.issparse(found) else found, self.table)
+
+    def test_optional_matrices(self):
+        assert matrix_arrays("rows", None) == {}
+        assert read_matrix({}, "rows", (2, 3), np.floating, optional=True) is None
+        with pytest.raises(KeyError, match="rows"):
+            read_matrix({}, "rows", (2, 3), np.floating)
+
+    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+    @pytest.mark.parametrize(
+        ("shape", "dtype"), [((3, 2), np.floating), ((2, 3), np.bool_), ((2, 3), np.float32)]
+    )
+    def test_another_shape_or_type_is_rejected(self, form, shape, dtype):
+        with pytest.raises(ValueError, match=r"\w"):
+            read_matrix(matrix_arrays("rows", form(self.table)), "rows", shape, dtype)
+
+
+@dataclass
+class Record:
+    whole: int = 1
+    number: float = 1.0
+    switch: bool = False
+    name: str = ""
+    choice: Literal["a", "b"] = "a"
+    maybe: int | None = None
+    sizes: tuple[int, ...] = ()
+    perhaps: tuple[int, ...] | None = None
+    pairs: Any = None
+    settings: Mapping[str, Any] | None = None
+    members: Sequence[Mapping[str, float]] | None = None
+    made_: int = field(default=0, init=False)
+
+
+GOOD = {
+    "whole": [-3, 2.0, 10**30],
+    "number": [0, 0.5, float("inf")],
+    "switch": [True, 0],
+    "name": ["", "owl"],
+    "choice": ["b"],
+    "maybe": [None, 3],
+    "sizes": [(), (1, 2)],
+    "perhaps": [None, (3,)],
+    "pairs": [None, [("a", 1)], {"a": (1, (2,))}, "owl"],
+    "settings": [None, {"hidden": (1, 2), "inner": {"deep": ((1,),)}}],
+    "members": [None, [], [{"dropout": 0.1}]],
+}
+BAD = {
+    "whole": [None, 0.5, "1", [1], float("nan"), float("inf")],
+    "number": [None, "1", {}],
+    "switch": [None, 2, "yes"],
+    "name": [None, 3],
+    "choice": ["c", None, ["a"]],
+    "maybe": ["", 0.5],
+    "sizes": [None, 3, ["a"], "ab", [[1]]],
+    "perhaps": [3, ["a"]],
+    "settings": [[], "owl"],
+    "members": [{}, [3], [{"dropout": "owl"}]],
+    "made_": [1],
+    "other": [1],
+    "__class__": ["owl"],
+}
+
+
+class TestDeclaredTypes:
+    @pytest.mark.parametrize("name", GOOD)
+    def test_declared_values_survive_json(self, name):
+        for value in GOOD[name]:
+            assert as_declared(Record, {name: plain(value)}) == {name: value}
+
+    @pytest.mark.parametrize("name", BAD)
+    def test_undeclared_values_are_rejected(self, name):
+        for value in BAD[name]:
+            with pytest.raises(ValueError, match="parameter"):
+                as_declared(Record, {name: value})
+
+    def test_numpy_scalars_become_python_numbers(self):
+        made = plain({"a": np.float32(0.5), 3: (np.int64(2), np.bool_(True)), "c": np.eye(2)})
+        assert made == {"a": 0.5, "3": [2, True], "c": [[1.0, 0.0], [0.0, 1.0]]}
+
+    @pytest.mark.parametrize("values", [None, [], "owl"])
+    def test_values_must_be_an_object(self, values):
+        with pytest.raises(ValueError, match="not a JSON object"):
+            as_declared(Record, values)
+
+
+class TestPreparation:
+    @pytest.fixture
+    def sites(self):
+        return as_columns(
+            {
+                "depth": [0.5, None, 2.0, 3.0],
+                "habitat": ["fen", "bog", "fen", "bog"],
+                "day": np.array(["2024-01-01", "2024-05-31", "NaT", "2023-02-01"], "M8[s]"),
+                "notes": np.array(["an owl", "a barn owl", "nothing", None], dtype=object),
+            },
+            {"depth": "number", "habitat": "category", "day": "date", "notes": "text"},
+        )
+
+    @pytest.fixture
+    def state(self, sites):
+        preparation = FeaturePreparation(sites.by_name()).fit(sites)
+        return json.loads(json.dumps(describe_preparation(preparation)))
+
+    def test_json_keeps_everything(self, sites, state):
+        expected = FeaturePreparation(sites.by_name()).fit(sites)
+        again = restore_preparation(state)
+        assert again.kinds == expected.kinds
+        assert again.feature_names_ == expected.feature_names_
+        assert again.describe() == expected.describe()
+        found = again.transform(sites).toarray()
+        np.testing.assert_array_equal(found, expected.transform(sites).toarray())
+
+    @pytest.mark.parametrize(
+        ("column", "field", "value"),
+        [
+            (0, "gaps", "yes"),
+            (1, "categories", ["bog", "bog"]),
+            (1, "categories", "bog"),
+            (1, "color", 1),
+            (2, "parts", ["week"]),
+            (2, "parts", []),
+            (3, "counts", [1]),
+            (3, "n_texts", 0),
+        ],
+    )
+    def test_inconsistent_values_are_rejected(self, state, column, field, value):
+        state[column]["learnt"][field] = value
+        with pytest.raises(ValueError, match=r"\w"):
+            restore_preparation(state)
+
+    def test_duplicate_names_are_rejected(self, state):
+        with pytest.raises(ValueError, match="same name"):
+            restore_preparation([*state, state[0]])
