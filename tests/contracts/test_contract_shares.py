@@ -6,7 +6,7 @@ import torch
 from quick_estimators import NAMES, OWN, quick
 
 from cgmvae.data import make_survey
-from cgmvae.methods.packed import Fit, PackedClassifier, Share, assemble
+from cgmvae.methods.packed import Fit, PackedClassifier, make_pack
 from cgmvae.model import network as cgmvae_network
 from cgmvae.nn.batch import BatchShard
 from cgmvae.training import rows as training_rows
@@ -35,7 +35,7 @@ def terms(model, data):
     model.set_params(n_members=2)
     held = data.rows(np.arange(40, 60))
     fit = Fit(*model._prepare(data.X[:40], data.rows(np.arange(40)), (held.X, held), None, None))
-    network, members, rows = assemble([Share(model, fit, np.arange(2))], CPU)
+    network, members, rows = make_pack([model], [fit]).assemble(np.arange(2))
     noise = PackedStep(network, members, TrainingConfig(), CPU).noise
     order = torch.arange(2 * N_ROWS).reshape(2, N_ROWS)
     order[1, -1] = order[1, 0]

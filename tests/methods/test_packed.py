@@ -10,7 +10,7 @@ from cgmvae.data.tensor_file import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, fit_together, load
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.packed import Fit, label_log_odds, training_rows
+from cgmvae.training.pack import label_log_odds, training_rows
 from cgmvae.training.selection import selection_value
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
@@ -159,14 +159,14 @@ def test_masks_and_weights_of_some_are_those_of_all(survey):
     mask = np.array([[1, 0, 0, 0, 1], [0, 1, 0, 0, 0]], bool)
     other = Rows(survey.X[3:5], survey.Y[3:5], mask, weights=np.array([2.0, 0.5]))
     for rows in (other, other._replace(unknown=sp.csr_array(mask))):
-        stored = training_rows([Fit(plain, rows, 0)], torch.device("cpu"))
+        stored = training_rows([plain, rows], torch.device("cpu"))
         every = torch.arange(5)
         np.testing.assert_array_equal(stored.features.gather(every), survey.X[:5])
         np.testing.assert_array_equal(stored.positive.gather(every), survey.Y[:5])
         unknown = stored.unknown.gather(every).numpy()
         np.testing.assert_array_equal(unknown, np.concatenate([np.zeros((3, 5), bool), mask]))
         assert stored.weight.tolist() == [1, 1, 1, 2, 0.5]
-    nothing = training_rows([Fit(plain, plain, 0)], torch.device("cpu"))
+    nothing = training_rows([plain, plain], torch.device("cpu"))
     assert nothing.unknown is None
     assert nothing.weight is None
 
