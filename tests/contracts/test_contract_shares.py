@@ -36,19 +36,19 @@ def terms(model, data):
     held = data.rows(np.arange(40, 60))
     fit = Fit(*model._prepare(data.X[:40], data.rows(np.arange(40)), (held.X, held), None, None))
     network, members, rows = make_pack([model], [fit]).assemble(np.arange(2))
-    noise = PackedStep(network, members, TrainingConfig(), CPU).noise
+    streams = PackedStep(network, members, TrainingConfig(), CPU).streams
     order = torch.arange(2 * N_ROWS).reshape(2, N_ROWS)
     order[1, -1] = order[1, 0]
     weight = torch.ones(2, N_ROWS)
-    noise.seek([3, 5])
-    whole = network.terms(rows.batch(order, weight), noise)
+    streams.seek([3, 5])
+    whole = network.terms(rows.batch(order, weight), streams)
     together = {name: torch.full_like(term, torch.nan) for name, term in whole.items()}
     for first in range(N_SHARES):
-        noise.share = BatchShard(first, N_SHARES, N_ROWS)
-        noise.seek([3, 5])
-        batch = rows.shard(order, weight, noise.share)
-        for name, term in network.terms(batch, noise).items():
-            together[name][:, noise.share.rows] = term
+        streams.share = BatchShard(first, N_SHARES, N_ROWS)
+        streams.seek([3, 5])
+        batch = rows.shard(order, weight, streams.share)
+        for name, term in network.terms(batch, streams).items():
+            together[name][:, streams.share.rows] = term
     return whole, together
 
 

@@ -195,7 +195,7 @@ def test_a_stopped_fit_continues_to_the_same_end(tiny, survey, tmp_path):
     ("name", "value"),
     [
         *(("epoch", np.array([epoch])) for epoch in (-(2**62), 0, 5)),
-        *(("places", np.array(places, np.int64)) for places in (0, [], [7], [[0, 1]])),
+        *(("members", np.array(places, np.int64)) for places in (0, [], [7], [[0, 1]])),
         ("history.validation", np.zeros((4, 1))),
         ("values", np.zeros(3)),
     ],
@@ -205,7 +205,7 @@ def test_a_state_that_cannot_be_is_refused(tiny, survey, tmp_path, name, value):
     tiny(checkpoint=path).fit(survey.X, survey.Y)
     state, fingerprint = read_tensors(path)
     write_tensors(path, state | {name: value}, fingerprint)
-    with pytest.raises(InputError, match=f"no right '{name.partition('.')[0]}'"):
+    with pytest.raises(InputError, match=f"a wrong '{name.partition('.')[0]}'"):
         tiny(checkpoint=path).fit(survey.X, survey.Y)
 
 
