@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cgmvae as library
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 
 #: A name that would steer the terminal, and one that looks like markup.
 HOSTILE = "\x1b[31mred\x07", "[bold]owl[/bold]"

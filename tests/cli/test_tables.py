@@ -99,7 +99,7 @@ def test_evaluate_matches_columns_by_name(succeeds, cgmvae):
 @pytest.mark.parametrize(
     ("place", "cell", "message"),
     [
-        (1, "soon", "'day' must hold dates, and 'soon' is none"),
+        (1, "soon", "'day' must hold dates, but 'soon' is not"),
         (2, "deep", "Not numeric: 'depth', which must hold numbers and holds 'deep'"),
         (3, 7, "'habitat' holds numbers, such as 7, and the model knows categories, such as"),
     ],
@@ -145,7 +145,7 @@ def test_a_search_on_a_table(succeeds):
 @pytest.mark.parametrize("name", ["sites.npz", "sites.svm", "sites.arff"])
 def test_conversion_to_numbers_only_is_refused(refused, tmp_path, name):
     reading = ("--label-prefix", "sp_", "--counts", "presence", "--drop", "site")
-    assert "numbers only, and the column 'day'" in refused(
+    assert "only numbers, but the column 'day'" in refused(
         "data", "convert", "sites.csv", name, *reading
     )
     assert [path.name for path in tmp_path.iterdir()] == ["sites.csv"]

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import cgmvae
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, persistence
 

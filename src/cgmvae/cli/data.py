@@ -19,7 +19,7 @@ from cgmvae.cli.output import (
 from cgmvae.cli.sources import Source, with_dataset, with_source
 from cgmvae.cli.targets import refuse_inputs
 from cgmvae.data import MultiLabelDataset, catalog, readers
-from cgmvae.data.readers.unpacking import TABLES, unpack
+from cgmvae.data.streaming import TABLES, unpack
 
 TargetFormatOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Format of the new file.")

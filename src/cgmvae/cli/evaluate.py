@@ -20,7 +20,7 @@ from cgmvae.cli.output import (
 )
 from cgmvae.cli.sources import ModelArgument, Source, feature_places, load_fitted, with_source
 from cgmvae.data import MultiLabelDataset
-from cgmvae.data.readers.table.parquet_file import LABELS_KEY
+from cgmvae.data.readers.table import LABELS_KEY
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES

@@ -18,7 +18,7 @@ from cgmvae.cli.targets import check_target
 from cgmvae.data import files
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.readers.blocks import Blocks
+from cgmvae.data.streaming import Blocks
 from cgmvae.errors import InputError, listed
 
 #: The column that label sets are written to.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cgmvae.cli.output import download_progress, say_warning
 from cgmvae.data import MultiLabelDataset, catalog, readers
-from cgmvae.data.readers.blocks import Blocks, LoadedBlocks, open_blocks
+from cgmvae.data.streaming import Blocks, LoadedBlocks, open_blocks
 from cgmvae.errors import InputError, listed
 
 
@@ -246,14 +246,23 @@ def _is_catalog_name(source: str) -> bool:
 _READING_OPTION = re.compile(rf"\b({'|'.join(READING_OPTIONS)})=\[?'([^']*)'\]?")
 
 
+#: What the data layer advises, and the commands that do it.
+_COMMANDS = {
+    "convert it to a mapped folder": "convert it to a mapped folder with 'cgmvae data convert'",
+    "its catalog entry has a recipe": "'cgmvae data list --json' shows its recipe",
+}
+
+
 def with_flags(sentence: str) -> str:
     """Write the reading options that a sentence speaks of as the command line takes them.
 
     Examples
     --------
-    >>> with_flags("The label column 'a' has blank cells; say with blank_labels='absent' or ...")
-    "The label column 'a' has blank cells; say with --blank-labels absent or ..."
+    >>> with_flags("The label column 'a' has blank cells; give blank_labels='absent' or ...")
+    "The label column 'a' has blank cells; give --blank-labels absent or ..."
     """
+    for words, command in _COMMANDS.items():
+        sentence = sentence.replace(words, command)
     return _READING_OPTION.sub(lambda m: f"{_flag(m[1])} {shlex.quote(m[2])}", sentence)
 
 

@@ -14,9 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from cgmvae.data.columns import Columns, as_columns, names_of
+from cgmvae.data.columns import Columns, ColumnType, as_columns, names_of
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, split_unknown
-from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError, listed, one_line
 
 
@@ -70,7 +69,7 @@ def _is_number(type_: Any) -> bool:
     return str(type_) == "Boolean" or bool(getattr(type_, "is_numeric", bool)())
 
 
-def matched(X: Any, kinds: Mapping[str, Kind]) -> Columns:
+def matched(X: Any, kinds: Mapping[str, ColumnType]) -> Columns:
     """Return the columns of a table that a model was fitted with, in its order, by their names.
 
     Parameters
@@ -98,7 +97,9 @@ def matched(X: Any, kinds: Mapping[str, Kind]) -> Columns:
     return as_columns(X, kinds, only=list(kinds))
 
 
-def as_numbers(X: Any, kinds: Mapping[str, Kind] | None, n_features: int) -> NDArray[np.floating]:
+def as_numbers(
+    X: Any, kinds: Mapping[str, ColumnType] | None, n_features: int
+) -> NDArray[np.floating]:
     """Return the columns of a table for a model of numbers, (n_samples, n_features).
 
     Parameters

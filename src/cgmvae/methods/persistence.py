@@ -1,4 +1,4 @@
-"""Model files: arrays and JSON in one file that cannot run code (:mod:`cgmvae.data.tensor_file`).
+"""Model files: arrays and JSON in one file that cannot run code (:mod:`cgmvae.data.serialization`).
 
 An estimator gives its fitted state as arrays by name and a description that JSON can hold; what all
 estimators share (names, scaling, threshold rule, origin) is added here. A file may come from a
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae import __version__
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError, one_line
 from cgmvae.evaluation.thresholds import (
     GlobalThreshold,

@@ -21,9 +21,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cgmvae.data.columns import Columns
+from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import Features, Matrix, canonical
-from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
 from cgmvae.methods.inputs import Rows, as_numbers, as_table, matched
 from cgmvae.preparation import FeaturePreparation
@@ -43,7 +42,7 @@ class PreparedInput(ABC):
     n_inputs_: int
     scaler_: FeatureScaler
 
-    def input_kinds(self) -> dict[str, Kind] | None:
+    def input_kinds(self) -> dict[str, ColumnType] | None:
         """Return what the columns of X hold, by name; None where the model knows no names."""
         check_is_fitted(self)
         if self.preparation_ is not None:

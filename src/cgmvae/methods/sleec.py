@@ -27,8 +27,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.metrics import pairwise_distances_argmin
 
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import csr_from_parts
+from cgmvae.data.dataset import Matrix, csr_from_parts
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows

@@ -13,8 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.preprocessing import normalize
 
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import with_short_indices
+from cgmvae.data.dataset import Matrix, with_short_indices
 
 
 class Learner(NamedTuple):

@@ -14,8 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import csr_from_parts
+from cgmvae.data.dataset import Matrix, csr_from_parts
 
 _CSR_PARTS = ("data", "indices", "indptr")
 

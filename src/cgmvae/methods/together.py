@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from cgmvae.data.stacked import StackedRows
+from cgmvae.data.mapped import StackedRows
 from cgmvae.errors import InputError
 from cgmvae.methods.handing_over import Part, hand_over, join, own_memory
 from cgmvae.methods.inputs import Rows

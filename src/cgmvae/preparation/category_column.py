@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cgmvae.data.columns import parse_numbers
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.kinds import parsed_numbers
 from cgmvae.errors import InputError
 from cgmvae.preparation.column import ColumnPreparation, missing_name
 
@@ -70,9 +70,9 @@ class CategoryColumn(ColumnPreparation):
         given = {value for value in values.tolist() if value is not None}
         if not given or not self.categories or not given.isdisjoint(self.categories):
             return
-        if any(parsed_numbers([category]) is not None for category in self.categories):
+        if any(parse_numbers([category]) is not None for category in self.categories):
             return
-        if parsed_numbers(list(given)) is not None:
+        if parse_numbers(list(given)) is not None:
             raise InputError(
                 f"The column {column!r} holds numbers, such as {min(given)}, and the model knows "
                 f"categories, such as {self.categories[0]!r}; give it what it was fitted with."

@@ -10,9 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.columns import Columns
+from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.preparation.category_column import CategoryColumn
@@ -25,7 +24,7 @@ from cgmvae.preparation.text_column import TextColumn
 #: Features beyond which the matrix is sparse, though no column is text.
 WIDE = 256
 
-_PREPARATIONS: dict[Kind, type[ColumnPreparation]] = {
+_PREPARATIONS: dict[ColumnType, type[ColumnPreparation]] = {
     "number": NumberColumn,
     "category": CategoryColumn,
     "date": DateColumn,
@@ -37,7 +36,7 @@ class ColumnSummary(NamedTuple):
     """What is made of one column."""
 
     column: str
-    kind: Kind
+    kind: ColumnType
     done: str
     n_features: int
 
@@ -72,7 +71,7 @@ class FeaturePreparation:
     [[0.5, 1.0, 0.0], [2.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
     """
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, kinds: Mapping[str, ColumnType]) -> None:
         self.kinds = dict(kinds)
 
     def fit(self, columns: Columns) -> FeaturePreparation:

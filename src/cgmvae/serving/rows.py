@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cgmvae.data.column_values import typed_column
-from cgmvae.data.kinds import Kind
+from cgmvae.data.columns import ColumnType, typed_column
 from cgmvae.errors import InputError, listed
 from cgmvae.serving.refusals import Refusal, shown
 from cgmvae.serving.served import Features, ServedModel
@@ -24,7 +23,7 @@ from cgmvae.serving.served import Features, ServedModel
 Values = Sequence[Any]
 
 #: What a cell in JSON can be, by the kind of its column, and in words.
-_TAKEN: dict[Kind, tuple[set[type], str]] = {
+_TAKEN: dict[ColumnType, tuple[set[type], str]] = {
     "number": ({int, float, bool, NoneType}, "numbers"),
     "category": ({str, int, float, NoneType}, "the name of a category"),
     "date": ({str, NoneType}, "dates such as '2024-05-31'"),
@@ -147,7 +146,7 @@ def _by_place(rows: list[list[Any]], model: ServedModel) -> list[Values]:
     return list(zip(*rows, strict=True))
 
 
-def _json_column(values: Values, title: str, kind: Kind) -> NDArray[Any]:
+def _json_column(values: Values, title: str, kind: ColumnType) -> NDArray[Any]:
     """Return a column's values as its kind keeps them, once all have a type that it takes."""
     taken, words = _TAKEN[kind]
     if not set(map(type, values)) <= taken:
@@ -164,7 +163,7 @@ def _json_column(values: Values, title: str, kind: Kind) -> NDArray[Any]:
         return _as_read(np.array([np.inf]), title)
 
 
-def _csv_column(values: Sequence[str], title: str, kind: Kind) -> NDArray[Any]:
+def _csv_column(values: Sequence[str], title: str, kind: ColumnType) -> NDArray[Any]:
     typed = typed_column(title, np.array(values, dtype=object), kind)[0]
     return _as_read(typed, title) if kind == "number" else typed
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cgmvae.data.kinds import Kind
+from cgmvae.data.columns import ColumnType
 from cgmvae.serving.config import ServingConfig
 from cgmvae.serving.served import ServedModel
 
 #: What a cell can be, by the kind of its column.
-_CELLS: dict[Kind, dict[str, Any]] = {
+_CELLS: dict[ColumnType, dict[str, Any]] = {
     "number": {"type": ["number", "boolean", "null"], "minimum": -3.4e38, "maximum": 3.4e38},
     "category": {"type": ["string", "number", "null"]},
     "date": {"type": ["string", "null"]},

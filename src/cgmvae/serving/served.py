@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae import __version__
-from cgmvae.data.columns import Columns
-from cgmvae.data.kinds import Kind
+from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.errors import InputError
 from cgmvae.evaluation.thresholds import describe_rule
 from cgmvae.methods.similarity import LabelSimilarity, nearest_places
@@ -21,7 +20,7 @@ from cgmvae.serving.refusals import Refusal, shown
 #: Rows as a model takes them.
 Features = NDArray[np.float32] | Columns
 
-TypedColumn = Callable[[Any, str, Kind], NDArray[Any]]
+TypedColumn = Callable[[Any, str, ColumnType], NDArray[Any]]
 
 
 class ServedModel:
@@ -42,9 +41,9 @@ class ServedModel:
     def __init__(self, model: Any) -> None:
         self._model = copy.copy(model)
         self.n_columns = int(model.n_features_in_)
-        kinds: dict[str, Kind] | None = model.input_kinds()
+        kinds: dict[str, ColumnType] | None = model.input_kinds()
         self.column_names = None if kinds is None else tuple(kinds)
-        unnamed: list[Kind] = ["number"] * self.n_columns
+        unnamed: list[ColumnType] = ["number"] * self.n_columns
         self.kinds = tuple(unnamed if kinds is None else kinds.values())
         self._takes_array = model.preparation_ is None
         if self._takes_array and kinds is not None:
