@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cgmvae.data import MultiLabelDataset, readers
-from cgmvae.data.readers.arff.labels import write_label_names
-from cgmvae.data.tensor_file import write_tensors
+from cgmvae.data.readers.arff import write_label_names
+from cgmvae.data.serialization import write_tensors
 from cgmvae.errors import InputError
 
 #: Files that are drawn, of each kind that a pool has.

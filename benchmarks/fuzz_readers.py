@@ -20,8 +20,8 @@ from fuzz_pools import label_files, matrices, npy, tables, tensor_files, texts, 
 from mutations import Edit, in_archive, in_description, mutate
 
 from cgmvae.data import make_survey, readers
-from cgmvae.data.readers.arff.labels import read_label_names
-from cgmvae.data.tensor_file import read_tensors
+from cgmvae.data.readers.arff import read_label_names
+from cgmvae.data.serialization import read_tensors
 from cgmvae.methods import METHODS, load
 from cgmvae.methods.packed import Fit, train_together
 from cgmvae.training.checkpoint import Checkpoint

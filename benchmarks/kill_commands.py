@@ -11,8 +11,8 @@ from typing import Any
 
 from cgmvae.cli.main import run as run_cgmvae
 from cgmvae.data import make_survey, readers
-from cgmvae.data.tensor_file import read_tensors
-from cgmvae.data.unfinished import SUFFIX
+from cgmvae.data.files import TEMPORARY_SUFFIX
+from cgmvae.data.serialization import read_tensors
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.methods import CGMVAEClassifier, load
@@ -162,7 +162,7 @@ def damage(folder: Path) -> list[str]:
     found = []
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
-        if path.is_dir() or any(part.endswith(SUFFIX) for part in place.parts):
+        if path.is_dir() or any(part.endswith(TEMPORARY_SUFFIX) for part in place.parts):
             continue
         try:
             _check_whole(path)

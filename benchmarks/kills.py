@@ -28,7 +28,7 @@ from fuzz import in_child
 from kill_child import Moment, run
 from kill_commands import COMMANDS, Command, damage, fill
 
-from cgmvae.data.unfinished import SUFFIX
+from cgmvae.data.files import TEMPORARY_SUFFIX
 
 #: How a moment may be drawn, and how often.
 WAYS = ("clock", "clock", "operation", "byte")
@@ -74,7 +74,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and SUFFIX not in str(path.relative_to(folder))
+        if path.is_file() and TEMPORARY_SUFFIX not in str(path.relative_to(folder))
     }
 
 
@@ -134,7 +134,7 @@ def finished(files: dict[str, bytes]) -> set[str]:
 
 def phase_of(folder: Path, before: dict[str, bytes]) -> str:
     """Tell from what a killed command left what it was doing."""
-    if any(name.endswith(SUFFIX) for name in names(folder)):
+    if any(name.endswith(TEMPORARY_SUFFIX) for name in names(folder)):
         return "in writing"
     return "before start" if contents(folder) == before else "in work"
 

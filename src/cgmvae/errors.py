@@ -1,7 +1,4 @@
-"""The one exception that says: what you gave cannot be used, and here is what to do about it.
-
-And how its sentence quotes what others wrote: a text, another error, a list of names.
-"""
+"""The exception for bad input, and how its message quotes text, other errors and lists of names."""
 
 from collections.abc import Sequence
 
@@ -9,8 +6,8 @@ from collections.abc import Sequence
 class InputError(ValueError):
     """Bad input, described in one sentence that says what is wrong and what to do.
 
-    The command line prints the sentence and ends with exit code 2; anything else that is raised
-    is a defect of this library.
+    The command line prints the sentence and exits with code 2; any other exception is a bug in this
+    library.
 
     Parameters
     ----------
@@ -25,15 +22,15 @@ class InputError(ValueError):
         self.parameter = parameter
 
 
-#: Characters of a text that are shown; a file from a stranger may have its say in it.
+#: Maximum length of quoted text, which may come from a file of unknown origin.
 _LONGEST = 160
 
-#: How many names a sentence lists before it stops.
+#: Maximum number of names in a list.
 _NAMED = 5
 
 
 def one_line(text: object) -> str:
-    r"""Return a text on one line of bounded length, without control characters.
+    r"""Return text as one line of limited length, without control characters.
 
     >>> one_line("two\nlines \x1b[31m")
     'two lines ?[31m'
@@ -44,7 +41,7 @@ def one_line(text: object) -> str:
 
 
 def first_line(error: Exception) -> str:
-    r"""Return what an error says in its first line, without the full stop.
+    r"""Return the first line of an error message, without the period.
 
     >>> first_line(ValueError("It is too long.\nTo allow it, do this."))
     'It is too long'
@@ -53,7 +50,7 @@ def first_line(error: Exception) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first few of some names, in quotes.
+    """Return the first few names, quoted.
 
     >>> listed(["owl", "hawk"]), listed(list("abcdefg"))
     ("'owl', 'hawk'", "'a', 'b', 'c', 'd', 'e' and 2 more")

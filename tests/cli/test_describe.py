@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cgmvae as library
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.methods import REGISTRY
 
 #: A name that would control the terminal, and one that looks like markup.

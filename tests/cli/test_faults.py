@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cgmvae.data import make_survey, readers
-from cgmvae.data.tensor_file import read_tensors
+from cgmvae.data.serialization import read_tensors
 
 SIZES = ("--setting=embedding_dim=16", "--setting=feature_hidden=[16]", "--setting=label_hidden=16")
 SMALL = (*SIZES, "--setting=decoder_hidden=[]", "--epochs=3", "--device=cpu")

@@ -14,8 +14,8 @@ import cgmvae as library
 from cgmvae.cli import console
 from cgmvae.cli.arguments import parse_settings
 from cgmvae.data import make_split, make_survey, readers
+from cgmvae.data.serialization import read_tensors
 from cgmvae.data.splits import Split
-from cgmvae.data.tensor_file import read_tensors
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Scored, evaluate
 from cgmvae.methods import CGMVAEClassifier

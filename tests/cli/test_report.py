@@ -11,7 +11,7 @@ import pytest
 import cgmvae as library
 from cgmvae.cli.models import recorded_source
 from cgmvae.data import make_split, make_survey, readers
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 
 FIT = ("--method", "binary-relevance")
 

@@ -141,7 +141,7 @@ def test_a_search_on_a_table(succeeds):
 @pytest.mark.parametrize("name", ["sites.npz", "sites.svm", "sites.arff"])
 def test_conversion_to_numbers_only_is_refused(refused, tmp_path, name):
     reading = ("--label-prefix", "sp_", "--counts", "presence", "--drop", "site")
-    assert "numbers only, and the column 'day'" in refused(
+    assert "only numbers, but the column 'day'" in refused(
         "data", "convert", "sites.csv", name, *reading
     )
     assert [path.name for path in tmp_path.iterdir()] == ["sites.csv"]

@@ -14,7 +14,7 @@ from quick_estimators import NAMES, quick
 
 import cgmvae
 from cgmvae.data import make_survey
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 
 #: What a load may take beyond the model, where a description asks for a thousand times as much.

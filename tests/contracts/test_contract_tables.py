@@ -70,7 +70,7 @@ def test_columns_are_found_by_name(name, columns):
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(InputError, match=r"lacks 1 of the model's \d columns: 'habitat'"):
         model.predict_proba(X.drop(columns="habitat"))
-    with pytest.raises(InputError, match="'depth' must hold numbers, and 'deep' is none"):
+    with pytest.raises(InputError, match="'depth' must hold numbers, but 'deep' is not"):
         model.predict_proba(X.assign(depth="deep"))
     with pytest.raises(InputError, match="columns with names"):
         model.predict_proba(np.zeros(X.shape))

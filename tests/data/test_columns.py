@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cgmvae.data.columns import Columns, as_columns
-from cgmvae.data.dates import parsed_dates
-from cgmvae.data.kinds import guess_kind
+from cgmvae.data.columns import Columns, as_columns, guess_type, parse_dates
 from cgmvae.errors import InputError
 
 
 def kind_of(cells, **options):
-    return guess_kind("x", np.array(cells, dtype=object), **options)
+    return guess_type("x", np.array(cells, dtype=object), **options)
 
 
 def seconds(*dates):
@@ -57,7 +55,7 @@ class TestGuess:
         assert kind_of(["01234", "5"], text_is_parsed=False) == "category"
 
     def test_identifiers_are_refused(self):
-        with pytest.raises(InputError, match=r"'x' has a value of its own .* 'site-0'; drop it"):
+        with pytest.raises(InputError, match=r"'x' has a different value .* 'site-0'; drop it"):
             kind_of([f"site-{i}" for i in range(6)])
 
     def test_numbers_with_other_things_are_refused(self):
@@ -65,7 +63,7 @@ class TestGuess:
             kind_of([str(i) for i in range(40)] * 5 + ["n/a", "<1"])
 
     def test_dates_that_may_be_two_are_refused(self):
-        with pytest.raises(InputError, match=r"whether '03/04/2024' in the column 'x' begins"):
+        with pytest.raises(InputError, match=r"date '03/04/2024' in the column 'x' may begin"):
             kind_of(["01/01/2024", "03/04/2024"])
 
     def test_it_does_not_matter_where_day_and_month_are_the_same(self):
@@ -83,20 +81,20 @@ class TestDates:
         ],
     )
     def test_what_a_date_means(self, text, expected):
-        assert parsed_dates("x", [text]).tolist() == seconds(expected)
+        assert parse_dates("x", [text]).tolist() == seconds(expected)
 
     @given(st.lists(st.datetimes(max_value=datetime.datetime(9998, 1, 1)), min_size=1))
     def test_what_python_writes_is_read_back(self, moments):
         texts = [moment.isoformat(sep=" ") for moment in moments]
         expected = [moment.replace(microsecond=0) for moment in moments]
-        assert parsed_dates("x", texts).tolist() == expected
+        assert parse_dates("x", texts).tolist() == expected
 
     @given(st.lists(st.dates(datetime.date(1000, 1, 1)), min_size=1))
     def test_a_day_after_the_twelfth_decides(self, days):
         days = [datetime.date(2024, 5, 31), *days]
         for form in ("%d/%m/%Y", "%m/%d/%Y"):
             texts = [day.strftime(form) for day in days]
-            found = parsed_dates("x", texts).astype("datetime64[D]")
+            found = parse_dates("x", texts).astype("datetime64[D]")
             assert found.tolist() == days
 
 
@@ -140,22 +138,22 @@ class TestTables:
     @pytest.mark.parametrize(
         ("values", "kind", "message"),
         [
-            (["1", "two"], "number", "'x' must hold numbers, and 'two' is none"),
+            (["1", "two"], "number", "'x' must hold numbers, but 'two' is not"),
             (["1", "true"], "number", "'x' holds both numbers and true or false"),
-            (["2024-01-01", "soon"], "date", "'x' must hold dates, and 'soon' is none"),
-            (["2024-01-01", "13.12.2024"], "date", "'x' writes dates in several ways"),
-            ([0.5, 1.0], "category", "'x' holds numbers with fractions"),
+            (["2024-01-01", "soon"], "date", "'x' must hold dates, but 'soon' is not"),
+            (["2024-01-01", "13.12.2024"], "date", "'x' mixes date formats"),
+            ([0.5, 1.0], "category", "'x' holds fractional numbers"),
             (
                 np.array(["2024-01-01"], "datetime64[s]"),
                 "text",
-                "'x' holds dates, not what is of the",
+                "'x' holds dates; declare it as date",
             ),
             ([1j], None, "'x' holds neither numbers"),
             (np.array([[1], [2]], dtype=object)[:, 0].reshape(-1, 1), None, "'x' holds neither"),
-            (np.array([{}, [1]], dtype=object), None, "'x' holds cells of the type dict"),
+            (np.array([{}, [1]], dtype=object), None, "'x' holds cells of type dict"),
             ([[1], [1, 2]], None, "'x' holds lists of different lengths"),
             ([np.inf, 1.0], None, "'x' holds an infinite number"),
-            (["1"], "word", "There is no kind of column 'word'"),
+            (["1"], "word", "There is no column type 'word'"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, values, kind, message):
@@ -165,11 +163,11 @@ class TestTables:
     def test_tables_that_are_none(self):
         with pytest.raises(InputError, match="named columns"):
             as_columns(np.zeros((2, 2)))
-        with pytest.raises(InputError, match="'a' is that of two columns"):
+        with pytest.raises(InputError, match="Two columns are named 'a'"):
             as_columns(pd.DataFrame([[1, 2]], columns=["a", "a"]))
-        with pytest.raises(InputError, match="different numbers of rows"):
+        with pytest.raises(InputError, match="differ in length"):
             as_columns({"a": [1], "b": [1, 2]})
-        with pytest.raises(InputError, match="there must be one"):
+        with pytest.raises(InputError, match="give at least one"):
             as_columns({})
 
 
@@ -197,5 +195,5 @@ class TestRows:
         assert columns.select(["n"]).as_matrix().tolist() == [[1], [2], [3]]
 
     def test_what_does_not_belong_together(self):
-        with pytest.raises(InputError, match="a name, values and a kind each"):
+        with pytest.raises(InputError, match="a name, values and a type each"):
             Columns(("a", "b"), (np.zeros(1),), ("number",))

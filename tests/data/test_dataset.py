@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cgmvae.data.columns import as_columns
-from cgmvae.data.dataset import MultiLabelDataset, split_unknown
+from cgmvae.data.dataset import (
+    MultiLabelDataset,
+    csr_from_parts,
+    split_unknown,
+    with_short_indices,
+)
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 
@@ -225,11 +230,11 @@ class TestForms:
         ({"X": X[:3]}, "features have 3 rows and the labels 4"),
         ({"X": X[:0], "Y": Y[:0]}, "no rows or no label columns"),
         ({"Y": Y[:, :0]}, "no rows or no label columns"),
-        ({"X": X[0]}, "features must be a table of two dimensions, not 1"),
+        ({"X": X[0]}, "features must have two dimensions, not 1"),
         ({"X": X.astype(str)}, "features must be numbers"),
         ({"X": np.where(np.isnan(X), np.inf, X)}, "1 infinite values"),
         ({"X": sp.csr_array(np.where(np.isnan(X), -np.inf, X))}, "1 infinite values"),
-        ({"Y": Y[0]}, "labels must be a table of two dimensions, not 1"),
+        ({"Y": Y[0]}, "labels must have two dimensions, not 1"),
         ({"Y": Y.astype(str)}, "labels must be 0 or 1"),
         ({"Y": Y * 3}, "one is 3"),
         ({"Y": sp.csr_array(Y * 3)}, "one is 3"),
@@ -240,7 +245,7 @@ class TestForms:
         ({"label_names": list("abca")}, "'a' appears more than once"),
         ({"feature_names": list("abcd")}, "4 feature names for 3 feature columns"),
         ({"feature_names": list("aab")}, "feature name 'a' appears more than once"),
-        ({"groups": [1, 2]}, "'groups' must have one value for each of the 4 rows"),
+        ({"groups": [1, 2]}, "'groups' must have one value per row"),
         ({"official_split": [[0], [1], [0], [1]]}, "'official_split' must have one value"),
         ({"official_split": list("0101")}, "'official_split' must be the number 0 .* one is '0'"),
         ({"official_split": ["train"] * 3 + ["test"]}, "one is 'train'; correct it"),
@@ -282,3 +287,67 @@ class TestColumns:
     def test_other_numbers_of_rows_are_refused(self):
         with pytest.raises(InputError, match="3 rows and the labels 2"):
             MultiLabelDataset(self.TABLE, np.eye(2))
+
+
+PARTS = {
+    "data": np.array([1.0, 2.0, 3.0]),
+    "indices": np.array([0, 2, 1]),
+    "indptr": np.array([0, 2, 2, 3]),
+}
+
+
+def test_the_parts_of_a_table_give_it_back():
+    table = sp.random_array((7, 5), density=0.4, format="csr", rng=np.random.default_rng(0))
+    found = csr_from_parts(table.data, table.indices, table.indptr, shape=(7, 5))
+    np.testing.assert_array_equal(found.toarray(), table.toarray())
+    nothing = csr_from_parts(np.ones(0), np.zeros(0, int), np.zeros(1, int), shape=(0, 4))
+    assert nothing.shape == (0, 4)
+
+
+def test_indices_are_made_short():
+    table = sp.csr_array(np.array([[0.0, 2.0], [3.0, 0.0]]))
+    table.indices, table.indptr = table.indices.astype(np.int64), table.indptr.astype(np.int64)
+    found = with_short_indices(table)
+    assert found.indices.dtype == found.indptr.dtype == np.int32
+    assert table.indices.dtype == np.int64
+    np.testing.assert_array_equal(found.toarray(), table.toarray())
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("data", [1.0, 2.0]),
+        ("data", [[1.0, 2.0, 3.0]]),
+        ("indices", [0, 3, 1]),
+        ("indices", [0, -1, 1]),
+        ("indices", [0.0, 2.0, 1.0]),
+        ("indices", [0, 2**40, 1]),
+        ("indptr", [0, 2, 3]),
+        ("indptr", [1, 2, 2, 3]),
+        ("indptr", [0, 2, 1, 3]),
+        ("indptr", [0, 2, 2, 4]),
+        ("indptr", [0, 2, 2, -1]),
+        ("indptr", [0, -(2**62), 2**62, 3]),
+        ("indptr", [0.0, 2.0, 2.0, 3.0]),
+        ("indptr", []),
+    ],
+)
+def test_parts_that_do_not_fit(part, values):
+    assert csr_from_parts(**PARTS, shape=(3, 3)).nnz == 3
+    with pytest.raises(ValueError, match="sparse matrix"):
+        csr_from_parts(**(PARTS | {part: np.array(values)}), shape=(3, 3))
+
+
+numbers = st.lists(st.integers(-3, 5) | st.sampled_from([2**31, 2**62, -(2**62)]), max_size=5)
+
+
+@given(indices=numbers, indptr=numbers)
+def test_whatever_is_taken_can_be_multiplied(indices, indptr):
+    """A table that points outside of itself would end the process here."""
+    parts = np.array(indices, np.int64), np.array(indptr, np.int64)
+    try:
+        table = csr_from_parts(np.ones(len(indices)), *parts, shape=(3, 3))
+    except ValueError:
+        return
+    assert (table @ np.ones(3)).sum() == indptr[-1]
+    assert (table @ table.T).shape == (3, 3)

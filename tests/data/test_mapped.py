@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cgmvae.data import mapped
-from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
+from cgmvae.data.mapped import MappedRows, StackedRows, as_mapped, check_finite, dense, vstack
 from cgmvae.errors import InputError
 
 
@@ -112,3 +112,29 @@ def test_too_many_rows_are_not_read_into_memory(table, monkeypatch):
     with pytest.raises(InputError, match="take 400 bytes, and at most 399"):
         np.asarray(MappedRows(table))
     assert np.asarray(MappedRows(table)[:19]).shape == (19, 5)
+
+
+def test_parts_are_numbered_on(table, tmp_path):
+    np.save(tmp_path / "X.npy", table[:7])
+    parts = [
+        np.load(tmp_path / "X.npy", mmap_mode="r"),
+        table[7:8],
+        MappedRows(table)[8:],
+        sp.csr_array(table),
+    ]
+    rows = StackedRows(parts)
+    whole = np.concatenate([table, table])
+    assert (rows.shape, rows.on_disk, rows.is_sparse) == ((40, 5), True, True)
+    numbers = np.array([39, 0, 7, 8, 6, 7, 20])
+    np.testing.assert_array_equal(rows.gather(numbers), whole[numbers])
+    for where, block in rows.blocks():
+        np.testing.assert_array_equal(dense(block), whole[where])
+
+
+@pytest.mark.parametrize("n_sparse", [0, 1, 3])
+def test_parts_are_put_into_one(table, n_sparse):
+    parts = [table[:7], table[7:8], table[8:]]
+    parts[:n_sparse] = map(sp.csr_array, parts[:n_sparse])
+    whole = vstack(parts)
+    assert sp.issparse(whole) == (n_sparse > 0)
+    np.testing.assert_array_equal(dense(whole), table)

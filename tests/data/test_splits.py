@@ -362,9 +362,9 @@ class TestHoldout:
             ({"Y": np.ones((1, 2))}, "at least two rows"),
             ({"Y": np.ones(4)}, "two dimensions"),
             ({"groups": np.zeros(4)}, "at least two groups"),
-            ({"groups": np.zeros(3)}, "one value for each"),
+            ({"groups": np.zeros(3)}, "one value per row"),
             ({"groups": np.array([1, "a", None, 2], dtype=object)}, "all numbers or all text"),
-            ({"seed": -1}, "whole number"),
+            ({"seed": -1}, "integer"),
         ],
     )
     def test_bad_input(self, arguments, message):
@@ -386,7 +386,7 @@ class TestBadInput:
             ({"train_fraction": 0.0}, "train_fraction is 0.0"),
             ({"train_fraction": 1.5}, "train_fraction is 1.5"),
             ({"seed": -1}, "The seed is -1"),
-            ({"seed": 0.5}, "whole number"),
+            ({"seed": 0.5}, "integer"),
         ],
     )
     def test_of_the_arguments(self, arguments, message):
@@ -483,5 +483,5 @@ class TestDamagedFiles:
             Split.load(tmp_path / "none.json")
         with pytest.raises(InputError, match="is empty"):
             Split.load(tmp_path / "empty.json")
-        with pytest.raises(InputError, match="make it first"):
+        with pytest.raises(InputError, match="create it first"):
             make_split(a_survey()).save(tmp_path / "none" / "split.json")

@@ -178,7 +178,7 @@ def test_undefined_resamples_are_ignored():
         ({"metric": "accuracy"}, "no metric 'accuracy'"),
         ({"outputs": [[0.3, 0.2]]}, "apply a threshold"),
         ({"outputs": [[1]]}, "they must agree"),
-        ({"groups": [1, 2]}, "one value for each of the 1 rows"),
+        ({"groups": [1, 2]}, "one value per row"),
         (
             {"Y": [[1], [0]], "outputs": [[1], [0]], "groups": np.array([1, "a"], dtype=object)},
             "all numbers or all text",

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from skmultilearn.adapt import MLkNN as OtherMLkNN
 
 import cgmvae
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import mlknn
 from cgmvae.methods.mlknn import MLkNN

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, fit_together, load
 from cgmvae.methods.inputs import Rows

@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 
 import cgmvae
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import fit_together
 from cgmvae.methods.label_structure import LabelStructure

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import cgmvae
 from cgmvae.data.columns import as_columns
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, serialization
 from cgmvae.methods.serialization import (

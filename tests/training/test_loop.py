@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cgmvae.data import make_survey
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.packed import PackedLinear

@@ -3,8 +3,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from cgmvae.data.mapped import MappedRows
-from cgmvae.data.stacked import StackedRows
+from cgmvae.data.mapped import MappedRows, StackedRows
 from cgmvae.training.rows import RowStore, digest
 
 CPU = torch.device("cpu")

@@ -23,7 +23,7 @@ import typer
 from cgmvae.cli.console import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, readers
 from cgmvae.data.files import atomic_path
-from cgmvae.data.readers.blocks import Blocks, LoadedBlocks, open_blocks
+from cgmvae.data.streaming import Blocks, LoadedBlocks, open_blocks
 from cgmvae.errors import InputError
 
 # --- Options ------------------------------------------------------------------------------------
@@ -92,6 +92,12 @@ _FLAGS = {
 #: A reading option with its value, as the messages of the readers write it for Python users.
 _PYTHON_OPTION = re.compile(rf"\b({'|'.join(READING_OPTIONS)})=\[?'([^']*)'\]?")
 
+#: Advice of the data layer, and the commands that follow it.
+_COMMANDS = {
+    "convert it to a mapped folder": "convert it to a mapped folder with 'cgmvae data convert'",
+    "its catalog entry has a recipe": "'cgmvae data list --json' shows its recipe",
+}
+
 
 def flag_of(parameter: str) -> str:
     """Return the option, or options, that set a parameter."""
@@ -109,6 +115,8 @@ def command_line_message(error: InputError) -> str:
     "There is no column 'owl' (--label)."
     """
     message = _PYTHON_OPTION.sub(lambda m: f"{flag_of(m[1])} {shlex.quote(m[2])}", str(error))
+    for advice, command in _COMMANDS.items():
+        message = message.replace(advice, command)
     parameter = getattr(error, "parameter", None)
     if parameter is None or (flag := flag_of(parameter)) in message:
         return message

@@ -11,7 +11,7 @@ import typer
 from cgmvae.cli import console
 from cgmvae.cli.arguments import JsonOption, Source, check_not_input, option, with_source
 from cgmvae.data import MultiLabelDataset, catalog, readers
-from cgmvae.data.readers.unpacking import TABLES, unpack
+from cgmvae.data.streaming import TABLES, unpack
 
 app = typer.Typer(help="Data sets: list them, describe one, convert a file.", no_args_is_help=True)
 

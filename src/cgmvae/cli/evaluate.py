@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from cgmvae.cli import console, models
 from cgmvae.cli.arguments import JsonOption, ModelArgument, Source, flag, option, with_source
 from cgmvae.data import MultiLabelDataset
-from cgmvae.data.readers.table.parquet_file import LABELS_KEY
+from cgmvae.data.readers.table import LABELS_KEY
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES

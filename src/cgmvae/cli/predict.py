@@ -16,7 +16,7 @@ from cgmvae.cli.arguments import ModelArgument, Source, check_target, flag, opti
 from cgmvae.data import files
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.readers.blocks import Blocks
+from cgmvae.data.streaming import Blocks
 from cgmvae.errors import InputError, listed
 
 #: Name of the column of label sets.

@@ -1,31 +1,51 @@
-"""The known data sets: what they are, where they come from, and where their files are looked for.
+"""The catalog of known data sets: what they are, where they come from, and how they are loaded.
 
-The facts are in ``catalog.toml`` beside this file. :func:`load_dataset` finds a data set by name,
-reads it with :mod:`cgmvae.data.readers`, fetching it first with :mod:`cgmvae.data.download` where
-its publisher offers plain files, and checks that it is what the catalog says.
+The entries are in ``catalog.toml`` beside this file. :func:`load_dataset` finds a data set by name,
+downloads it if its publisher offers plain files and they are not on this machine, reads it with
+:mod:`cgmvae.data.readers`, and checks that it is what the catalog says.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
+import shutil
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 
 from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, split_unknown
-from cgmvae.data.download import Progress, checksum_of, download, recorded_checksum
-from cgmvae.data.stacked import stacked
-from cgmvae.errors import InputError
+from cgmvae.data.files import atomic_path
+from cgmvae.data.mapped import vstack
+from cgmvae.errors import InputError, one_line
+
+#: Called with the bytes downloaded so far and, if the server states it, the total.
+Progress = Callable[[int, int | None], None]
+
+#: Upper limit of the bytes of a download, far above any file of the catalog.
+DOWNLOAD_LIMIT = 4 * 2**30
+
+#: Seconds to wait for a server.
+TIMEOUT = 30.0
+
+#: The file beside the downloads that stores the checksum of each at its first download.
+CHECKSUMS = "SHA256SUMS"
+
+_SCHEMES = ("https", "http", "file")
+
+_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -45,13 +65,13 @@ class Original:
 
 @dataclass(frozen=True)
 class ExpectedStatistics:
-    """What the data set must be; what is 0 is not known and not checked."""
+    """Expected statistics of the data set; a 0 is unknown and not checked."""
 
     samples: int = 0
     features: int = 0
     labels: int = 0
     cardinality: Decimal = Decimal(0)
-    """Mean labels per row, true to one unit of its last digit."""
+    """Mean labels per row, accurate to one unit of its last digit."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +88,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """What is known of one data set."""
+    """Facts about one data set."""
 
     name: str
     title: str
@@ -77,18 +97,18 @@ class CatalogEntry:
     """Public page, or repository with commit."""
     licence: str
     file: str
-    """Path inside the folder that ``CGMVAE_DATA`` names."""
+    """Path relative to the folder ``CGMVAE_DATA``."""
     statistics: ExpectedStatistics
     sha256: str = ""
-    """Checksum of the file; empty where no one file is the known one."""
+    """Checksum of the file; empty if several versions of the file are in use."""
     embedded: str = ""
-    """Name of the file in the package, where the package carries the data set."""
+    """Name of the file in the package, if the data set is shipped with it."""
     recipe: str = ""
-    """How the file is made, where nobody publishes it as it is read."""
+    """How to make the file, if it is not published in the form that is read."""
     groups: str = ""
-    """Array of the file that says which rows belong together."""
+    """Array of the file that holds the groups of the rows."""
     options: tuple[tuple[str, Any], ...] = ()
-    """What the reader of the file's format must be told."""
+    """Options for the reader of the file's format."""
     downloads: tuple[Original, ...] = ()
     paper: PaperRow | None = None
 
@@ -117,7 +137,7 @@ def entries() -> dict[str, CatalogEntry]:
 
 
 def find_entry(name: str) -> CatalogEntry:
-    """Return the entry of a name; case does not matter, nor whether ``-`` or ``_`` is written."""
+    """Return the entry of a name, ignoring case and the difference between ``-`` and ``_``."""
     known = entries()
     wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
     if wanted in known:
@@ -132,18 +152,18 @@ def load_dataset(
 ) -> MultiLabelDataset:
     """Load a data set of the catalog.
 
-    It is looked for in the package, in the folder that ``CGMVAE_DATA`` names, and in the cache
-    (``CGMVAE_CACHE``, else ``cgmvae`` in ``XDG_CACHE_HOME`` or ``~/.cache``); then its original
-    files are fetched into the cache, where its publisher offers them.
+    It is searched in the package, in the folder ``CGMVAE_DATA``, and in the cache
+    (:func:`cache_folder`); if it is in none of them, its original files are downloaded into the
+    cache, provided that its publisher offers them.
 
     Parameters
     ----------
     name : str
         A name of :func:`entries`, such as ``"yeast"`` or ``"nus-vec"``.
     download : bool
-        Whether files may be fetched.
+        Whether files may be downloaded.
     progress : callable, optional
-        Called during a download with the bytes so far and the bytes in all (or None).
+        Called during a download with the bytes so far and the total (or None).
 
     Returns
     -------
@@ -152,12 +172,12 @@ def load_dataset(
     Raises
     ------
     InputError
-        When the name is not known, the data cannot be had, or it is not what the catalog says.
+        If the name is unknown, the data is not available, or it differs from the catalog.
 
     Warns
     -----
     UserWarning
-        When the file is not the very one that the catalog knows.
+        If the checksum of the file differs from the catalog.
 
     Examples
     --------
@@ -168,89 +188,100 @@ def load_dataset(
     4.24
     """
     entry = find_entry(name)
-    place, files = next(_places(entry), ("", ()))
+    origin, files = next(_locations(entry), ("", ()))
     if not files:
         if not (download and entry.downloads):
-            raise _unreachable(entry, "is not here")
-        files = _fetch(entry, progress)
-    if place != "embedded":
-        _warn_unless_known(entry, files)
+            raise _unavailable(entry, "is not on this machine")
+        files = _download_originals(entry, progress)
+    if origin != "embedded":
+        _warn_about_checksums(entry, files)
     dataset = replace(_read(entry, files), name=entry.name)
     _check_statistics(entry, dataset, files[0])
     return dataset
 
 
 def locate(name: str) -> Path | None:
-    """Return the file that :func:`load_dataset` would read first, or None if there is none yet."""
-    return next((files[0] for _, files in _places(find_entry(name))), None)
+    """Return the first file that :func:`load_dataset` would read, or None if there is none yet."""
+    return next((files[0] for _, files in _locations(find_entry(name))), None)
 
 
 def availability(name: str) -> str:
-    """Say where a data set is.
+    """Return where a data set is.
 
     Returns
     -------
     str
-        ``embedded`` (in the package), ``here`` (in the folder that ``CGMVAE_DATA`` names),
-        ``cached``, ``to download``, or ``by hand`` where the file must be fetched or made.
+        ``embedded`` (in the package), ``here`` (in the folder ``CGMVAE_DATA``), ``cached``,
+        ``to download``, or ``by hand`` if the user must fetch or make the file.
     """
     entry = find_entry(name)
-    place = next((place for place, _ in _places(entry)), None)
-    return place or ("to download" if entry.downloads else "by hand")
+    origin = next((origin for origin, _ in _locations(entry)), None)
+    return origin or ("to download" if entry.downloads else "by hand")
 
 
 def cache_folder() -> Path:
-    """Return the folder that downloads go to; it need not exist yet."""
+    """Return the folder for downloads: ``CGMVAE_CACHE``, or the user's cache folder.
+
+    It need not exist yet.
+    """
     if folder := os.environ.get("CGMVAE_CACHE"):
         return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgmvae"
+    try:
+        from platformdirs import user_cache_path
+    except ImportError as error:
+        raise InputError(
+            "The cache folder is unknown without platformdirs; set CGMVAE_CACHE, or install it "
+            'with pip install "cgmvae[download]".'
+        ) from error
+    return user_cache_path("cgmvae", appauthor=False)
 
 
-def _places(entry: CatalogEntry) -> Iterator[tuple[str, tuple[Path, ...]]]:
-    """Yield where the data set is, best place first, with the files to read there."""
+def _locations(entry: CatalogEntry) -> Iterator[tuple[str, tuple[Path, ...]]]:
+    """Yield where the data set is, in order of preference, with the files to read there."""
     if entry.embedded:
         path = resources.files("cgmvae.data") / "embedded" / entry.embedded
         yield "embedded", (Path(str(path)),)
-    data_folder = os.environ.get("CGMVAE_DATA")
-    folders = {"here": Path(data_folder) if data_folder else None, "cached": cache_folder()}
-    for place, folder in folders.items():
-        if folder is None:
-            continue
-        own = folder / entry.name / f"{entry.name}.npz"
-        for files in ((folder / entry.file,), (own,), _originals(entry, folder)):
-            if files and all(path.is_file() for path in files):
-                yield place, files
+    if data_folder := os.environ.get("CGMVAE_DATA"):
+        yield from (("here", files) for files in _files_in(entry, Path(data_folder)))
+    yield from (("cached", files) for files in _files_in(entry, cache_folder()))
+
+
+def _files_in(entry: CatalogEntry, folder: Path) -> Iterator[tuple[Path, ...]]:
+    own = folder / entry.name / f"{entry.name}.npz"
+    for files in ((folder / entry.file,), (own,), _originals(entry, folder)):
+        if files and all(path.is_file() for path in files):
+            yield files
 
 
 def _originals(entry: CatalogEntry, folder: Path) -> tuple[Path, ...]:
     return tuple(folder / entry.name / original.file_name for original in entry.downloads)
 
 
-def _fetch(entry: CatalogEntry, progress: Progress | None) -> tuple[Path, ...]:
+def _download_originals(entry: CatalogEntry, progress: Progress | None) -> tuple[Path, ...]:
     files = _originals(entry, cache_folder())
     try:
         files[0].parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unreachable(entry, f"cannot be stored ({error})") from error
+        raise _unavailable(entry, f"cannot be stored ({error})") from error
     for path, original in zip(files, entry.downloads, strict=True):
         if path.is_file():
             continue
         try:
-            download(original.address, path, sha256=original.sha256, progress=progress)
+            fetch(original.address, path, sha256=original.sha256, progress=progress)
         except InputError as error:
             problem = str(error).partition("; ")[0]
-            raise _unreachable(entry, f"is not here, and {problem}") from error
+            raise _unavailable(entry, f"is not on this machine, and {problem}") from error
     return files
 
 
-def _unreachable(entry: CatalogEntry, problem: str) -> InputError:
-    folder = os.environ.get("CGMVAE_DATA") or "not set now"
+def _unavailable(entry: CatalogEntry, problem: str) -> InputError:
+    folder = os.environ.get("CGMVAE_DATA") or "not set"
     originals = " and ".join(str(path) for path in _originals(entry, Path()))
     wanted = f"{entry.file}, or {originals}," if originals else entry.file
-    how = "; 'cgmvae data list --json' tells how it is made" if entry.recipe else ""
+    how = "; its catalog entry has a recipe" if entry.recipe else ""
     return InputError(
         f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}{how}) into the "
-        f"folder that CGMVAE_DATA names ({folder}) or into {cache_folder()}."
+        f"folder CGMVAE_DATA ({folder}) or into {cache_folder()}."
     )
 
 
@@ -264,7 +295,7 @@ def _read(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
 
 
 def _read_originals(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
-    """Read the one data file, or the train file and the test file one after the other."""
+    """Read the data file, or the train file and the test file, and join these."""
     by_role = {original.role: path for original, path in zip(entry.downloads, files, strict=True)}
     xml: dict[str, Any] = {"xml": by_role["labels"]} if "labels" in by_role else {}
     if "data" in by_role:
@@ -276,28 +307,28 @@ def _joined(train: MultiLabelDataset, test: MultiLabelDataset) -> MultiLabelData
     for names in ("feature_names", "label_names"):
         if getattr(train, names) != getattr(test, names):
             raise InputError(
-                "The train file and the test file have different columns; fetch both again."
+                "The train file and the test file have different columns; download both again."
             )
     codes = np.array([TRAIN, TEST], dtype=np.uint8)
-    Y, unknown = split_unknown(stacked([train.targets(), test.targets()]))
+    Y, unknown = split_unknown(vstack([train.targets(), test.targets()]))
     return replace(
         train,
-        X=stacked([train.X, test.X]),
+        X=vstack([train.X, test.X]),
         Y=Y,
         unknown=unknown,
         official_split=np.repeat(codes, [train.n_samples, test.n_samples]),
     )
 
 
-def _warn_unless_known(entry: CatalogEntry, files: tuple[Path, ...]) -> None:
+def _warn_about_checksums(entry: CatalogEntry, files: tuple[Path, ...]) -> None:
     known = {original.file_name: original.sha256 for original in entry.downloads}
     known[Path(entry.file).name] = entry.sha256
     for path in files:
         expected = known.get(path.name) or recorded_checksum(path)
         if expected and checksum_of(path) != expected:
             warnings.warn(
-                f"{path} is not the file that the catalog knows as {entry.name!r} (its checksum "
-                "differs), so results may not compare with those of others.",
+                f"{path} is not the file of {entry.name!r} in the catalog (its checksum differs), "
+                "so results may not be comparable to published ones.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -314,10 +345,172 @@ def _check_statistics(entry: CatalogEntry, dataset: MultiLabelDataset, path: Pat
     last_digit = Decimal(1).scaleb(int(expected.cardinality.as_tuple().exponent))
     if expected.cardinality and abs(cardinality - expected.cardinality) >= last_digit:
         differences.append(
-            f"{cardinality:.6f} labels a row where the catalog says {expected.cardinality}"
+            f"{cardinality:.6f} labels per row where the catalog says {expected.cardinality}"
         )
     if differences:
         raise InputError(
             f"{path} is not the data set {entry.name!r}: it has {', '.join(differences)}; "
-            "fetch or make the file again, or read it as a file of your own."
+            "download or make the file again, or load it as a file of your own."
         )
+
+
+def fetch(
+    address: str,
+    target: str | os.PathLike[str],
+    *,
+    sha256: str = "",
+    progress: Progress | None = None,
+) -> Path:
+    """Download a file atomically; if that fails, ``target`` stays as it was.
+
+    Parameters
+    ----------
+    address : str
+        A URL that begins with ``https:``, ``http:`` or ``file:``.
+    target : path
+        Path of the new file; its folder must exist.
+    sha256 : str
+        The file's checksum. If empty, the checksum of the first download is stored in
+        ``SHA256SUMS`` beside the target, and later downloads must agree with it.
+    progress : callable, optional
+        Called with the bytes so far and the total, which is None if unknown.
+
+    Returns
+    -------
+    Path
+        The target.
+
+    Raises
+    ------
+    InputError
+        If the server cannot be reached, the file is truncated or too large, or the checksum
+        differs.
+    """
+    target = Path(target)
+    _check_scheme(address, _SCHEMES)
+    expected = sha256.lower() or recorded_checksum(target)
+    with atomic_path(target) as temporary:
+        with temporary.open("wb") as file:
+            checksum = _transfer(address, _Sink(address, file, progress))
+        if expected and checksum != expected:
+            raise InputError(
+                f"{address} has the checksum {checksum[:12]}… where {expected[:12]}… was expected; "
+                f"download it again, or remove its line from {target.parent / CHECKSUMS} "
+                "if the publisher has changed it."
+            )
+    if not expected:
+        _record_checksum(target, checksum)
+    return target
+
+
+class _Sink:
+    """Where a download goes: counts and hashes the bytes, and reports progress.
+
+    pooch sees it both as a file and as a progress bar, whose ``total`` it sets.
+    """
+
+    total = 0
+
+    def __init__(self, address: str, file: IO[bytes], progress: Progress | None) -> None:
+        self._address, self._file, self._progress = address, file, progress
+        self._n_bytes = 0
+        self.digest = hashlib.sha256()
+
+    def write(self, chunk: bytes) -> None:
+        self._n_bytes += len(chunk)
+        if max(self._n_bytes, self.total) > DOWNLOAD_LIMIT:
+            raise InputError(
+                f"{self._address} is larger than {DOWNLOAD_LIMIT:,} bytes; "
+                "download it yourself if you trust it."
+            )
+        self._file.write(chunk)
+        self.digest.update(chunk)
+        if self._progress is not None:
+            self._progress(self._n_bytes, self.total or None)
+
+    def flush(self) -> None:
+        """Do nothing; closing the file flushes it."""
+
+    update = reset = close = lambda self, *_: None
+
+
+def _transfer(address: str, sink: _Sink) -> str:
+    """Copy what is at an address into the sink, and return its checksum."""
+    responses: list[Any] = []
+
+    def on_response(response: Any, **_: object) -> None:
+        responses.append(response)
+        _reject_downgrade(response)
+
+    try:
+        if (parts := urlsplit(address)).scheme == "file":
+            with Path(url2pathname(parts.path)).open("rb") as source:
+                shutil.copyfileobj(source, sink, _CHUNK)
+        else:
+            from pooch import HTTPDownloader  # type: ignore[import-untyped]
+
+            download = HTTPDownloader(
+                progressbar=sink,
+                chunk_size=_CHUNK,
+                timeout=TIMEOUT,
+                headers={"Accept-Encoding": "identity"},  # so that the total is that of the file
+                hooks={"response": on_response},
+            )
+            download(address, sink, None)
+    except ImportError as error:
+        raise InputError(
+            'Downloads need pooch; install it with pip install "cgmvae[download]".'
+        ) from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = one_line(error) or type(error).__name__
+        raise InputError(
+            f"{address} cannot be downloaded ({reason}); check the connection, or download it "
+            "yourself."
+        ) from error
+    finally:
+        for response in responses:  # pooch leaves a connection open when the sink raises
+            response.close()
+    return sink.digest.hexdigest()
+
+
+def _reject_downgrade(response: Any) -> None:
+    """Reject a redirect from https to http."""
+    if response.is_redirect and urlsplit(response.url).scheme == "https":
+        _check_scheme(response.headers["Location"], ("https", ""))  # "" is a relative address
+
+
+def _check_scheme(address: str, allowed: tuple[str, ...]) -> None:
+    if urlsplit(address).scheme not in allowed:
+        raise InputError(
+            f"{address} cannot be downloaded; an address must begin with "
+            f"{' or '.join(f'{scheme}:' for scheme in allowed if scheme)}."
+        )
+
+
+def checksum_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def recorded_checksum(path: Path) -> str:
+    """Return the checksum of a file in ``SHA256SUMS`` beside it, or an empty string."""
+    return _read_checksums(path.parent / CHECKSUMS).get(path.name, "")
+
+
+def _read_checksums(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = (line.split(maxsplit=1) for line in text.splitlines())
+    return {words[1].lstrip("*"): words[0].lower() for words in lines if len(words) == 2}
+
+
+def _record_checksum(target: Path, checksum: str) -> None:
+    path = target.parent / CHECKSUMS
+    checksums = {**_read_checksums(path), target.name: checksum}
+    lines = (f"{value}  {name}\n" for name, value in sorted(checksums.items()))
+    with atomic_path(path) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")

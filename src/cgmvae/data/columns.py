@@ -1,41 +1,75 @@
-"""Rows of a table before numbers are made of them: columns of numbers, categories, dates, text.
+"""Tables whose columns are not all numbers: columns of numbers, categories, dates and text.
 
-:class:`Columns` is what ``MultiLabelDataset.X`` is where not all features are numbers. The files of
-:mod:`cgmvae.data.readers.table` and DataFrames become one; what an estimator makes of it is
-decided in :mod:`cgmvae.preparation`. What a column holds is told or guessed
-(:mod:`cgmvae.data.kinds`).
+:class:`Columns` is what ``MultiLabelDataset.X`` holds where not all features are numbers. Tables
+read by :mod:`cgmvae.data.readers.table` and DataFrames become one; :mod:`cgmvae.preparation` turns
+it into the features that a method sees.
+
+The type of a column is given by the caller, or guessed from its cells by the first rule that
+applies:
+
+1. number: every present cell is a number, or every one is true or false. A column without any
+   present cell is a column of missing numbers. Numbers mixed with other values are rejected.
+2. date: every present cell is a date (:func:`parse_dates`). Dates whose day and month cannot be
+   told apart are rejected.
+3. text: four words or more on average, and values that rarely repeat (more distinct values than
+   half the number of cells, or more than 100).
+4. category: at most half as many distinct values as cells, or at most five.
+5. Anything else has a different value in almost every row, like an identifier, and is rejected.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cgmvae.data.column_values import typed_column
-from cgmvae.data.kinds import Kind
 from cgmvae.errors import InputError, listed
 
-#: The names of types of columns that hold categories, in pandas and polars.
-_CATEGORY_TYPES = ("category", "categorical", "enum")
+#: What a column can hold.
+ColumnType = Literal["number", "category", "date", "text"]
+
+#: Spellings of a missing value in text.
+MISSING = ("", "NA", "NaN", "nan", "?")
+
+#: Mean number of words from which a column can be text.
+TEXT_WORDS = 4
+
+#: A column with at most this many distinct values is categorical even if none of them repeats.
+FEW_VALUES = 5
+
+#: Long values are text, even though they repeat, if there are more distinct ones than this.
+MANY_VALUES = 100
+
+#: A column with more distinct numbers than this is not categorical, whatever else it holds.
+MANY_NUMBERS = 20
+
+#: Names of the categorical dtypes of pandas and polars.
+_CATEGORY_DTYPES = ("category", "categorical", "enum")
+
+#: String forms of the missing values of pandas and NumPy.
+_MISSING_OBJECTS = ("nan", "NaT", "<NA>", "None")
+
+_BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Named columns of the same rows, each of one kind.
+    """Named columns of equal length, each with a type.
 
     Parameters
     ----------
     names : tuple of str
-        Unique names of the columns.
+        Unique column names.
     values : tuple of array, (n_rows,) each
         float32 or float64 with NaN for numbers, objects (str or None) for categories and text,
         datetime64[s] with NaT for dates.
     kinds : tuple of {"number", "category", "date", "text"}
-        What each column holds.
+        The type of each column.
 
     Examples
     --------
@@ -48,15 +82,15 @@ class Columns:
 
     names: tuple[str, ...]
     values: tuple[NDArray[Any], ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ColumnType, ...]
 
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.values) == len(self.kinds) > 0:
-            raise InputError("Columns need a name, values and a kind each, and there must be one.")
+            raise InputError("Columns need a name, values and a type each; give at least one.")
         if len({len(values) for values in self.values}) != 1:
-            raise InputError("The columns have different numbers of rows; make them equally long.")
-        _refuse_repeated(self.names)
-        _check_kinds(self.kinds)
+            raise InputError("The columns differ in length; give them the same number of rows.")
+        _check_unique(self.names)
+        _check_types(self.kinds)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,9 +100,9 @@ class Columns:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, places: Any) -> Columns:
-        """Return rows by number, slice or mask; or, after a comma, of columns by number."""
-        rows, columns = places if isinstance(places, tuple) else (places, slice(None))
+    def __getitem__(self, key: Any) -> Columns:
+        """Select rows, or rows and columns, by index, slice or mask."""
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         chosen = np.arange(len(self.names))[slice(None) if columns is Ellipsis else columns]
         return Columns(
             tuple(self.names[i] for i in chosen),
@@ -77,19 +111,26 @@ class Columns:
         )
 
     def select(self, names: Sequence[str]) -> Columns:
-        """Return the columns of these names, in this order."""
-        place = {name: i for i, name in enumerate(self.names)}
-        _refuse_absent(names, self.names)
-        return self[:, [place[name] for name in names]]
+        """Return the named columns, in the given order."""
+        index = {name: i for i, name in enumerate(self.names)}
+        _check_present(names, self.names)
+        return self[:, [index[name] for name in names]]
 
-    def by_name(self) -> dict[str, Kind]:
-        """Return the kind of each column by its name."""
+    def by_name(self) -> dict[str, ColumnType]:
+        """Return the type of each column by name."""
         return dict(zip(self.names, self.kinds, strict=True))
 
     def missing(self) -> NDArray[np.bool_]:
-        """Tell which cells are missing, (n_rows, n_columns)."""
-        pairs = zip(self.values, self.kinds, strict=True)
-        return np.column_stack([_is_missing(values, kind) for values, kind in pairs])
+        """Return the mask of missing cells, (n_rows, n_columns)."""
+        masks = []
+        for values, kind in zip(self.values, self.kinds, strict=True):
+            if kind == "number":
+                masks.append(np.isnan(values))
+            elif kind == "date":
+                masks.append(np.isnat(values))
+            else:
+                masks.append(np.array([value is None for value in values], dtype=bool))
+        return np.column_stack(masks)
 
     def as_matrix(self) -> NDArray[np.floating] | None:
         """Return the columns as one array, (n_rows, n_columns); None unless all are numbers."""
@@ -97,82 +138,338 @@ class Columns:
 
 
 def as_columns(
-    X: Any, kinds: Mapping[str, Kind] | None = None, *, only: Sequence[str] | None = None
+    X: Any, kinds: Mapping[str, ColumnType] | None = None, *, only: Sequence[str] | None = None
 ) -> Columns:
-    """Read the columns of a table.
+    """Convert a table to :class:`Columns`.
 
     Parameters
     ----------
     X : DataFrame, Columns, or mapping of name to sequence
-        Numbers, truth values, text, categories, dates; missing as None, NaN or NaT, or in text as
-        a blank, ``NA``, ``NaN`` or ``?``.
+        Numbers, booleans, text, categories or dates. A missing value is None, NaN or NaT, or in
+        text a blank, ``NA``, ``NaN`` or ``?``.
     kinds : mapping of str to {"number", "category", "date", "text"}, optional
-        What columns hold, by name. The others are guessed (:mod:`cgmvae.data.kinds`).
+        Column types by name. The types of the other columns are guessed (see
+        :mod:`cgmvae.data.columns`).
     only : sequence of str, optional
-        Names of the columns to read, in this order; by default all.
+        Names of the columns to convert, in this order; by default all.
     """
-    told = dict(kinds or {})
-    _check_kinds(tuple(told.values()))
+    given = dict(kinds or {})
+    _check_types(tuple(given.values()))
     own = X.by_name() if isinstance(X, Columns) else {}
     names = names_of(X)
-    _refuse_repeated(names)
+    _check_unique(names)
     wanted = tuple(names if only is None else only)
-    _refuse_absent(wanted, names)
+    _check_present(wanted, names)
     table = dict(zip(X.names, X.values, strict=True)) if isinstance(X, Columns) else X
     keys = dict(zip(names, table if isinstance(table, Mapping) else table.columns, strict=True))
     found = []
     for name in wanted:
         source = table[keys[name]]
-        kind = told.get(name) or own.get(name) or _typed(source)
-        found.append(typed_column(name, _array(name, source), kind))
+        kind = given.get(name) or own.get(name) or _dtype_category(source)
+        found.append(typed_column(name, _as_array(name, source), kind))
     return Columns(wanted, tuple(f[0] for f in found), tuple(f[1] for f in found))
 
 
 def names_of(X: Any) -> list[str]:
-    """Return the names of the columns of a table."""
+    """Return the column names of a table."""
     names = getattr(X, "names" if isinstance(X, Columns) else "columns", None)
     if names is None and not isinstance(X, Mapping):
         raise InputError("A table needs named columns; give a DataFrame, or columns by name.")
     return [str(name) for name in (X if names is None else names)]
 
 
-def _is_missing(values: NDArray[Any], kind: Kind) -> NDArray[np.bool_]:
+def typed_column(
+    name: str, values: NDArray[Any], kind: ColumnType | None, *, text_is_parsed: bool = True
+) -> tuple[NDArray[Any], ColumnType]:
+    """Convert a column to the representation of its type, and return it with the type.
+
+    Parameters
+    ----------
+    name : str
+        The column's name, for messages.
+    values : array, (n_rows,)
+        Numbers, booleans, datetime64, text or Python objects.
+    kind : {"number", "category", "date", "text"} or None
+        The type that the column must have; None to guess it.
+    text_is_parsed : bool
+        Whether text may be guessed to be numbers.
+    """
+    if values.ndim != 1 or values.dtype.kind not in "fiubMOUT":
+        raise InputError(
+            f"The column {name!r} holds neither numbers, categories, dates nor text; drop it."
+        )
+    if kind in (None, "number") and values.dtype.kind in "fiub":
+        return _finite(name, values), "number"
+    if values.dtype.kind == "M":
+        if kind in (None, "date"):
+            return values.astype("datetime64[s]"), "date"
+        raise InputError(f"The column {name!r} holds dates; declare it as date, not {kind}.")
+    texts = as_texts(name, values)
+    kind = kind or guess_type(name, texts, text_is_parsed=text_is_parsed)
     if kind == "number":
-        return np.isnan(values)
-    if kind == "date":
-        return np.isnat(values)
-    return np.array([value is None for value in values], dtype=bool)
+        return _finite(name, _parse(name, texts, kind)), kind
+    return (_parse(name, texts, kind) if kind == "date" else texts), kind
 
 
-def _array(name: str, column: Any) -> NDArray[Any]:
+def as_texts(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """Return cells as stripped text, None where missing."""
+    if values.dtype.kind == "f" and (np.nan_to_num(values) % 1).any():
+        raise InputError(
+            f"The column {name!r} holds fractional numbers, which cannot be categories or text; "
+            "give it as numbers, or as text."
+        )
+    texts = np.empty(len(values), dtype=object)
+    texts[:] = [_as_text(name, value) for value in values.tolist()]
+    return texts
+
+
+def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -> ColumnType:
+    """Guess the type of a column from its cells, by the rules in the module's docstring.
+
+    Parameters
+    ----------
+    name : str
+        The column's name, for messages.
+    texts : object array of str or None, (n_rows,)
+        Stripped cells; None where missing.
+    text_is_parsed : bool
+        Whether text may be numbers; not in files that store the types of their columns.
+
+    Examples
+    --------
+    >>> guess_type("habitat", np.array(["wetland", None, "forest", "wetland"], dtype=object))
+    'category'
+    """
+    present = [text for text in texts if text is not None]
+    distinct = list(dict.fromkeys(present))
+    if not present:
+        return "number"
+    if text_is_parsed:
+        if parse_numbers(distinct) is not None:
+            return "number"
+        _reject_mixed_numbers(name, distinct)
+    if parse_dates(name, distinct) is not None:
+        return "date"
+    rarely_repeats = len(distinct) > len(present) / 2
+    n_words = sum(len(text.split()) for text in distinct) / len(distinct)
+    if n_words >= TEXT_WORDS and (rarely_repeats or len(distinct) > MANY_VALUES):
+        return "text"
+    if rarely_repeats and len(distinct) > FEW_VALUES:
+        raise InputError(
+            f"The column {name!r} has a different value in almost every row, such as "
+            f"{distinct[0]!r}; drop it (drop=[{name!r}]), or declare its type (category=[{name!r}] "
+            f"or text=[{name!r}])."
+        )
+    return "category"
+
+
+def parse_numbers(texts: Sequence[str]) -> NDArray[np.float64] | None:
+    """Parse texts as numbers, or all as true (1) and false (0); None where one is neither."""
+    booleans = [_BOOLEANS.get(text.lower()) for text in texts]
+    if texts and None not in booleans:
+        return np.array(booleans, dtype=np.float64)
+    if not all(map(_is_number, texts)):
+        return None
+    return np.array([float(text) for text in texts], dtype=np.float64)
+
+
+_TIME = (
+    r"(?:[T ] *(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,]\d+)?)?"
+    r" *(?:Z|(?P<sign>[+-])(?P<zone_hours>\d{2}):?(?P<zone_minutes>\d{2}))?)?"
+)
+_YEAR_FIRST = re.compile(
+    r"(?P<year>\d{4})(?P<mark>[-/])(?P<one>\d{1,2})(?P=mark)(?P<other>\d{1,2})" + _TIME
+)
+_YEAR_LAST = re.compile(
+    r"(?P<one>\d{1,2})(?P<mark>[./-])(?P<other>\d{1,2})(?P=mark)(?P<year>\d{4})" + _TIME
+)
+
+
+def parse_dates(name: str, texts: Sequence[str]) -> NDArray[np.datetime64] | None:
+    """Parse texts as dates to the second, (n_texts,); None where one is not a date.
+
+    Accepted are year first (``2024-05-31``, ``2024/5/31``) and day first with dots
+    (``31.05.2024``). With slashes or hyphens, ``31/05/2024`` and ``05/31/2024`` are accepted if the
+    whole column leaves no doubt which comes first. A time may follow (``2024-05-31 06:30``,
+    ``2024-05-31T06:30:00Z``); a time with an offset is converted to UTC.
+
+    Parameters
+    ----------
+    name : str
+        The column's name, for the message about ambiguous dates.
+    texts : sequence of str
+        The column's values; distinct ones are enough.
+
+    Examples
+    --------
+    >>> parse_dates("day", ["31/05/2024", "01/06/2024"]).astype("datetime64[D]").tolist()
+    [datetime.date(2024, 5, 31), datetime.date(2024, 6, 1)]
+    """
+    if all(map(_is_iso, texts)):  # what most files hold, parsed all at once
+        try:
+            return np.array(texts, dtype="datetime64[s]")
+        except ValueError:
+            pass
+    if (found := _match_all(_YEAR_FIRST, texts)) is not None:
+        return _dates(found, month_first=True)
+    if (found := _match_all(_YEAR_LAST, texts)) is None:
+        return None
+    by_day = _dates(found, month_first=False)
+    if all(match["mark"] == "." for match in found):
+        return by_day
+    by_month = _dates(found, month_first=True)
+    if by_day is None or by_month is None:
+        return by_month if by_day is None else by_day
+    if (differs := by_day != by_month).any():
+        raise InputError(
+            f"The date {texts[int(differs.argmax())]!r} in the column {name!r} may begin with the "
+            "day or the month; write its dates year first, as in 2024-05-31."
+        )
+    return by_day
+
+
+def _is_iso(text: str) -> bool:
+    return (
+        text[:4].isdigit()
+        and text[4:5] == text[7:8] == "-"
+        and (len(text) == 10 or text[13::3] in (":", "::"))
+    )
+
+
+def _match_all(pattern: re.Pattern[str], texts: Sequence[str]) -> list[re.Match[str]] | None:
+    """Return the matches of all texts, or None if one does not match."""
+    found = []
+    for text in texts:
+        match = pattern.fullmatch(text)
+        if match is None:
+            return None
+        found.append(match)
+    return found
+
+
+def _dates(found: Sequence[re.Match[str]], *, month_first: bool) -> NDArray[np.datetime64] | None:
+    """Return the dates of all matches, or None if one does not exist, such as 30 February."""
+    try:
+        return np.array([_datetime(match, month_first) for match in found], dtype="datetime64[s]")
+    except (ValueError, OverflowError):
+        return None
+
+
+def _datetime(match: re.Match[str], month_first: bool) -> datetime:
+    month, day = int(match["one"]), int(match["other"])
+    if not month_first:
+        month, day = day, month
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    moment = datetime(int(match["year"]), month, day, hour, minute, second)
+    if match["sign"] is None:
+        return moment
+    offset = timedelta(hours=int(match["zone_hours"]), minutes=int(match["zone_minutes"]))
+    return moment - offset if match["sign"] == "+" else moment + offset
+
+
+def _as_text(name: str, value: Any) -> str | None:
+    if isinstance(value, str):
+        stripped = value.strip()
+        return None if stripped in MISSING else stripped
+    if str(value) in _MISSING_OBJECTS:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, list | tuple | set | dict | bytes | complex | np.ndarray):
+        raise InputError(
+            f"The column {name!r} holds cells of type {type(value).__name__}; drop it, or convert "
+            "it to numbers or text."
+        )
+    return str(value)
+
+
+def _parse(name: str, texts: NDArray[Any], kind: ColumnType) -> NDArray[Any]:
+    """Parse texts as numbers or dates, each distinct text once."""
+    present = np.array([text is not None for text in texts], dtype=bool)
+    distinct = list(dict.fromkeys(texts[present]))
+    is_date = kind == "date"
+    parsed: Any = parse_dates(name, distinct) if is_date else parse_numbers(distinct)
+    if parsed is None:
+        raise InputError(_parse_complaint(name, distinct, kind))
+    values = np.full(len(texts), "NaT" if is_date else "nan", parsed.dtype)
+    index = {text: i for i, text in enumerate(distinct)}
+    values[present] = parsed[[index[text] for text in texts[present]]]
+    return values
+
+
+def _parse_complaint(name: str, distinct: Sequence[str], kind: ColumnType) -> str:
+    parse = parse_numbers if kind == "number" else lambda texts: parse_dates(name, texts)
+    odd = next((text for text in distinct if parse([text]) is None), None)
+    if odd is not None:
+        return (
+            f"The column {name!r} must hold {kind}s, but {odd!r} is not a {kind}; correct it, or "
+            "leave the cell blank if the value is missing."
+        )
+    if kind == "number":
+        return f"The column {name!r} holds both numbers and true or false; write all as numbers."
+    return f"The column {name!r} mixes date formats; write all dates as in 2024-05-31."
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text  # which Python allows inside numbers
+
+
+def _reject_mixed_numbers(name: str, distinct: Sequence[str]) -> None:
+    """Reject many numbers mixed with a few other values, which would become categories."""
+    others = [text for text in distinct if not _is_number(text)]
+    if len(distinct) - len(others) > max(MANY_NUMBERS, len(others)):
+        more = f" and {len(others) - 1:,} more such values" if len(others) > 1 else ""
+        raise InputError(
+            f"The column {name!r} holds numbers, but also {others[0]!r}{more}; correct these cells "
+            f"or leave them blank, drop the column (drop=[{name!r}]), or declare its type "
+            f"(category=[{name!r}])."
+        )
+
+
+def _finite(name: str, values: NDArray[Any]) -> NDArray[np.floating]:
+    numbers = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    if np.isinf(numbers).any():
+        raise InputError(
+            f"The column {name!r} holds an infinite number; replace it, or leave the cell blank "
+            "if the value is missing."
+        )
+    return numbers
+
+
+def _as_array(name: str, column: Any) -> NDArray[Any]:
     try:
         return np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
     except ValueError as error:
         raise InputError(
-            f"The column {name!r} holds lists of different lengths; drop it, or make text of it."
+            f"The column {name!r} holds lists of different lengths; drop it, or convert it to text."
         ) from error
 
 
-def _typed(column: Any) -> Kind | None:
-    """Return "category" for a column whose type says so."""
-    type_ = str(getattr(column, "dtype", "")).split("(")[0].lower()
-    return "category" if type_ in _CATEGORY_TYPES else None
+def _dtype_category(column: Any) -> ColumnType | None:
+    """Return "category" if the column's dtype is categorical."""
+    dtype = str(getattr(column, "dtype", "")).split("(")[0].lower()
+    return "category" if dtype in _CATEGORY_DTYPES else None
 
 
-def _refuse_repeated(names: Sequence[str]) -> None:
+def _check_unique(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        twice = next(name for name in names if list(names).count(name) > 1)
-        raise InputError(f"The name {twice!r} is that of two columns; names must be unique.")
+        repeated = next(name for name in names if list(names).count(name) > 1)
+        raise InputError(f"Two columns are named {repeated!r}; names must be unique.")
 
 
-def _refuse_absent(wanted: Sequence[str], names: Sequence[str]) -> None:
+def _check_present(wanted: Sequence[str], names: Sequence[str]) -> None:
     known = set(names)
     if absent := [name for name in wanted if name not in known]:
         raise InputError(f"There is no column {absent[0]!r}; the columns are {listed(names)}.")
 
 
-def _check_kinds(kinds: Sequence[str]) -> None:
-    if unknown := [kind for kind in kinds if kind not in get_args(Kind)]:
+def _check_types(kinds: Sequence[str]) -> None:
+    known = get_args(ColumnType)
+    if unknown := [kind for kind in kinds if kind not in known]:
         raise InputError(
-            f"There is no kind of column {unknown[0]!r}; choose one of {', '.join(get_args(Kind))}."
+            f"There is no column type {unknown[0]!r}; choose one of {', '.join(known)}."
         )

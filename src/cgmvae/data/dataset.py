@@ -1,4 +1,4 @@
-"""One multi-label data set: features, labels, names, unknown labels, groups.
+"""A multi-label data set: features, labels, names, unknown labels, groups.
 
 Everything that reads data (:mod:`cgmvae.data.readers`, :mod:`cgmvae.data.catalog`,
 :mod:`cgmvae.data.synthetic`) ends in a :class:`MultiLabelDataset`; everything that trains or
@@ -20,11 +20,11 @@ from cgmvae.data.columns import Columns
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense
 from cgmvae.errors import InputError
 
-#: A NumPy array or a SciPy CSR array, (n_samples, n_columns). SciPy ships no types, so a checker
-#: cannot tell the two apart.
+#: A NumPy array or a SciPy CSR array, (n_samples, n_columns). SciPy ships no types, so a type
+#: checker cannot tell the two apart.
 Matrix: TypeAlias = Any
 
-#: A matrix, or :class:`~cgmvae.data.columns.Columns` where not all features are numbers.
+#: A matrix, or :class:`~cgmvae.data.columns.Columns` if not all features are numbers.
 Features: TypeAlias = Any
 
 #: Codes of ``MultiLabelDataset.official_split``.
@@ -33,35 +33,35 @@ TRAIN, TEST, VALIDATION = 0, 1, 2
 
 @dataclass(frozen=True)
 class DatasetStatistics:
-    """What is printed about a data set; the first seven are the columns of the paper's table."""
+    """Statistics of a data set; the first seven are the columns of the paper's table."""
 
     samples: int
     """Number of rows."""
     labels: int
     """Number of label columns."""
     mean_labels_per_sample: float
-    """Known positive labels per row, the cardinality."""
+    """Mean number of known positive labels per row, the cardinality."""
     median_labels_per_sample: float
     max_labels_per_sample: int
     mean_samples_per_label: float
-    """Known positive rows per label."""
+    """Mean number of known positive rows per label."""
     features: int
     density: float
-    """Share of the known label cells that are positive."""
+    """Fraction of the known label values that are positive."""
     distinct_label_sets: int
-    """Different sets of known positive labels among the rows."""
+    """Number of distinct sets of known positive labels."""
     rows_without_labels: int
-    """Rows without a known positive label."""
+    """Number of rows without a known positive label."""
     labels_without_rows: int
-    """Labels that are positive in no row."""
+    """Number of labels that are positive in no row."""
     imbalance_ratio: float
-    """Mean over the labels that occur of (rows of the commonest label / rows of this label)."""
+    """Mean over the labels that occur of (rows of the most frequent label / rows of this one)."""
     unknown_share: float
-    """Share of the label cells that are unknown."""
+    """Fraction of the label values that are unknown."""
     missing_share: float
-    """Share of the feature cells that are missing (NaN)."""
+    """Fraction of the feature values that are missing (NaN)."""
     feature_density: float
-    """Share of the feature cells that are not zero; what is no number never is."""
+    """Fraction of the feature values that are not zero; only numbers can be zero."""
 
     def to_dict(self) -> dict[str, float]:
         """Return the statistics as a plain dictionary, in the order of the fields."""
@@ -75,16 +75,16 @@ class MultiLabelDataset:
     Parameters
     ----------
     X : array or CSR array of float, Columns or MappedRows, (n_samples, n_features)
-        Features; NaN where a value is missing. Columns that are all numbers become an array.
+        Features; NaN where a value is missing. Columns of numbers only become an array.
     Y : array or CSR array of uint8, (n_samples, n_labels)
         Labels, 0 or 1; 0 where the label is unknown.
     label_names, feature_names : sequence of str
-        Unique names of the columns; ``label_0 …`` and ``feature_0 …`` when not given, except
-        that Columns have names of their own.
+        Unique column names; by default ``label_0 …`` and ``feature_0 …``, or the names of the
+        Columns.
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
-        True where nobody knows whether the label applies.
+        True where it is unknown whether the label applies.
     groups : array, (n_samples,), optional
-        What must not be divided between training and test rows, such as a survey route.
+        Rows of the same group, such as a survey route, must not be split between training and test.
     official_split : array of int, (n_samples,), optional
         The publisher's own split: 0 train, 1 test, 2 validation.
     name : str
@@ -117,7 +117,7 @@ class MultiLabelDataset:
                 "they must describe the same rows."
             )
         if X.shape[0] == 0 or Y.shape[1] == 0:
-            raise InputError("The data has no rows or no label columns; check what was read.")
+            raise InputError("The data has no rows or no label columns; check the source.")
         unknown = None if self.unknown is None else _as_unknown(self.unknown, Y)
         set_ = object.__setattr__
         set_(self, "X", X)
@@ -161,11 +161,11 @@ class MultiLabelDataset:
         )
 
     def in_memory(self) -> MultiLabelDataset:
-        """Return the data set with features that are on disk read into memory."""
+        """Return the data set with all features in memory."""
         return replace(self, X=np.asarray(self.X)) if isinstance(self.X, MappedRows) else self
 
     def targets(self) -> Matrix:
-        """Return the labels as an estimator takes them: with NaN where a label is unknown."""
+        """Return the labels as estimators expect them: with NaN where a label is unknown."""
         if self.unknown is None:
             return self.Y
         Y = self.Y.astype(np.float32)
@@ -204,7 +204,7 @@ class MultiLabelDataset:
 
 
 def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
-    """Separate labels that may hold NaN into 0/1 labels and the mask of the unknown ones.
+    """Separate labels that may be NaN into 0/1 labels and the mask of the unknown ones.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
     Returns
     -------
     labels : array or CSR array of uint8, (n_samples, n_labels)
-    unknown : array or CSR array of bool, or None where every label is known
+    unknown : array or CSR array of bool, or None if every label is known
     """
     table = _as_matrix(Y)
     values = table.data if sp.issparse(table) else table
@@ -222,13 +222,13 @@ def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
 
 
 def separate_unknown(table: Matrix, is_unknown: NDArray[np.bool_]) -> tuple[Matrix, Matrix | None]:
-    """Separate labels as :func:`split_unknown` does, told which cells are the unknown ones.
+    """Separate labels as :func:`split_unknown` does, given the mask of the unknown ones.
 
     Parameters
     ----------
     table : array or CSR array, (n_samples, n_labels)
-        0, 1, or anything where the label is unknown.
-    is_unknown : array of bool, (n_samples, n_labels); for a CSR array, (n_stored_cells,)
+        0, 1, or any value where the label is unknown.
+    is_unknown : array of bool, (n_samples, n_labels); for a CSR array, (n_stored_values,)
     """
     if not np.any(is_unknown):
         return _as_labels(table), None
@@ -244,7 +244,7 @@ def _as_matrix(values: Any) -> Matrix:
 
 
 def canonical(values: Any) -> sp.csr_array:
-    """Return a CSR array without repeated cells; what the caller holds is never changed."""
+    """Return a CSR array without duplicate entries; the argument is never changed."""
     matrix = sp.csr_array(values)
     if matrix.ndim == 2 and not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -252,10 +252,55 @@ def canonical(values: Any) -> sp.csr_array:
     return matrix
 
 
-def as_features(values: Any) -> Features:
-    """Return a table as features are kept: numbers as float32 or float64, none of them infinite.
+def csr_from_parts(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], *, shape: tuple[int, ...]
+) -> sp.csr_array:
+    """Build a CSR array from the parts that a file stores; raise a ValueError if they do not fit.
 
-    Rows that are mapped are taken as they are; estimators look for infinite values among them.
+    SciPy does not check them: it would read outside an array that an index points past.
+
+    Parameters
+    ----------
+    data : array, (n_values,)
+        The stored values.
+    indices : array of int, (n_values,)
+        The column of each value.
+    indptr : array of int, (n_rows + 1,)
+        Start of each row, and end of the last one.
+    shape : (n_rows, n_columns)
+
+    Examples
+    --------
+    >>> parts = np.ones(1), np.array([2]), np.array([0, 0, 1])
+    >>> csr_from_parts(*parts, shape=(2, 3)).toarray().tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    if {part.ndim for part in (data, indices, indptr)} != {1} or len(data) != len(indices):
+        raise ValueError("the parts of a sparse matrix differ in length")
+    if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+        raise ValueError("the indices of a sparse matrix are not integers")
+    rises = len(indptr) == shape[0] + 1 and bool((indptr[1:] >= indptr[:-1]).all())
+    if not rises or indptr[0] != 0 or indptr[-1] > len(indices):
+        raise ValueError("the row offsets of a sparse matrix do not increase")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]:
+        raise ValueError("an index of a sparse matrix is out of range")
+    return sp.csr_array((data, indices, indptr), shape)
+
+
+def with_short_indices(matrix: sp.csr_array) -> sp.csr_array:
+    """Return a CSR array with 32-bit indices where these are enough; the values are not copied.
+
+    Some functions of scikit-learn accept no others.
+    """
+    short = sp.get_index_dtype(maxval=max(matrix.nnz, *matrix.shape))
+    indices, starts = (part.astype(short, copy=False) for part in (matrix.indices, matrix.indptr))
+    return sp.csr_array((matrix.data, indices, starts), shape=matrix.shape)
+
+
+def as_features(values: Any) -> Features:
+    """Convert a table to features: numbers as float32 or float64, none of them infinite.
+
+    Memory-mapped rows are not read; estimators check them for infinite values.
     """
     if (mapped := as_mapped(values)) is not None:
         return mapped
@@ -266,13 +311,13 @@ def as_features(values: Any) -> Features:
         values = numbers
     X = _as_matrix(values)
     if X.ndim != 2:
-        raise InputError(f"The features must be a table of two dimensions, not {X.ndim}.")
+        raise InputError(f"The features must have two dimensions, not {X.ndim}.")
     if X.dtype.kind not in "fiub":
         raise InputError("The features must be numbers; encode or drop the other columns.")
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float32)
-    if sp.issparse(X) and max(X.nnz, *X.shape) < 2**31:
-        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    if sp.issparse(X):
+        X = with_short_indices(X)
     check_finite(X)
     return X
 
@@ -280,15 +325,15 @@ def as_features(values: Any) -> Features:
 def _as_labels(table: Any) -> Matrix:
     Y = _as_matrix(table)
     if Y.ndim != 2:
-        raise InputError(f"The labels must be a table of two dimensions, not {Y.ndim}.")
+        raise InputError(f"The labels must have two dimensions, not {Y.ndim}.")
     values = Y.data if sp.issparse(Y) else Y
     if values.dtype.kind not in "fiub":
-        raise InputError("The labels must be 0 or 1; convert the names to columns first.")
+        raise InputError("The labels must be 0 or 1; convert label names to columns first.")
     if not ((values == 0) | (values == 1)).all():
         odd = values[(values != 0) & (values != 1)][0]
         raise InputError(
             f"The labels must be 0, 1 or unknown, but one is {odd}; "
-            "turn counts into presence, and mark unknown labels."
+            "convert counts to presence, and mark unknown labels."
         )
     return _without_zeros(Y.astype(np.uint8))
 
@@ -313,14 +358,14 @@ def _zero_where(Y: Matrix, unknown: Matrix) -> Matrix:
 
 
 def _without_zeros(matrix: Matrix) -> Matrix:
-    """Drop the zeros that a CSR array stores, in place; a dense array is left as it is."""
+    """Drop the explicit zeros of a CSR array in place; a dense array is returned unchanged."""
     if sp.issparse(matrix):
         matrix.eliminate_zeros()
     return matrix
 
 
 def column_names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
-    """Return the names of ``n`` columns, checked; ``kind_0``, ``kind_1`` … where none are given."""
+    """Return the checked names of ``n`` columns; ``kind_0``, ``kind_1`` … if none are given."""
     if len(names) == 0:
         return tuple(f"{kind}_{i}" for i in range(n))
     names = tuple(str(name) for name in names)
@@ -333,11 +378,11 @@ def column_names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
 
 
 def row_values(values: Any, field: str, n_samples: int) -> NDArray[Any]:
-    """Return a field that has one value for each row, (n_samples,), once its shape is checked."""
+    """Return a field with one value per row, (n_samples,), after checking its shape."""
     values = np.asarray(values)
     if values.shape != (n_samples,):
         raise InputError(
-            f"'{field}' must have one value for each of the {n_samples:,} rows, "
+            f"'{field}' must have one value per row ({n_samples:,} rows), "
             f"but its shape is {values.shape}."
         )
     return values
@@ -360,7 +405,7 @@ def _sums(Y: Matrix, axis: int) -> NDArray[np.int64]:
 
 
 def _cell_counts(X: Features) -> tuple[int, int]:
-    """Return how many cells are missing, and how many are not zero."""
+    """Return the number of missing values, and of values that are not zero."""
     if isinstance(X, Columns):
         n_zeros = sum(
             int((values == 0).sum())

@@ -1,37 +1,60 @@
-"""Opening what people give us, and writing so that nothing is ever half there.
+"""Opening files that may be damaged or hostile, and writing files atomically.
 
-Every reader opens its file through :func:`open_text`, :func:`open_binary` or :func:`read_json`, so
-that a missing file, a folder, a damaged or lying archive and text in another encoding are answered
-alike everywhere. Every writer goes through :func:`atomic_path` or :func:`atomic_paths`.
+Every reader opens its file with :func:`open_text`, :func:`open_binary` or :func:`read_json`, so
+that a missing file, a folder, a damaged archive, a decompression bomb and a wrong encoding are
+reported the same way everywhere. Every writer uses :func:`atomic_path`, :func:`atomic_paths` or
+:func:`atomic_folder`: a target is either the complete new file or what it was before.
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from cgmvae.data import packing
-from cgmvae.data.unfinished import unfinished_folder
+from filelock import FileLock, Timeout
+
 from cgmvae.errors import InputError
 
-#: The most bytes that a compressed file may unpack to: a guard against archives that are made to
-#: fill the memory, far above any data set in the catalog.
+#: Upper limit of the bytes that a compressed file may unpack to in memory: a guard against
+#: decompression bombs, far above any data set of the catalog.
 UNPACKED_LIMIT = 8 * 2**30
 
-#: How often a file may unpack to its own size where it is read in parts, and memory is no concern;
-#: tables hardly pack better than that.
-_UNPACKED_TIMES = 100
+#: A compressed file may unpack to this many times its own size, but in any case to `_UNPACKED_FREE`
+#: bytes; tables rarely compress better than that.
+_UNPACKED_RATIO = 100
+_UNPACKED_FREE = 2**30
+
+#: Limits of the JSON in a file from a stranger: a value takes two bytes of text and up to a hundred
+#: bytes of memory.
+JSON_VALUE_LIMIT, JSON_DEPTH_LIMIT = 5_000_000, 32
+
+#: Suffix of the hidden folders that hold files while they are written.
+TEMPORARY_SUFFIX = ".unfinished"
+
+#: Number of characters of a file's name that the name of its temporary folder repeats.
+_SHOWN_CHARACTERS = 32
+
+#: Name of the lock file in a temporary folder.
+_LOCK = ".lock"
+
+_BUFFER = 1 << 20
+
+_DECOMPRESSORS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` as a :class:`~pathlib.Path` to a file that can be read and is not empty."""
+    """Return ``path`` as a :class:`~pathlib.Path` to a readable file that is not empty."""
     path = Path(path)
     try:
         if not path.exists():
@@ -47,40 +70,18 @@ def check_file(path: str | os.PathLike[str]) -> Path:
 
 
 def open_binary(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file for reading bytes, unpacking ``.gz`` and ``.bz2`` on the way."""
+    """Open a file for reading bytes, decompressing ``.gz`` and ``.bz2``."""
     path = check_file(path)
-    if path.suffix.lower() not in packing.SUFFIXES:
+    if not _is_compressed(path):
         return path.open("rb")
-    return packing.unpacked(path, UNPACKED_LIMIT)
-
-
-def check_unpacked(path: str | os.PathLike[str], n_bytes: int) -> None:
-    """Refuse a file that is read in parts and states that it unpacks to far more than its size."""
-    limit = max(UNPACKED_LIMIT, _UNPACKED_TIMES * Path(path).stat().st_size)
-    if n_bytes > limit:
-        raise InputError(
-            f"{path} unpacks to {n_bytes:,} bytes, more than the {limit:,} that are accepted; "
-            "divide it into several files."
-        )
-
-
-@contextmanager
-def create_binary(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Create a file for writing bytes, packing it as the suffix ``.gz`` or ``.bz2`` asks."""
-    path = Path(path)
-    with path.open("wb") as file:
-        if path.suffix.lower() not in packing.SUFFIXES:
-            yield file
-            return
-        with packing.packed(file, path.suffix) as stream:
-            yield stream
+    return io.BufferedReader(_Decompressed(path), _BUFFER)
 
 
 @contextmanager
 def open_text(path: str | os.PathLike[str], *, newline: str | None = None) -> Iterator[IO[str]]:
-    """Open a UTF-8 text file for reading, unpacking ``.gz`` and ``.bz2`` on the way.
+    """Open a UTF-8 text file for reading, decompressing ``.gz`` and ``.bz2``.
 
-    A byte that is not UTF-8 raises an :class:`InputError` wherever in the file it is met;
+    A byte that is not UTF-8 raises an :class:`InputError` wherever it occurs in the file;
     ``newline`` is that of :func:`open`.
     """
     with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline=newline) as text:
@@ -94,7 +95,7 @@ def open_text(path: str | os.PathLike[str], *, newline: str | None = None) -> It
 
 
 def read_json(path: str | os.PathLike[str], *, advice: str) -> Any:
-    """Read a JSON file; ``advice`` is what the error at a damaged one says to do."""
+    """Read a JSON file; ``advice`` is what the error for a damaged file says to do."""
     path = check_file(path)
     try:
         return json.loads(path.read_bytes())
@@ -102,46 +103,134 @@ def read_json(path: str | os.PathLike[str], *, advice: str) -> Any:
         raise InputError(f"{path} is damaged, it is not JSON; {advice}.") from error
 
 
+def parse_limited_json(text: bytes) -> Any:
+    """Parse JSON from a stranger; raise a ValueError if it holds too many values or is too deep."""
+    # Counting marks gives an upper bound of the values before any of them takes memory.
+    if 1 + sum(text.count(mark) for mark in (b",", b"[", b"{", b":")) > JSON_VALUE_LIMIT:
+        raise ValueError("it holds too many values")
+    try:
+        parsed = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    level: list[Any] = [parsed]
+    for _ in range(JSON_DEPTH_LIMIT):
+        level = [inner for each in level for inner in _items(each)]
+        if not level:
+            return parsed
+    raise ValueError("it is nested too deeply")
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+class _Decompressed(io.RawIOBase):
+    """The decompressed content of a file, with a limit on its size."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._limit = min(UNPACKED_LIMIT, _reasonable_size(path))
+        self._n_bytes = 0
+        self._stream = _DECOMPRESSORS[path.suffix.lower()](path)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            n = int(self._stream.readinto(buffer))
+        except (zlib.error, EOFError, OSError) as error:
+            raise InputError(f"{self._path} is damaged ({error}); fetch the file again.") from error
+        self._n_bytes += n
+        if self._n_bytes > self._limit:
+            raise InputError(
+                f"{self._path} unpacks to more than the {self._limit:,} bytes that are accepted; "
+                "unpack it yourself if you trust it."
+            )
+        return n
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _reasonable_size(path: str | os.PathLike[str]) -> int:
+    """Return how many bytes a compressed file can be expected to unpack to at most."""
+    return max(_UNPACKED_FREE, _UNPACKED_RATIO * Path(path).stat().st_size)
+
+
+def check_unpacked(path: str | os.PathLike[str], n_bytes: int) -> None:
+    """Reject a file that is read in blocks and states that it unpacks to far more than its size."""
+    limit = max(UNPACKED_LIMIT, _reasonable_size(path))
+    if n_bytes > limit:
+        raise InputError(
+            f"{path} unpacks to {n_bytes:,} bytes, more than the {limit:,} that are accepted; "
+            "divide it into several files."
+        )
+
+
+@contextmanager
+def create_binary(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Create a file for writing bytes, compressed if the suffix is ``.gz`` or ``.bz2``.
+
+    The same content gives the same bytes: a gzip file stores neither its name nor the time.
+    """
+    path = Path(path)
+    with path.open("wb") as file:
+        if not _is_compressed(path):
+            yield file
+            return
+        stream: Any = (
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+            if path.suffix.lower() == ".gz"
+            else bz2.BZ2File(file, "wb")
+        )
+        with stream:
+            yield stream
+
+
 def data_suffix(path: str | os.PathLike[str]) -> str:
     """Return the suffix that tells the format: ``a.arff.gz`` gives ``.arff``."""
     path = Path(path)
-    if path.suffix.lower() in packing.SUFFIXES:
-        path = path.with_suffix("")
-    return path.suffix.lower()
+    return (path.with_suffix("") if _is_compressed(path) else path).suffix.lower()
 
 
 def data_name(path: str | os.PathLike[str]) -> str:
     """Return the name without the suffixes: ``a.arff.gz`` gives ``a``."""
     path = Path(path)
-    return (path.with_suffix("") if path.suffix.lower() in packing.SUFFIXES else path).stem
+    return (path.with_suffix("") if _is_compressed(path) else path).stem
 
 
-def refuse_packed(path: str | os.PathLike[str], format: str) -> None:
-    """Refuse ``.gz`` and ``.bz2`` for a format that is compressed by itself."""
-    suffix = Path(path).suffix
-    if suffix.lower() in packing.SUFFIXES:
+def reject_compressed(path: str | os.PathLike[str], format: str) -> None:
+    """Reject ``.gz`` and ``.bz2`` for a format that is compressed already."""
+    if _is_compressed(Path(path)):
         raise InputError(
-            f"{path} ends in {suffix}, but {format} is compressed by itself; leave that out."
+            f"{path} ends in {Path(path).suffix}, but {format} is compressed already; "
+            "leave that suffix out."
         )
 
 
+def _is_compressed(path: Path) -> bool:
+    return path.suffix.lower() in _DECOMPRESSORS
+
+
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """Make a folder, and those that it lies in, unless it is there."""
+    """Create a folder and its parents, unless they exist."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"Cannot make the folder {path} ({error.strerror}); choose another one."
+            f"Cannot create the folder {path} ({error.strerror}); choose another one."
         ) from error
     return path
 
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` that takes its place when the block ends well.
+    """Give a temporary path that replaces ``path`` when the block succeeds.
 
-    When the block raises, ``path`` is left as it was and the temporary file or folder is removed.
+    When the block raises, ``path`` stays as it was and the temporary file is removed.
     """
     with atomic_paths(path) as (temporary,):
         yield temporary
@@ -149,98 +238,121 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
-    """Give temporary paths that take the places of ``paths`` when the block ends well.
+    """Give temporary paths that replace ``paths`` when the block succeeds.
 
-    When the block raises, or one of the places cannot be taken, all of ``paths`` are left as they
-    were. The places are taken one after the other, so that another process may see some of them
-    new and some old for a moment. What stood in them is copied before, except in the last place:
-    name the largest file last.
+    When the block raises, or one of the paths cannot be replaced, all of them stay as they were.
+    They are replaced one after the other, so another process may briefly see some new and some old
+    ones. Existing files are backed up first, except the last: name the largest file last.
     """
     targets = [Path(path) for path in paths]
     with ExitStack() as stack:
-        temporaries = [stack.enter_context(_folder_beside(path)) / path.name for path in targets]
-        try:
+        temporaries = [stack.enter_context(_temporary_folder(path)) / path.name for path in targets]
+        with _write_errors(*targets):
             yield temporaries
             for temporary in temporaries:
                 _flush_to_disk(temporary)
             _replace_all(temporaries, targets)
-        except OSError as error:
-            raise InputError(
-                f"Cannot write {' and '.join(map(str, targets))} ({error.strerror or error}); "
-                "check the space and the permissions."
-            ) from error
 
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give an empty folder that becomes the new folder ``path`` when the block ends well.
+    """Give an empty folder that becomes the new folder ``path`` when the block succeeds.
 
-    When the block raises, nothing is left of it. What is there already is never replaced.
+    When the block raises, nothing of it remains. An existing ``path`` is never replaced.
     """
     target = Path(path)
     if os.path.lexists(target):
         raise InputError(f"{path} exists; name another folder, or remove it.")
-    with _folder_beside(target) as beside:
-        try:
-            temporary = beside / target.name
-            temporary.mkdir()
-            yield temporary
-            for file in temporary.iterdir():
-                _flush_to_disk(file)
-            temporary.rename(target)
-        except OSError as error:
-            raise InputError(
-                f"Cannot write {path} ({error.strerror or error}); "
-                "check the space and the permissions."
-            ) from error
+    with _temporary_folder(target) as folder, _write_errors(target):
+        temporary = folder / target.name
+        temporary.mkdir()
+        yield temporary
+        for file in temporary.iterdir():
+            _flush_to_disk(file)
+        temporary.rename(target)
 
 
 @contextmanager
-def _folder_beside(path: Path) -> Iterator[Path]:
-    """Make a folder for a temporary file beside ``path``, and remove it in the end."""
+def _write_errors(*targets: Path) -> Iterator[None]:
     try:
-        has_folder, is_folder = path.parent.is_dir(), path.is_dir()
+        yield
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {' and '.join(map(str, targets))} ({error.strerror or error}); "
+            "check the free space and the permissions."
+        ) from error
+
+
+@contextmanager
+def _temporary_folder(path: Path) -> Iterator[Path]:
+    """Create a hidden folder beside ``path`` for files that are being written, and remove it.
+
+    The process that writes holds a lock in the folder. The operating system releases the lock of a
+    process that was killed, so the next writer of the same path recognizes what it left, and
+    removes it. On a file system without locks, such folders stay; nothing reads them.
+    """
+    try:
+        has_parent, is_folder = path.parent.is_dir(), path.is_dir()
     except OSError as error:
         raise InputError(
             f"Cannot write {path} ({error.strerror}); choose another name or folder."
         ) from error
-    if not has_folder:
-        raise InputError(f"The folder {path.parent} does not exist; make it first.")
+    if not has_parent:
+        raise InputError(f"The folder {path.parent} does not exist; create it first.")
     if is_folder:
         raise InputError(f"{path} is a folder; name a file inside it.")
+    prefix = f".{path.name[:_SHOWN_CHARACTERS]}."
+    _remove_abandoned(path.parent, prefix)
+    try:
+        folder = Path(tempfile.mkdtemp(TEMPORARY_SUFFIX, prefix, path.parent))
+    except OSError as error:
+        raise InputError(
+            f"Cannot write into {path.parent} ({error.strerror}); choose another folder."
+        ) from error
     with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(unfinished_folder(path))
-        except OSError as error:
-            raise InputError(
-                f"Cannot write into {path.parent} ({error.strerror}); choose another folder."
-            ) from error
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        with suppress(OSError, NotImplementedError):  # a file system without locks
+            stack.enter_context(FileLock(folder / _LOCK))
         yield folder
 
 
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the temporary folders of processes that were killed."""
+    name = re.compile(re.escape(prefix) + r"[a-z0-9_]{8}" + re.escape(TEMPORARY_SUFFIX))
+    # Writing may work where listing, or locking, does not.
+    with suppress(OSError, NotImplementedError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not name.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+                continue
+            if not Path(entry, _LOCK).exists():  # just created, and not locked yet
+                continue
+            with suppress(Timeout), FileLock(Path(entry, _LOCK), timeout=0):
+                shutil.rmtree(entry, ignore_errors=True)
+
+
 def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:
-    """Move each temporary file to its target; where one cannot be moved, undo those before."""
+    """Move each temporary file to its target; if one cannot be moved, undo those before it."""
     with ExitStack() as undo:
         for temporary, target in zip(temporaries, targets, strict=True):
             if target is not targets[-1]:
-                undo.callback(_restore, target, _kept(target, temporary.parent))
+                undo.callback(_restore, target, _backup(target, temporary.parent))
             temporary.replace(target)
         undo.pop_all()
 
 
-def _kept(path: Path, folder: Path) -> Path | None:
-    """Copy a file into a new folder inside ``folder``; None where there is no file."""
+def _backup(path: Path, folder: Path) -> Path | None:
+    """Copy a file into a new folder inside ``folder``; None if there is no file."""
     if not os.path.lexists(path):
         return None
     copy = Path(tempfile.mkdtemp(dir=folder)) / path.name
     return Path(shutil.copy2(path, copy, follow_symlinks=False))
 
 
-def _restore(path: Path, kept: Path | None) -> None:
-    if kept is None:
+def _restore(path: Path, backup: Path | None) -> None:
+    if backup is None:
         path.unlink(missing_ok=True)
     else:
-        kept.replace(path)
+        backup.replace(path)
 
 
 def _flush_to_disk(path: Path) -> None:

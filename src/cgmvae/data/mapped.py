@@ -1,16 +1,15 @@
-"""Rows that stay where they are until they are needed: in a file on disk, or in a caller's array.
+"""Rows that are read only when they are needed, from a memory-mapped file or an array.
 
-A matrix that is larger than the memory is mapped from its file. :class:`MappedRows` knows which of
-its rows are meant and what is done to them, and reads them by number or in blocks; to choose rows
-or columns, or to scale, copies nothing. The format :mod:`cgmvae.data.readers.mapped` gives features
-in this form, the scaler learns from blocks, and the training gathers its batches from several of
-them (:mod:`cgmvae.data.stacked`).
+A matrix larger than memory is memory-mapped. :class:`MappedRows` is a view of some of its rows,
+with the transformations to apply to them, and reads them by index or in blocks; selecting rows or
+columns and scaling copy nothing. The format :mod:`cgmvae.data.readers.mapped` gives features in
+this form, scalers are fitted on blocks, and training gathers its batches from :class:`StackedRows`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,24 +21,24 @@ from cgmvae.errors import InputError
 _Matrix: TypeAlias = Any
 _Step: TypeAlias = Callable[[_Matrix], _Matrix]
 
-#: Bytes of the rows that are read at a time.
+#: Bytes per block of rows.
 BLOCK_BYTES = 2**21
 
-#: A memory-mapped array that has fewer bytes is taken for an ordinary one: programs that work in
-#: parallel hand arrays to each other in this form.
+#: A smaller memory-mapped array is treated as an ordinary one: joblib passes arrays between
+#: processes in this form.
 LARGE_BYTES = 2**30
 
-#: The most bytes of mapped rows that are read into memory at once.
+#: Upper limit of the bytes that are read into memory at once.
 MEMORY_LIMIT = 8 * 2**30
 
 
 class MappedRows:
-    """Rows of a matrix that are read when they are needed.
+    """Rows of a matrix that are read only when they are needed.
 
     Parameters
     ----------
     matrix : memory-mapped array, array or CSR array, (n_rows, n_columns)
-        Where the rows are. A mapped file should hold them one after the other (C order).
+        The source of the rows. A memory-mapped file should be in C order.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ class MappedRows:
 
     def __init__(self, matrix: _Matrix) -> None:
         if matrix.ndim != 2:
-            raise InputError(f"The features must be a table of two dimensions, not {matrix.ndim}.")
+            raise InputError(f"The features must have two dimensions, not {matrix.ndim}.")
         self.on_disk = isinstance(matrix, np.memmap)
         as_rows: Callable[[Any], Any] = sp.csr_array if sp.issparse(matrix) else np.asarray
         self._matrix = as_rows(matrix)
@@ -67,7 +66,7 @@ class MappedRows:
 
     @classmethod
     def of(cls, matrix: Any) -> MappedRows:
-        """Return the rows of a matrix; those that are mapped already are returned as they are."""
+        """Return the rows of a matrix; MappedRows are returned unchanged."""
         return matrix if isinstance(matrix, cls) else cls(matrix)
 
     @property
@@ -77,36 +76,36 @@ class MappedRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of what is read."""
+        """Data type of the rows that are read."""
         return self._no_rows.dtype
 
     @property
     def n_bytes(self) -> int:
-        """What all rows take when they are read."""
+        """Size of all rows in memory, in bytes."""
         return len(self) * self._row_bytes()
 
     @property
     def is_sparse(self) -> bool:
-        """Whether what is read is a CSR array."""
+        """Whether rows are read as a CSR array."""
         return bool(sp.issparse(self._no_rows))
 
     @property
     def n_stored(self) -> int:
-        """Number of stored cells: all of them, or for a CSR array about as many as it stores."""
+        """Number of stored values; an estimate where some rows of a CSR array are selected."""
         if not self.is_sparse:
             return len(self) * self.shape[1]
         return int(self._matrix.nnz * (len(self) / max(1, self._matrix.shape[0])))
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Where each row is in the matrix, (n_rows,)."""
+        """Index of each row in the matrix, (n_rows,)."""
         return np.arange(self._matrix.shape[0]) if self._numbers is None else self._numbers
 
     def __len__(self) -> int:
         return int(self._matrix.shape[0]) if self._numbers is None else len(self._numbers)
 
     def __getitem__(self, key: Any) -> MappedRows:
-        """Return some of the rows, or of the rows and columns; nothing is read."""
+        """Select rows, or rows and columns; nothing is read."""
         if isinstance(key, tuple):
             rows, columns = key
             return self[rows].then(lambda block: block[:, columns])
@@ -116,19 +115,19 @@ class MappedRows:
         return self.take(np.flatnonzero(key) if key.dtype == bool else key)
 
     def take(self, numbers: Any) -> MappedRows:
-        """Return the rows of these numbers, in this order; nothing is read."""
+        """Select rows by index, in this order; nothing is read."""
         taken = copy.copy(self)
         taken._numbers = self.numbers[np.asarray(numbers, np.int64)]
         return taken
 
     def then(self, step: _Step) -> MappedRows:
-        """Return these rows with something done to them whenever they are read.
+        """Return these rows with a transformation that is applied whenever they are read.
 
         Parameters
         ----------
         step : callable
-            Takes rows as they are read now, and returns as many rows. It must do to each row the
-            same whatever rows are beside it.
+            Maps a block of rows to a block of as many rows. It must transform each row
+            independently of the others.
         """
         changed = copy.copy(self)
         changed._steps = (*self._steps, step)
@@ -136,7 +135,7 @@ class MappedRows:
         return changed
 
     def reading_order(self) -> NDArray[np.int64]:
-        """Return the numbers of all rows as they are read fastest: of a file from front to back."""
+        """Return all row indices in the order that reads fastest: a file from front to back."""
         numbers = self.numbers if self.on_disk else np.arange(len(self))
         return np.argsort(numbers)
 
@@ -146,40 +145,40 @@ class MappedRows:
         return self.take(self.reading_order()) if chosen else self
 
     def gather(self, numbers: Any) -> _Matrix:
-        """Read the rows of these numbers, (n, n_columns); a file is read from front to back."""
+        """Read rows by index, (n, n_columns); a file is read from front to back."""
         numbers = np.asarray(numbers, np.int64)
         if self._numbers is not None:
             numbers = self._numbers[numbers]
         if not self.on_disk:
-            return self._finished(self._matrix[numbers])
+            return self._transformed(self._matrix[numbers])
         order = np.argsort(numbers)
         block = np.empty((len(numbers), self._matrix.shape[1]), self._matrix.dtype)
         block[order] = self._matrix[numbers[order]]
-        return self._finished(block)
+        return self._transformed(block)
 
     def blocks(self, n_bytes: int | None = None) -> Iterator[tuple[slice, _Matrix]]:
-        """Read all rows, so many bytes of them at a time, and say which they are."""
+        """Yield all rows in blocks of about ``n_bytes``, each with its slice of row indices."""
         n_rows = max(1, (n_bytes or BLOCK_BYTES) // self._row_bytes())
         for start in range(0, len(self), n_rows):
             rows = slice(start, min(start + n_rows, len(self)))
             if self._numbers is None:
-                yield rows, self._finished(self._matrix[rows])
+                yield rows, self._transformed(self._matrix[rows])
             else:
                 yield rows, self.gather(np.arange(rows.start, rows.stop))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Read all rows into memory, unless they are too many."""
+        """Read all rows into memory, unless they are too large."""
         if (n_bytes := len(self) * self.shape[1] * self.dtype.itemsize) > MEMORY_LIMIT:
             raise InputError(
                 f"The features take {n_bytes:,} bytes, and at most {MEMORY_LIMIT:,} are read "
-                "into memory; use fewer rows, or a network, which reads them in batches."
+                "into memory; use fewer rows, or a neural method, which reads them in batches."
             )
         array = np.empty(self.shape, self.dtype if dtype is None else dtype)
         for rows, block in self.blocks():
             array[rows] = dense(block)
         return array
 
-    def _finished(self, block: _Matrix) -> _Matrix:
+    def _transformed(self, block: _Matrix) -> _Matrix:
         for step in self._steps:
             block = step(block)
         return block
@@ -192,13 +191,12 @@ class MappedRows:
 
 
 def as_mapped(X: Any) -> MappedRows | None:
-    """Return rows of float32 or float64 that need not be read into memory; None for all others.
+    """Return rows of float32 or float64 that can stay on disk; None for any other input.
 
     Parameters
     ----------
     X : anything
-        MappedRows, or a memory-mapped array with rows one after the other that takes at least
-        :data:`LARGE_BYTES`.
+        MappedRows, or a memory-mapped array in C order of at least :data:`LARGE_BYTES`.
     """
     if isinstance(X, np.memmap):
         by_rows = X.ndim == 2 and X.flags.c_contiguous and X.dtype.kind in "fiub"
@@ -207,23 +205,23 @@ def as_mapped(X: Any) -> MappedRows | None:
 
 
 def check_finite(matrix: Any) -> None:
-    """Refuse a matrix that holds infinite values; it is read a block at a time."""
+    """Reject a matrix that holds infinite values; it is read in blocks."""
     blocks = (block for _, block in MappedRows.of(matrix).blocks())
     values = (block.data if sp.issparse(block) else block for block in blocks)
     if n_infinite := sum(int(np.isinf(each).sum()) for each in values):
         raise InputError(
             f"The features hold {n_infinite:,} infinite values; "
-            "replace them by numbers, or by NaN where the value is missing."
+            "replace them with numbers, or with NaN where the value is missing."
         )
 
 
 def is_sparse(matrix: Any) -> bool:
-    """Tell whether rows are those of a CSR array, mapped or not."""
+    """Return whether the rows of a matrix are sparse, mapped or not."""
     return matrix.is_sparse if isinstance(matrix, MappedRows) else bool(sp.issparse(matrix))
 
 
 def dense(matrix: Any) -> NDArray[Any]:
-    """Return a matrix as an array in memory."""
+    """Return a matrix as a dense array in memory."""
     return matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix)
 
 
@@ -233,3 +231,67 @@ def _as_floats(rows: MappedRows) -> MappedRows:
     if rows.dtype.kind not in "fiub":
         raise InputError("The features must be numbers; encode or drop the other columns.")
     return rows.then(lambda block: block.astype(np.float32))
+
+
+def vstack(parts: Sequence[Any]) -> Any:
+    """Stack matrices, each (n_rows, n_columns), vertically; as CSR if one of them is."""
+    if any(sp.issparse(part) for part in parts):
+        return sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
+    return np.concatenate(parts)
+
+
+class StackedRows:
+    """Rows of several matrices, stacked vertically and read only when they are needed.
+
+    Training numbers its rows this way: the training rows, the validation rows, and those of further
+    fits. Each matrix may be on disk.
+
+    Parameters
+    ----------
+    parts : sequence of array, CSR array or MappedRows, each (n_rows, n_columns)
+        Row indices continue from one part to the next.
+
+    Attributes
+    ----------
+    on_disk, is_sparse : bool
+        Whether any of the parts is.
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = [MappedRows.of(part) for part in parts]
+        sizes = [len(part) for part in self.parts]
+        self._ends = np.cumsum(sizes)
+        self._starts = self._ends - sizes
+        self.shape = (int(self._ends[-1]), self.parts[0].shape[1])
+        self.n_bytes = sum(part.n_bytes for part in self.parts)
+        self.n_stored = sum(part.n_stored for part in self.parts)
+        self.dtype = np.result_type(*(part.dtype for part in self.parts))
+        self.on_disk = any(part.on_disk for part in self.parts)
+        self.is_sparse = any(part.is_sparse for part in self.parts)
+
+    def gather(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Read rows by index as a dense array, (n, n_columns)."""
+        found = np.empty((len(numbers), self.shape[1]), self.dtype)
+        owners = np.searchsorted(self._ends, numbers, side="right")
+        for i in np.unique(owners):
+            own = owners == i
+            found[own] = dense(self.parts[i].gather(numbers[own] - self._starts[i]))
+        return found
+
+    def gather_sparse(self, numbers: NDArray[np.int64]) -> sp.csr_array:
+        """Read rows by index as a CSR array, (n, n_columns)."""
+        owners = np.searchsorted(self._ends, numbers, side="right")
+        positions = [np.flatnonzero(owners == i) for i in range(len(self.parts))]
+        read = [
+            sp.csr_array(part.gather(numbers[own] - start))
+            for part, own, start in zip(self.parts, positions, self._starts, strict=True)
+        ]
+        if len(read) == 1:
+            return read[0]
+        return vstack(read)[np.argsort(np.concatenate(positions))]
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield all rows in blocks, each with its slice of row indices."""
+        for start, part in zip(self._starts.tolist(), self.parts, strict=True):
+            for rows, block in part.blocks():
+                yield slice(start + rows.start, start + rows.stop), block

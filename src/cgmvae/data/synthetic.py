@@ -1,4 +1,4 @@
-"""A survey of sites and species whose every probability is known, in any size.
+"""A synthetic survey of sites and species, of any size, in which every probability is known.
 
 Presence is a thresholded Gaussian: a species is seen where its latent score, made of the site's
 features, a factor that its group shares, and noise, exceeds the threshold of its frequency. Tests
@@ -26,16 +26,16 @@ SHARED_NICHE = 0.7
 NICHE_AXES = 4
 
 #: Features that a group responds to and that are not zero, at a site on average. With sparse
-#: features a group needs so many more in all for their sum to stay close to Gaussian.
+#: features a group needs more of them in total for their sum to stay close to Gaussian.
 NICHE_FEATURES = 30
 
 #: No species is seen at more than this share of the sites.
 MAX_FREQUENCY = 0.95
 
-#: Labels are made sparse on their own where there are more cells than this (100 MB dense) …
+#: Labels are sparse by default if they have more values than this (100 MB dense) …
 SPARSE_CELLS = 10**8
 
-#: … and a smaller share of them than this is positive.
+#: … and a smaller fraction of them than this is positive.
 SPARSE_DENSITY = 0.05
 
 #: Latent scores that are held at a time.
@@ -46,7 +46,7 @@ _BISECTIONS = 200
 
 @dataclass(frozen=True, eq=False)
 class SurveyTruth:
-    """What a made-up survey was made from.
+    """The parameters that a synthetic survey was generated from.
 
     ``niche_axes`` and ``niche_weights`` hold the niche directions factored, since one direction
     for each of 30,000 species would be a large matrix; :meth:`niches` multiplies them out.
@@ -111,7 +111,7 @@ def make_survey(
     sparse_labels: bool | None = None,
     seed: int = 0,
 ) -> tuple[MultiLabelDataset, SurveyTruth]:
-    r"""Make up a survey: sites with features, species in groups, and the truth behind them.
+    r"""Generate a survey: sites with features, species in groups, and the parameters behind them.
 
     The latent score of label l at a site with features x is
 
@@ -129,7 +129,7 @@ def make_survey(
     n_groups : int
         Groups of labels; label l is in group ``l % n_groups``.
     cardinality : float
-        Expected positive labels of a row.
+        Expected number of positive labels per row.
     frequency_decay : float
         Frequencies go with rank ** -frequency_decay; ranks are shuffled over the labels.
     feature_strength, group_strength : float
@@ -140,7 +140,7 @@ def make_survey(
     unknown_share : float
         Chance of a label to be unknown. The same seed hides labels of the same survey.
     sparse_labels : bool, optional
-        Whether ``Y`` is a CSR array; when not given, where it is large and mostly zero.
+        Whether ``Y`` is a CSR array; by default if it is large and mostly zero.
     seed : int
 
     Returns
@@ -160,8 +160,8 @@ def make_survey(
     _check_model(n_labels, n_groups, cardinality, frequency_decay)
     _check_shares(feature_strength, group_strength, feature_density, unknown_share)
     if not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"The seed is {seed}; it must be a whole number of at least 0.")
-    # One stream for each ingredient, so that an option changes nothing but its own.
+        raise InputError(f"The seed is {seed}; it must be an integer of at least 0.")
+    # One random stream per ingredient, so that an option changes nothing else.
     for_X, for_rank, for_niche, for_Y, for_unknown = np.random.default_rng(seed).spawn(5)
     X = _features((n_samples, n_features), feature_density, for_X)
     frequencies = for_rank.permutation(_frequencies(n_labels, cardinality, frequency_decay))
@@ -307,7 +307,7 @@ def _collect(
 def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer) or size < 1:
-            raise InputError(f"{name} is {size}; it must be a whole number of at least 1.")
+            raise InputError(f"{name} is {size}; it must be an integer of at least 1.")
 
 
 def _check_model(n_labels: int, n_groups: int, cardinality: float, decay: float) -> None:

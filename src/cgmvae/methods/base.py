@@ -28,9 +28,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cgmvae.data.columns import Columns
+from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import Features, Matrix, canonical
-from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
 from cgmvae.data.splits import holdout
 from cgmvae.errors import InputError
@@ -184,7 +183,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         save_model(self, path)
 
-    def input_kinds(self) -> dict[str, Kind] | None:
+    def input_kinds(self) -> dict[str, ColumnType] | None:
         """Return the type of each column of X by name; None if the model knows no names."""
         check_is_fitted(self)
         if self.preparation_ is not None:

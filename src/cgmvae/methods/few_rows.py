@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.mapped import MappedRows
-from cgmvae.data.stratification import positive_cells, stratify
+from cgmvae.data.splits import positive_cells, stratify
 from cgmvae.methods.inputs import Rows
 
 if TYPE_CHECKING:

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.dataset import Matrix, with_short_indices
 from cgmvae.data.mapped import dense
-from cgmvae.data.sparse_parts import with_short_indices
 
 #: Rows whose overlap with all categories is computed at a time, and the entries they may have.
 _BLOCK_ROWS, _BLOCK_CELLS = 128, 2**20

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import MappedRows, dense
-from cgmvae.data.stacked import StackedRows
+from cgmvae.data.mapped import MappedRows, StackedRows, dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_choices, check_dropout, check_whole

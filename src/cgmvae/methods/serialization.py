@@ -3,7 +3,7 @@
 An estimator provides its fitted state as named arrays and a JSON-serializable description; what all
 estimators share (names, encoding, scaling, threshold rule, origin) is added here. A file may come
 from an untrusted source: everything it claims is checked against the types that classes declare and
-against the arrays it contains before it is used. :mod:`cgmvae.data.tensor_file` is the container.
+against the arrays it contains before it is used. :mod:`cgmvae.data.serialization` is the container.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae import __version__
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import csr_from_parts
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.dataset import Matrix, csr_from_parts
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError, one_line
 from cgmvae.evaluation.thresholds import (
     GlobalThreshold,

@@ -43,8 +43,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.preprocessing import normalize
 
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.sparse_parts import csr_from_parts, with_short_indices
+from cgmvae.data.dataset import Matrix, csr_from_parts, with_short_indices
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_whole

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import CountVectorizer, strip_accents_unicode
 from sklearn.preprocessing import normalize
 
+from cgmvae.data.columns import ColumnType, parse_numbers
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.kinds import Kind, parsed_numbers
 from cgmvae.errors import InputError
 
 #: A column with at least this fraction of missing values gets a missing-value indicator.
@@ -171,9 +171,9 @@ class CategoryColumn(ColumnEncoder):
         given = {value for value in values.tolist() if value is not None}
         if not given or not self.categories or not given.isdisjoint(self.categories):
             return
-        if any(parsed_numbers([category]) is not None for category in self.categories):
+        if any(parse_numbers([category]) is not None for category in self.categories):
             return
-        if parsed_numbers(list(given)) is not None:
+        if parse_numbers(list(given)) is not None:
             raise InputError(
                 f"The column {column!r} contains numbers, such as {min(given)}, but the model was "
                 f"fitted with categories, such as {self.categories[0]!r}; pass the same categories."
@@ -327,7 +327,7 @@ def _without_accents(text: str) -> str:
 
 
 #: The encoder of each column type.
-ENCODERS: dict[Kind, type[ColumnEncoder]] = {
+ENCODERS: dict[ColumnType, type[ColumnEncoder]] = {
     "number": NumberColumn,
     "category": CategoryColumn,
     "date": DateColumn,

@@ -10,9 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.columns import Columns, as_columns, names_of
+from cgmvae.data.columns import Columns, ColumnType, as_columns, names_of
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.kinds import Kind
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError, listed
 from cgmvae.preparation.encoders import ENCODERS, ColumnEncoder
@@ -25,7 +24,7 @@ class ColumnSummary(NamedTuple):
     """How one column is encoded."""
 
     column: str
-    kind: Kind
+    kind: ColumnType
     done: str
     n_features: int
 
@@ -59,7 +58,7 @@ class FeaturePreparation:
     [[0.5, 1.0, 0.0], [2.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
     """
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, kinds: Mapping[str, ColumnType]) -> None:
         self.kinds = dict(kinds)
 
     def fit(self, columns: Columns) -> FeaturePreparation:
@@ -137,7 +136,7 @@ def _is_numeric(dtype: Any) -> bool:
     return str(dtype) == "Boolean" or bool(getattr(dtype, "is_numeric", bool)())
 
 
-def match_columns(X: Any, kinds: Mapping[str, Kind]) -> Columns:
+def match_columns(X: Any, kinds: Mapping[str, ColumnType]) -> Columns:
     """Return the columns of a table that a model was fitted with, by name, in the model's order.
 
     Parameters
@@ -166,7 +165,7 @@ def match_columns(X: Any, kinds: Mapping[str, Kind]) -> Columns:
 
 
 def numeric_matrix(
-    X: Any, kinds: Mapping[str, Kind] | None, n_features: int
+    X: Any, kinds: Mapping[str, ColumnType] | None, n_features: int
 ) -> NDArray[np.floating]:
     """Return the columns of a table for a numeric model, (n_samples, n_features).
 

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cgmvae import __version__
-from cgmvae.data.column_values import typed_column
-from cgmvae.data.columns import Columns
-from cgmvae.data.kinds import Kind
+from cgmvae.data.columns import Columns, ColumnType, typed_column
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation.thresholds import describe_rule
 from cgmvae.methods.base import LabelSimilarity, most_similar
@@ -46,7 +44,7 @@ class _Cell(NamedTuple):
     schema: dict[str, Any]
 
 
-_CELLS: dict[Kind, _Cell] = {
+_CELLS: dict[ColumnType, _Cell] = {
     "number": _Cell(
         {int, float, bool, NoneType},
         "numbers",
@@ -99,9 +97,9 @@ class ServedModel:
     def __init__(self, model: Any) -> None:
         self._model = copy.copy(model)
         self.n_columns = int(model.n_features_in_)
-        types: dict[str, Kind] | None = model.input_kinds()
+        types: dict[str, ColumnType] | None = model.input_kinds()
         self.column_names = None if types is None else tuple(types)
-        unnamed: list[Kind] = ["number"] * self.n_columns
+        unnamed: list[ColumnType] = ["number"] * self.n_columns
         self.column_types = tuple(unnamed if types is None else types.values())
         self._takes_array = model.preparation_ is None
         if self._takes_array and types is not None:
@@ -181,7 +179,7 @@ class ServedModel:
         return ParsedRows(self._features(columns, _csv_column), ignored)
 
     def _features(
-        self, columns: Sequence[Any], convert: Callable[[Any, str, Kind], NDArray[Any]]
+        self, columns: Sequence[Any], convert: Callable[[Any, str, ColumnType], NDArray[Any]]
     ) -> Features:
         """Convert columns, (n_columns, n_rows), to the form that the model takes."""
         names = self.column_names or tuple(str(i + 1) for i in range(self.n_columns))
@@ -364,7 +362,7 @@ def _check_count(n_rows: int, max_rows: int) -> None:
         )
 
 
-def _json_column(values: Sequence[Any], name: str, kind: Kind) -> NDArray[Any]:
+def _json_column(values: Sequence[Any], name: str, kind: ColumnType) -> NDArray[Any]:
     """Convert a column after checking the types of all its cells at once."""
     allowed = _CELLS[kind]
     if not set(map(type, values)) <= allowed.types:
@@ -381,7 +379,7 @@ def _json_column(values: Sequence[Any], name: str, kind: Kind) -> NDArray[Any]:
         return _as_float32(np.array([np.inf]), name)
 
 
-def _csv_column(values: Sequence[str], name: str, kind: Kind) -> NDArray[Any]:
+def _csv_column(values: Sequence[str], name: str, kind: ColumnType) -> NDArray[Any]:
     typed = typed_column(name, np.array(values, dtype=object), kind)[0]
     return _as_float32(typed, name) if kind == "number" else typed
 

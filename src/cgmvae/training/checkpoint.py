@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cgmvae.data.tensor_file import read_tensors, write_tensors
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 
 

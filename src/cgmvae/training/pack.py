@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.stacked import StackedRows
+from cgmvae.data.mapped import StackedRows
 from cgmvae.errors import InputError
 from cgmvae.nn.rng import RandomStreams, make_streams
 from cgmvae.training.checkpoint import Checkpoint

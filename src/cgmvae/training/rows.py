@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cgmvae.data.dataset import Matrix, canonical
-from cgmvae.data.stacked import StackedRows
+from cgmvae.data.mapped import StackedRows
 from cgmvae.nn.batch import Batch, BatchShard, PartialBatch
 from cgmvae.nn.sparse import SparseRows
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from cgmvae.data import MultiLabelDataset, readers
 from cgmvae.data import mapped as rows_on_disk
-from cgmvae.data.readers.unpacking import unpack
+from cgmvae.data.streaming import unpack
 from cgmvae.errors import InputError
 
 
@@ -32,7 +32,7 @@ def same(found, expected):
 def small_blocks(monkeypatch):
     """Read and write a few rows at a time."""
     monkeypatch.setattr(rows_on_disk, "BLOCK_BYTES", 100)
-    monkeypatch.setattr("cgmvae.data.readers.unpacking.BLOCK_BYTES", 100)
+    monkeypatch.setattr("cgmvae.data.streaming.BLOCK_BYTES", 100)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_label_sets_of_all_rows_are_known(tmp_path):
         ("a,b\n1,0\nblue,1\n", {"labels": ["b"]}, "Not numeric: 'a'"),
         ("a,b\n1,0\n2,3\n", {"labels": ["b"]}, "'b' holds 3"),
         ("a,b\n1,0\n2,1\n", {"labels": ["c"]}, "no column 'c'"),
-        ("a,b\n1,0\n2,1\n", {"labels": ["b"], "category": ["a"]}, "'a' is of the kind category"),
+        ("a,b\n1,0\n2,1\n", {"labels": ["b"], "category": ["a"]}, "'a' is of type category"),
     ],
 )
 def test_a_table_that_cannot_be_unpacked_leaves_nothing(tmp_path, text, options, sentence):
@@ -141,7 +141,7 @@ def test_what_is_there_is_not_replaced(survey, tmp_path):
     (tmp_path / "a.mapped").mkdir()
     with pytest.raises(InputError, match="exists"):
         readers.write(survey, tmp_path / "a.mapped")
-    with pytest.raises(InputError, match="does not exist; make it first"):
+    with pytest.raises(InputError, match="does not exist; create it first"):
         readers.write(survey, tmp_path / "nowhere" / "a.mapped")
     assert list((tmp_path / "a.mapped").iterdir()) == []
 
@@ -175,21 +175,24 @@ DAMAGES = {
     ),
     "objects": (
         lambda folder: np.save(folder / "X.npy", np.array([[None]]), allow_pickle=True),
-        "no table of float32",
+        "does not hold float32",
     ),
     "whole numbers": (
         lambda folder: np.save(folder / "X.npy", np.zeros((120, 6), int)),
-        "no table of float32",
+        "does not hold float32",
     ),
     "by columns": (
         lambda folder: np.save(folder / "X.npy", np.asfortranarray(np.zeros((120, 6)))),
-        "column after column",
+        "Fortran order",
     ),
     "other rows": (
         lambda folder: np.save(folder / "X.npy", np.zeros((7, 6))),
         "has 7 rows and .* 120",
     ),
-    "no names": (lambda folder: (folder / "features.json").write_text("[1]"), "no list of names"),
+    "no names": (
+        lambda folder: (folder / "features.json").write_text("[1]"),
+        "not a list of names",
+    ),
     "few names": (
         lambda folder: (folder / "features.json").write_text(json.dumps(["a"])),
         "1 feature names for 6",
@@ -217,7 +220,7 @@ def test_a_file_is_no_folder(tmp_path):
 def test_columns_that_are_no_numbers_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("habitat,owl\n" + "wood,1\nheath,0\n" * 20)
     data = readers.read(tmp_path / "a.csv", labels=["owl"])
-    with pytest.raises(InputError, match="mapped holds numbers only"):
+    with pytest.raises(InputError, match="mapped holds only numbers"):
         readers.write(data, tmp_path / "a.mapped")
 
 

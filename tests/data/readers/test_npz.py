@@ -93,7 +93,7 @@ X = np.array([[0.5, 0.0], [2.0, np.nan], [0.0, 1.0]], dtype=np.float32)
 Y = np.array([[1, 0], [255, 1], [0, 0]], dtype=np.uint8)
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=datasets())
 def test_round_trip_is_exact(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("round") / "birds.npz"
@@ -107,7 +107,7 @@ def test_round_trip_is_exact(tmp_path_factory, data):
     assert [file.name for file in path.parent.iterdir()] == ["birds.npz"]
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=datasets())
 def test_the_same_data_gives_the_same_bytes(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("bytes")
@@ -239,14 +239,14 @@ def test_more_bytes_than_are_accepted(tmp_path, monkeypatch):
     path = archive(tmp_path, X=np.zeros((1000, 100), np.float32), Y=np.zeros((1000, 2), np.uint8))
     assert path.stat().st_size < 3000
     monkeypatch.setattr(files, "UNPACKED_LIMIT", 100_000)
-    with pytest.raises(InputError, match="unpacks to more than 100,000 bytes"):
+    with pytest.raises(InputError, match="unpacks to more than the 100,000 bytes"):
         npz.read(path)
 
 
 def test_the_arrays_count_together(tmp_path, monkeypatch):
     path = archive(tmp_path, X=np.zeros((100, 1), np.float32), Y=np.zeros((100, 4), np.uint8))
     monkeypatch.setattr(files, "UNPACKED_LIMIT", 800)
-    with pytest.raises(InputError, match="unpacks to more than 800 bytes"):
+    with pytest.raises(InputError, match="unpacks to more than the 800 bytes"):
         npz.read(path)
 
 
@@ -313,7 +313,7 @@ def test_names_that_are_none(tmp_path, names):
 @pytest.mark.parametrize("key", ["label_names", "group"])
 def test_text_that_is_no_text(tmp_path, order, key):
     text = np.array([0x110000, 0x61], f"{order}u4").view(f"{order}U1")
-    with pytest.raises(InputError, match=f"'{key}' of .* is damaged .*no character"):
+    with pytest.raises(InputError, match=f"'{key}' of .* is damaged .*invalid character"):
         npz.read(archive(tmp_path, X=X, Y=Y, **{key: text}))
 
 
@@ -345,11 +345,11 @@ def test_name_that_numpy_would_shorten(tmp_path):
 
 def test_groups_of_several_kinds(tmp_path):
     data = MultiLabelDataset(X, Y % 255, groups=np.array(["a", None, 3], dtype=object))
-    refuse_to_write(data, tmp_path / "a.npz", "Python objects of several kinds")
+    refuse_to_write(data, tmp_path / "a.npz", "Python objects of several types")
 
 
 def test_packing_twice(tmp_path):
-    refuse_to_write(MultiLabelDataset(X, Y % 255), tmp_path / "a.npz.gz", "compressed by itself")
+    refuse_to_write(MultiLabelDataset(X, Y % 255), tmp_path / "a.npz.gz", "compressed already")
 
 
 def test_a_failure_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
@@ -367,8 +367,7 @@ def test_a_failure_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_real_archives(data_folder):
-    paths = sorted(data_folder.glob("*/*.npz"))
-    assert paths
+    paths = [data_folder / name / f"{name}.npz" for name in ("yeast", "sider", "tox21", "reuters")]
     for path in paths:
         data = npz.read(path)
         with np.load(path, allow_pickle=False) as arrays:

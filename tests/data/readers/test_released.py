@@ -67,13 +67,16 @@ def test_given_indices_come_before_those_beside(tmp_path):
 @pytest.mark.parametrize(
     ("indices", "message"),
     [
-        ({"train": [0, 1], "test": [1, 2]}, "test index of .* holds a row twice or one of another"),
+        (
+            {"train": [0, 1], "test": [1, 2]},
+            "test index of .* holds a row twice, or one of another",
+        ),
         ({"train": [0, 0, 1, 2]}, "train index of .* holds a row twice"),
         ({"train": [0, 1, 3]}, "birds_train_idx.npy holds the row 3, but the rows are 0 to 2"),
         ({"train": [0, 1], "val": [-1]}, "birds_val_idx.npy holds the row -1"),
         ({"train": [0], "test": [2]}, "1 rows of .* are in none of the train, validation and test"),
-        ({"train": [0.0, 1.0, 2.0]}, "must be a list of whole row numbers"),
-        ({"train": [[0], [1], [2]]}, "must be a list of whole row numbers"),
+        ({"train": [0.0, 1.0, 2.0]}, "must be a flat list of integer row indices"),
+        ({"train": [[0], [1], [2]]}, "must be a flat list of integer row indices"),
     ],
 )
 def test_bad_indices_are_refused(tmp_path, indices, message):
@@ -110,7 +113,7 @@ def test_a_feature_beyond_float32_is_refused(tmp_path):
     "table", [np.zeros(4), np.zeros((2, 2, 2)), np.zeros((0, 7)), np.float64(3)]
 )
 def test_anything_but_a_table_with_rows_is_refused(tmp_path, table):
-    with pytest.raises(InputError, match="a table with rows is needed"):
+    with pytest.raises(InputError, match="two dimensions and at least one row"):
         read(put(tmp_path, table))
 
 

@@ -1,9 +1,8 @@
-"""Reading and writing data sets, one file or folder a format.
+"""Reading and writing data sets in files, one module per format.
 
-A format is a module with ``read(path, **options)`` and, where it can, ``write(dataset, path)``;
-``table`` has such a pair for CSV and one for Parquet.
-:func:`read` and :func:`write` choose it by the file's suffix (``.gz`` and ``.bz2`` are looked
-through) or by name.
+A format is a module with ``read(path, **options)`` and, unless it is read-only,
+``write(dataset, path)``; ``table`` has such a pair for CSV and one for Parquet. :func:`read` and
+:func:`write` choose the format by the file's suffix (ignoring ``.gz`` and ``.bz2``) or by name.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ __all__ = ["FORMATS", "Format", "check_source", "choose", "read", "write"]
 
 @dataclass(frozen=True)
 class Format:
-    """How files of one kind are read and written."""
+    """How files of one format are read and written."""
 
     name: str
     suffixes: tuple[str, ...]
     read: Callable[..., MultiLabelDataset]
     write: Callable[[MultiLabelDataset, Any], None] | None
     is_folder: bool = False
-    """Whether it is not one file but a folder."""
+    """Whether a data set is a folder instead of a file."""
 
 
 FORMATS = {
@@ -58,9 +57,9 @@ def read(
     path : path
         The file, possibly compressed with gzip or bzip2.
     format : str, optional
-        A name of :data:`FORMATS`; by default the file's suffix tells.
+        A name of :data:`FORMATS`; by default determined by the suffix.
     **options
-        What the format's own ``read`` takes.
+        Options of the format's own ``read``.
     """
     return choose(path, format).read(path, **options)
 
@@ -68,7 +67,7 @@ def read(
 def write(
     dataset: MultiLabelDataset, path: str | os.PathLike[str], *, format: str | None = None
 ) -> None:
-    """Write a data set to a file; when that fails, nothing is left behind."""
+    """Write a data set to a file atomically."""
     format_ = choose(path, format)
     if format_.write is None:
         raise InputError(f"The format {format_.name!r} can only be read; write npz instead.")
@@ -76,10 +75,7 @@ def write(
 
 
 def check_source(path: str | os.PathLike[str], format: str | None = None) -> Path:
-    """Return ``path`` as a :class:`~pathlib.Path` to data that can be read.
-
-    That is a file, or a folder where the format, by its name or by the suffix, is one.
-    """
+    """Return ``path`` as a :class:`~pathlib.Path` to a file, or a folder if the format is one."""
     suffix = data_suffix(path)
     for each in FORMATS.values():
         chosen = each.name == format if format else suffix in each.suffixes
@@ -89,7 +85,7 @@ def check_source(path: str | os.PathLike[str], format: str | None = None) -> Pat
 
 
 def choose(path: str | os.PathLike[str], name: str | None = None) -> Format:
-    """Return the format of that name, or the one that the file's suffix tells."""
+    """Return the format with that name, or the one of the file's suffix."""
     if name is not None:
         if name not in FORMATS:
             raise InputError(f"There is no format {name!r}; choose one of {', '.join(FORMATS)}.")

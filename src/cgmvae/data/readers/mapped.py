@@ -1,9 +1,10 @@
-"""Folders whose features are larger than the memory: read where they are, a batch at a time.
+"""Mapped folders: data sets whose features are larger than memory, and stay on disk.
 
 A folder ``*.mapped`` holds the features as ``X.npy``, which is memory-mapped, their names as
-``features.json``, and everything else as ``labels.npz``: a data set without features, which is kept
-in memory. Training needs rows in random order, which no compressed file can give; so a table is
-unpacked once (:mod:`cgmvae.data.readers.unpacking`), and then trained on as often as wanted.
+``features.json``, and everything else as ``labels.npz``: a data set without features, which is
+loaded into memory. Training needs rows in random order, which a compressed file cannot give; so a
+table is converted once (:func:`cgmvae.data.streaming.unpack`), and can then be used any number of
+times.
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ from cgmvae.data import files
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.mapped import MappedRows, dense
 from cgmvae.data.readers import npz
-from cgmvae.data.readers.array_header import read_array_header
-from cgmvae.data.readers.conventions import refuse_columns
+from cgmvae.data.readers.conventions import reject_columns
 from cgmvae.errors import InputError, first_line
 
 _FEATURES, _NAMES, _LABELS = "X.npy", "features.json", "labels.npz"
 
 
 def read(path: str | os.PathLike[str], *, name: str | None = None) -> MultiLabelDataset:
-    """Read a data set whose features stay on disk; they are not looked at.
+    """Read a data set whose features stay on disk; their values are not checked.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ def read(path: str | os.PathLike[str], *, name: str | None = None) -> MultiLabel
 
 
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-    """Write a data set as a new folder, a block of rows at a time; sparse features become dense."""
-    refuse_columns(dataset, "mapped")
+    """Write a data set as a new folder, in blocks of rows; sparse features become dense."""
+    reject_columns(dataset, "mapped")
     rows = MappedRows.of(dataset.X)
     nothing = np.zeros((dataset.n_samples, 0), np.float32)
     write_blocks(
@@ -84,7 +84,7 @@ def write_blocks(
     feature_names: Sequence[str],
     dtype: np.dtype[Any],
 ) -> None:
-    """Write a new folder, its features as they come.
+    """Write a new folder with features that come in blocks.
 
     Parameters
     ----------
@@ -93,14 +93,14 @@ def write_blocks(
     blocks : iterable of array or CSR array, each (n_rows, n_features)
         The features of all rows, from the first to the last.
     path : path
-        The folder; when something fails, it is not there.
+        The folder; if writing fails, it is not created.
     feature_names : sequence of str
         At least one.
     dtype : dtype
-        What the features are kept as.
+        Data type of the stored features.
     """
     if len(feature_names) == 0:
-        raise InputError("A mapped folder needs at least one feature; check what was read.")
+        raise InputError("A mapped folder needs at least one feature; check the source.")
     shape = (labels.n_samples, len(feature_names))
     with files.atomic_folder(path) as folder:
         npz.write(labels, folder / _LABELS)
@@ -109,9 +109,9 @@ def write_blocks(
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` as a :class:`~pathlib.Path` to a folder that can be one of ours."""
+    """Return ``path`` as a :class:`~pathlib.Path` to a mapped folder."""
     folder = Path(path)
-    advice = "name a folder that 'cgmvae data convert' wrote"
+    advice = "name a mapped folder, which a table can be converted to"
     try:
         if not folder.is_dir():
             problem = "is a file" if folder.exists() else "does not exist"
@@ -136,17 +136,17 @@ def _write_features(
             file.write(np.ascontiguousarray(dense(block), dtype).data)
     if n_rows != shape[0]:
         raise InputError(
-            f"There are labels for {shape[0]:,} rows and features for {n_rows:,}; the file was "
+            f"There are labels for {shape[0]:,} rows and features for {n_rows:,}; the file "
             "changed while it was read, so convert it again."
         )
 
 
 def _open_features(path: Path) -> NDArray[Any]:
-    """Map the features; a file that is damaged, or holds something else, is refused."""
+    """Memory-map the features; reject a file that is damaged or holds anything else."""
     X: NDArray[Any] | None = None
     try:
         with path.open("rb") as file:
-            shape, is_fortran, dtype = read_array_header(file)
+            shape, is_fortran, dtype = npz.read_array_header(file)
             if len(shape) == 2 and dtype in (np.float32, np.float64):
                 X = np.memmap(path, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
     except (ValueError, OverflowError, OSError) as error:
@@ -154,14 +154,16 @@ def _open_features(path: Path) -> NDArray[Any]:
             f"{path} is damaged ({first_line(error)}); write the folder again."
         ) from error
     if X is None:
-        raise InputError(f"{path} is no table of float32 or float64; write the folder again.")
+        raise InputError(
+            f"{path} does not hold float32 or float64 in two dimensions; write the folder again."
+        )
     if not X.flags.c_contiguous:
-        raise InputError(f"{path} holds column after column; write it row after row (C order).")
+        raise InputError(f"{path} is in Fortran order; write it in C order.")
     return X
 
 
 def _read_names(path: Path) -> list[str]:
     names = files.read_json(path, advice="write the folder again")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{path} is no list of names; write the folder again.")
+        raise InputError(f"{path} is not a list of names; write the folder again.")
     return names

@@ -1,4 +1,4 @@
-"""The ``.npy`` matrices that the authors of MPVAE and C-GMVAE release, with their index files."""
+"""The ``.npy`` matrices released by the authors of MPVAE and C-GMVAE, with their index files."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 
 from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, split_unknown
 from cgmvae.data.files import data_name, open_binary
-from cgmvae.data.readers.array_header import read_array_header
+from cgmvae.data.readers.npz import read_array_header
 from cgmvae.errors import InputError, first_line
 
-#: A file of row numbers, or the row numbers.
+#: A file of row indices, or the row indices.
 Index = str | os.PathLike[str] | Sequence[int] | NDArray[Any]
 
-#: The parts of the official split: code, and how the index file is called after the data's stem.
+#: The parts of the official split: their codes, and the suffixes of their index files.
 _PARTS = {
     "train": (TRAIN, "_train_idx.npy"),
     "validation": (VALIDATION, "_val_idx.npy"),
     "test": (TEST, "_test_idx.npy"),
 }
 
-#: The code of a row that no part has named yet.
+#: The code of a row that is in no part yet.
 _NO_PART = 255
 
 
@@ -49,18 +49,18 @@ def read(
     path : path
         The ``.npy`` file.
     n_labels : int
-        Columns of labels: 0, 1, or NaN for unknown.
+        Number of label columns: 0, 1, or NaN for unknown.
     meta_offset : int
-        Columns before the labels, which are skipped.
+        Number of columns before the labels, which are skipped.
     train_index, validation_index, test_index : path or array of int, optional
-        Row numbers of the parts of the official split. What is not given is looked for beside
-        ``mirflickr_data.npy`` (or ``mirflickr.npy``) as ``mirflickr_train_idx.npy``,
+        Row indices of the parts of the official split. An index that is not given is searched
+        beside ``mirflickr_data.npy`` (or ``mirflickr.npy``) as ``mirflickr_train_idx.npy``,
         ``mirflickr_val_idx.npy`` and ``mirflickr_test_idx.npy``. Together they must hold every
-        row once; where there is none, there is no official split.
+        row once; without any, there is no official split.
     label_names, feature_names : sequence of str
-        Names of the columns.
+        Column names.
     name : str, optional
-        The data set's name; by default the file's, without ``_data``.
+        Name of the data set; by default that of the file, without ``_data``.
 
     Returns
     -------
@@ -71,14 +71,16 @@ def read(
     table = _load(path)
     first = meta_offset + n_labels
     if table.ndim != 2 or table.shape[0] == 0:
-        raise InputError(f"{path} has the shape {table.shape}; a table with rows is needed.")
+        raise InputError(
+            f"{path} has the shape {table.shape}; it must have two dimensions and at least one row."
+        )
     if n_labels < 1 or meta_offset < 0 or first >= table.shape[1]:
         raise InputError(
             f"{meta_offset} skipped columns and {n_labels} labels do not fit the "
             f"{table.shape[1]:,} columns of {path}; check meta_offset and n_labels."
         )
     Y, unknown = split_unknown(_checked_labels(table[:, meta_offset:first], path))
-    with np.errstate(over="ignore"):  # what becomes infinite is refused by the data set
+    with np.errstate(over="ignore"):  # the data set rejects infinite values
         X = table[:, first:].astype(np.float32)
     indices = {"train": train_index, "validation": validation_index, "test": test_index}
     return MultiLabelDataset(
@@ -93,7 +95,7 @@ def read(
 
 
 def _load(path: Path) -> NDArray[Any]:
-    """Load an array of numbers, after its header has been compared with the file's size."""
+    """Load an array of numbers, after comparing its header with the size of the file."""
     with open_binary(path) as opened:
         content = opened.read()
     file = io.BytesIO(content)
@@ -135,18 +137,18 @@ def _official_split(
         index = indices[part] if indices[part] is not None else _index_beside(path, suffix)
         if index is None:
             continue
-        rows = _row_numbers(index, f"The {part} index", n_samples)
+        rows = _row_indices(index, f"The {part} index", n_samples)
         if len(np.unique(rows)) != len(rows) or (split[rows] != _NO_PART).any():
             raise InputError(
-                f"The {part} index of {path} holds a row twice or one of another part; "
-                "every row belongs to one part."
+                f"The {part} index of {path} holds a row twice, or one of another part; "
+                "every row belongs to exactly one part."
             )
         split[rows] = code
         found = True
     if found and (n_left := int((split == _NO_PART).sum())):
         raise InputError(
             f"{n_left:,} rows of {path} are in none of the train, validation "
-            "and test indices; give all the index files, or add these rows to one."
+            "and test indices; give all index files, or add these rows to one."
         )
     return split if found else None
 
@@ -160,14 +162,14 @@ def _index_beside(path: Path, suffix: str) -> Path | None:
     return None
 
 
-def _row_numbers(index: Index, what: str, n_samples: int) -> NDArray[np.int64]:
+def _row_indices(index: Index, what: str, n_samples: int) -> NDArray[np.int64]:
     if isinstance(index, str | os.PathLike):
         what = f"{what} {index}"
         rows = _load(Path(index))
     else:
         rows = np.asarray(index)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise InputError(f"{what} must be a list of whole row numbers.")
+        raise InputError(f"{what} must be a flat list of integer row indices.")
     outside = (rows < 0) | (rows >= n_samples)
     if outside.any():
         raise InputError(

@@ -1,28 +1,49 @@
-"""Tables with one row a sample: CSV and Parquet, through pyarrow (the extra ``tables``).
+"""Tables with one row per sample: CSV and Parquet, through pyarrow (the extra ``tables``).
 
-What the columns mean is decided in ``columns``, and their cells become arrays in ``cells``, with
-``numbers`` and ``labels``; a data set becomes a table in ``arrow``. ``csv_text`` and
-``parquet_file`` know what is peculiar to the two kinds of file. Every cell of a CSV file is read as
-text first, so that nothing is taken for a date or loses its leading zeros before it is known what
-the column holds. Numbers are kept as float32: integers beyond 2**24 and float64 values are rounded
-to it. The official split of a data set is not written; ``npz`` keeps it.
+``columns`` decides by name what the columns mean, and ``cells`` converts an Arrow table to a data
+set and back. Every cell of a CSV file is read as text first, so that nothing is mistaken for a date
+or loses its leading zeros before the type of the column is known. Numbers are stored as float32:
+integers beyond 2**24 and float64 values are rounded. The official split of a data set is not
+written; ``npz`` stores it.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import IO, Any, get_args
 
 from cgmvae.data import files
+from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import MultiLabelDataset
-from cgmvae.data.kinds import Kind
-from cgmvae.data.readers.table import csv_text, parquet_file
-from cgmvae.data.readers.table.arrow import load_pyarrow, table_of
-from cgmvae.data.readers.table.cells import dataset_of
+from cgmvae.data.readers.table.cells import GROUP_COLUMN, dataset_of, load_pyarrow, table_of
 from cgmvae.data.readers.table.columns import BlankLabels, Counts, TableOptions, choose_roles
 from cgmvae.errors import InputError, first_line
 
 __all__ = ["read_csv", "read_parquet", "write_csv", "write_parquet"]
+
+#: Bytes per block that is parsed; a row must fit into one block.
+_BLOCK = 64 * 2**20
+
+#: Bytes per block where a file is read in parts: Arrow holds several such blocks.
+_SMALL_BLOCK = 2**21
+
+#: Arrow's message about a row with too many or too few cells. Its callback for such rows cannot be
+#: used, because it fails on rows that are not UTF-8.
+_WRONG_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+
+#: Keys of the metadata that :func:`write_parquet` adds to the schema: the names of the label
+#: columns as a JSON list, the name of the group column, and the types of the features as a JSON
+#: object.
+LABELS_KEY, GROUPS_KEY, KINDS_KEY = b"cgmvae.labels", b"cgmvae.groups", b"cgmvae.kinds"
+
+#: The smallest number of bytes that a cell of a Parquet file takes in memory.
+_CELL_BYTES = 4
 
 
 def read_csv(
@@ -40,17 +61,18 @@ def read_csv(
     text: Sequence[str] = (),
     category: Sequence[str] = (),
     date: Sequence[str] = (),
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, ColumnType] | None = None,
     name: str | None = None,
     delimiter: str = ",",
 ) -> MultiLabelDataset:
     r"""Read a data set from a CSV file in UTF-8 whose first line names the columns.
 
-    The label columns are named by exactly one of ``labels``, ``label_prefix``, ``label_count`` and
-    ``label_sets``; their cells are 0 and 1, or true and false. All other columns are features. A
-    cell that is blank, ``NA``, ``NaN`` or ``?`` is missing. Where all features are numbers, or true
-    and false, ``X`` is an array; otherwise it is :class:`~cgmvae.data.columns.Columns`, and what is
-    not named by ``text``, ``category`` or ``date`` is guessed (:mod:`cgmvae.data.kinds`).
+    Exactly one of ``labels``, ``label_prefix``, ``label_count`` and ``label_sets`` says which
+    columns are labels; their cells are 0 and 1, or true and false. All other columns are features.
+    A cell that is blank, ``NA``, ``NaN`` or ``?`` is missing. If all features are numbers, or true
+    and false, ``X`` is an array; otherwise it is :class:`~cgmvae.data.columns.Columns`, and the
+    types of columns not in ``text``, ``category`` or ``date`` are guessed
+    (:mod:`cgmvae.data.columns`).
 
     Parameters
     ----------
@@ -59,33 +81,33 @@ def read_csv(
     labels : sequence of str, optional
         The names of the label columns.
     label_prefix : str, optional
-        What the names of the label columns begin with; the names are kept whole.
+        Prefix of the names of the label columns; it stays part of the names.
     label_count : int, optional
-        The first ``label_count`` columns, or the last ``-label_count``, are labels (the sign is
-        MEKA's), not counting the columns of ``groups`` and ``drop``.
+        The first ``label_count`` columns, or the last ``-label_count``, are labels (as in MEKA),
+        not counting the columns of ``groups`` and ``drop``.
     label_sets : str, optional
-        One column with the names of a row's labels, such as ``owl;hawk``. The labels come out
-        sorted by name.
+        A column with the names of each row's labels, such as ``owl;hawk``. The labels are sorted
+        by name.
     separator : str, default=";"
-        What separates the names in ``label_sets``; blanks around a name do not count.
+        Separator of the names in ``label_sets``; blanks around a name are ignored.
     counts : {"refuse", "presence"}, default="refuse"
-        What a number above 0 other than 1 in a label column is: an error, or a 1.
+        Whether a number above 1 in a label column is an error, or counts as 1.
     blank_labels : {"absent", "unknown"}, optional
-        What a blank label cell means; without it a blank one is an error. With ``label_sets``,
-        "unknown" makes every label of that row unknown.
+        What a blank label cell means; by default it is an error. With ``label_sets``, "unknown"
+        makes every label of the row unknown.
     groups : str, optional
         The column of the groups, which are read as text.
     drop : sequence of str
-        Columns to leave out.
+        Columns to ignore.
     text, category, date : sequence of str
-        Feature columns of running text, of categories (numbers too), and of dates.
+        Feature columns that hold free text, categories (including numeric codes), and dates.
     kinds : mapping of str to {"number", "category", "date", "text"}, optional
-        What feature columns hold, such as a model's ``input_kinds()``. Names that the file does not
-        have are passed over; nothing is guessed of its other columns.
+        Types of feature columns, such as a model's ``input_kinds()``. Names that are not in the
+        file are ignored; the types of other columns are not guessed.
     name : str, optional
         Name of the data set; by default that of the file.
     delimiter : str, default=","
-        What separates the cells.
+        Separator of the cells.
 
     Examples
     --------
@@ -98,12 +120,24 @@ def read_csv(
     (('owl', 'hawk'), [[0.5], [nan]])
     """
     options = TableOptions(
-        labels, label_prefix, label_count, label_sets, separator, counts, blank_labels, groups, drop
-    ).with_kinds(kinds, {"text": text, "category": category, "date": date})
+        labels=labels,
+        label_prefix=label_prefix,
+        label_count=label_count,
+        label_sets=label_sets,
+        separator=separator,
+        counts=counts,
+        blank_labels=blank_labels,
+        groups=groups,
+        drop=drop,
+        text=text,
+        category=category,
+        date=date,
+        kinds=kinds,
+    )
     load_pyarrow()
-    names = csv_text.read_names(path, delimiter)
+    names = read_csv_names(path, delimiter)
     roles = choose_roles(names, options)
-    table = csv_text.read_cells(path, len(names), delimiter).rename_columns(names)
+    table = _read_cells(path, len(names), delimiter).rename_columns(names)
     return dataset_of(
         table, roles, options, name=name or files.data_name(path), text_is_parsed=True
     )
@@ -124,50 +158,60 @@ def read_parquet(
     text: Sequence[str] = (),
     category: Sequence[str] = (),
     date: Sequence[str] = (),
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, ColumnType] | None = None,
     name: str | None = None,
 ) -> MultiLabelDataset:
     """Read a data set from a Parquet file.
 
-    The options are those of :func:`read_csv`. A file that :func:`write_parquet` wrote needs none:
-    it says itself which columns are labels and groups, what its features hold, and that a blank
-    label is unknown. Types say what features hold (dictionaries are categories), but text may be a
-    category, a date or text; it is no number. Groups of an integer type stay integers.
+    The options are those of :func:`read_csv`. A file written by :func:`write_parquet` needs none:
+    it stores which columns are labels and groups, the types of its features, and that a blank label
+    is unknown. Otherwise the Arrow types determine those of the features (dictionaries are
+    categories); text can be a category, a date or text, but not a number. Groups of an integer type
+    stay integers.
     """
-    options = TableOptions(
-        labels, label_prefix, label_count, label_sets, separator, counts, blank_labels, groups, drop
-    ).with_kinds(kinds, {"text": text, "category": category, "date": date})
-    pa = load_pyarrow()
-    files.refuse_packed(path, "Parquet")
+    given = TableOptions(
+        labels=labels,
+        label_prefix=label_prefix,
+        label_count=label_count,
+        label_sets=label_sets,
+        separator=separator,
+        counts=counts,
+        blank_labels=blank_labels,
+        groups=groups,
+        drop=drop,
+        text=text,
+        category=category,
+        date=date,
+        kinds=kinds,
+    )
+    files.reject_compressed(path, "Parquet")
     path = files.check_file(path)
-    try:
-        with pa.parquet.ParquetFile(path) as file:
-            names, stored = file.schema_arrow.names, file.schema_arrow.metadata or {}
-            options = parquet_file.completed(options, stored, path)
-            roles = choose_roles(names, options)
-            parquet_file.check_size(path, file.metadata)
-            table = file.read()
-            table.validate(full=True)
-    except InputError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a readable Parquet file ({first_line(error)}).") from error
+    with open_parquet(path) as file:
+        names, stored = file.schema_arrow.names, file.schema_arrow.metadata or {}
+        given = with_stored_options(given, stored, path)
+        roles = choose_roles(names, given)
+        n_bytes = unpacked_bytes(file.metadata)
+        if n_bytes > files.UNPACKED_LIMIT:
+            raise InputError(
+                f"{path} unpacks to {n_bytes:,} bytes, more than the {files.UNPACKED_LIMIT:,} that "
+                "are accepted; convert it to a mapped folder, and use that."
+            )
+        table = file.read()
+        table.validate(full=True)
     if table.num_rows == 0:
         raise InputError(f"{path} has columns and no rows; check how it was written.")
-    return dataset_of(
-        table, roles, options, name=name or files.data_name(path), text_is_parsed=False
-    )
+    return dataset_of(table, roles, given, name=name or files.data_name(path), text_is_parsed=False)
 
 
 def write_csv(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """Write a data set as CSV: features, labels, and groups in the column ``group``.
 
-    Missing features and unknown labels are left blank. A path that ends in ``.gz`` or ``.bz2`` is
-    compressed. The official split is not written, nor what columns of text hold.
+    Missing features and unknown labels are left blank. A file that ends in ``.gz`` or ``.bz2`` is
+    compressed. The official split and the types of the columns are not written.
     """
     pa = load_pyarrow()
     table = table_of(dataset)
-    csv_text.refuse_nul(table.column_names)
+    _reject_nul(table.column_names)
     with files.atomic_path(path) as temporary, files.create_binary(temporary) as file:
         pa.csv.write_csv(table, file)
 
@@ -175,12 +219,212 @@ def write_csv(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
 def write_parquet(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """Write a data set as Parquet: features, labels, and groups in the column ``group``.
 
-    Missing features and unknown labels are null. The schema's metadata says which columns are the
-    labels and the groups, and what the features hold where not all are numbers (``cgmvae.labels``,
+    Missing features and unknown labels are null. The schema's metadata stores which columns are the
+    labels and the groups, and the types of the features unless all are numbers (``cgmvae.labels``,
     ``cgmvae.groups``, ``cgmvae.kinds``). The official split is not written.
     """
     pa = load_pyarrow()
-    files.refuse_packed(path, "Parquet")
-    table = table_of(dataset).replace_schema_metadata(parquet_file.metadata_of(dataset))
+    files.reject_compressed(path, "Parquet")
+    metadata = {LABELS_KEY: json.dumps(dataset.label_names)}
+    if dataset.groups is not None:
+        metadata[GROUPS_KEY] = GROUP_COLUMN
+    if isinstance(dataset.X, Columns):
+        metadata[KINDS_KEY] = json.dumps(dataset.X.by_name())
+    table = table_of(dataset).replace_schema_metadata(metadata)
     with files.atomic_path(path) as temporary:
         pa.parquet.write_table(table, temporary)
+
+
+def read_csv_names(path: str | os.PathLike[str], delimiter: str) -> list[str]:
+    """Read the column names from the first line, which may continue inside quotes."""
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise InputError(f"The delimiter {delimiter!r} must be one character, such as ',' or ';'.")
+    try:
+        with files.open_text(path, newline="") as text:
+            names = next(csv.reader(text, delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        raise InputError(
+            f"The first line of {path} does not name the columns ({error})."
+        ) from error
+    if not names:
+        raise InputError(f"The first line of {path} is empty; it must name the columns.")
+    _reject_nul(names)
+    return names
+
+
+def _read_cells(path: str | os.PathLike[str], n_columns: int, delimiter: str) -> Any:
+    """Read every cell below the header as text, into the columns ``f0``, ``f1`` and so on."""
+    pa = load_pyarrow()
+    try:
+        with files.open_binary(path) as file:
+            table = pa.csv.read_csv(file, *_csv_options(n_columns, delimiter, _BLOCK))
+    except pa.ArrowInvalid as error:
+        raise _csv_error(path, error) from error
+    if table.num_rows == 0:
+        raise _no_rows(path)
+    _reject_open_quote(path, table, delimiter)
+    return table
+
+
+def iterate_csv(
+    path: str | os.PathLike[str],
+    n_columns: int,
+    delimiter: str,
+    open_file: Callable[[], IO[bytes]],
+) -> Iterator[Any]:
+    """Yield the cells of a CSV file as Arrow tables of text, some rows at a time.
+
+    Parameters
+    ----------
+    path : path
+        The file, for messages.
+    n_columns : int
+        Number of columns in the header.
+    delimiter : str
+        Separator of the cells.
+    open_file : callable
+        Opens the file for reading bytes. Called again if a row is too long for small blocks; the
+        rows that have been read are skipped then.
+    """
+    pa = load_pyarrow()
+    n_rows, table = 0, None
+    for block in (_SMALL_BLOCK, _BLOCK):
+        options = _csv_options(n_columns, delimiter, block)
+        try:
+            with open_file() as file:
+                for table in _tables_after(n_rows, pa.csv.open_csv(file, *options)):
+                    n_rows += table.num_rows
+                    yield table
+            break
+        except pa.ArrowInvalid as error:
+            if _WRONG_ROW.search(str(error)) or block == _BLOCK:
+                raise _csv_error(path, error) from error
+    if table is None:
+        raise _no_rows(path)
+    _reject_open_quote(path, table, delimiter)
+
+
+def _tables_after(n_rows: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches as tables, without the first ``n_rows`` rows."""
+    pa = load_pyarrow()
+    for batch in batches:
+        rest = batch.slice(min(n_rows, batch.num_rows))
+        n_rows -= batch.num_rows - rest.num_rows
+        if rest.num_rows:
+            yield pa.Table.from_batches([rest])
+
+
+def _csv_options(n_columns: int, delimiter: str, block: int) -> tuple[Any, Any, Any]:
+    """Return Arrow's options for reading, parsing and converting."""
+    pa = load_pyarrow()
+    # Only a reader without threads reports the number of a wrong row.
+    read = pa.csv.ReadOptions(
+        use_threads=False,
+        block_size=block,
+        autogenerate_column_names=True,
+        skip_rows_after_names=1,
+    )
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    text = pa.csv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(n_columns)})
+    return read, parse, text
+
+
+def _no_rows(path: str | os.PathLike[str]) -> InputError:
+    return InputError(f"{path} has a header and no rows; check how it was written.")
+
+
+def _csv_error(path: str | os.PathLike[str], error: Exception) -> InputError:
+    if wrong_row := _WRONG_ROW.search(str(error)):
+        number, expected, found = wrong_row.groups()
+        return InputError(
+            f"Row {number} of {path} has {found} cells and the header {expected} (the header is "
+            "row 1); correct the row, or check the delimiter."
+        )
+    if "UTF8" in str(error):
+        try:
+            with files.open_text(path) as text:
+                while text.read(_BLOCK):
+                    pass
+        except InputError as clearer:
+            return clearer
+    return InputError(f"{path} is not a readable CSV file ({first_line(error)}); check it.")
+
+
+def _reject_open_quote(path: str | os.PathLike[str], table: Any, delimiter: str) -> None:
+    """Reject a file that ends inside a quote, of which Arrow makes one long cell."""
+    last = table.column(table.num_columns - 1)[-1].as_py()
+    if "\n" not in last and "\r" not in last:
+        return
+    usual_limit = csv.field_size_limit(_BLOCK)
+    try:
+        with files.open_text(path, newline="") as text:
+            for _ in csv.reader(text, delimiter=delimiter, strict=True):
+                pass
+    except csv.Error as error:
+        raise InputError(f"{path} has a quote that is not closed ({error}); close it.") from error
+    finally:
+        csv.field_size_limit(usual_limit)
+
+
+def _reject_nul(names: Iterable[str]) -> None:
+    """Reject the character NUL in a header, which Arrow mistakes for an escape character."""
+    if any("\0" in name for name in names):
+        raise InputError("A column name holds the character NUL; rename the column.")
+
+
+@contextmanager
+def open_parquet(path: str | os.PathLike[str], **options: Any) -> Iterator[Any]:
+    """Open a Parquet file, and report a damaged one in one sentence; options are pyarrow's."""
+    pa = load_pyarrow()
+    try:
+        with pa.parquet.ParquetFile(path, **options) as file:
+            yield file
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a readable Parquet file ({first_line(error)}); check it."
+        ) from error
+
+
+def with_stored_options(
+    options: TableOptions, stored: dict[bytes, bytes], path: os.PathLike[str]
+) -> TableOptions:
+    """Complete the options with what :func:`write_parquet` stored in the schema's metadata."""
+    if options.kinds is None and KINDS_KEY in stored:
+        kinds = _parse_json(stored[KINDS_KEY])
+        known = get_args(ColumnType)
+        if not isinstance(kinds, dict) or not all(kind in known for kind in kinds.values()):
+            raise InputError(f"The stored column types of {path} are damaged; write it again.")
+        options = replace(options, kinds=kinds)
+    if options.names_labels() or LABELS_KEY not in stored:
+        return options
+    labels = _parse_json(stored[LABELS_KEY])
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise InputError(f"The stored label names of {path} are damaged; name them with labels.")
+    return replace(
+        options,
+        labels=labels,
+        blank_labels=options.blank_labels or "unknown",
+        groups=options.groups or stored_groups(stored),
+    )
+
+
+def stored_groups(stored: dict[bytes, bytes]) -> str | None:
+    """Return the name of the group column in the schema's metadata; None if there is none."""
+    name = stored.get(GROUPS_KEY)
+    return None if name is None else name.decode(errors="replace")
+
+
+def _parse_json(text: bytes) -> Any:
+    """Parse JSON; None if it is damaged."""
+    try:
+        return files.parse_limited_json(text)
+    except ValueError:
+        return None
+
+
+def unpacked_bytes(metadata: Any) -> int:
+    """Return how many bytes a Parquet file takes in memory at least, according to its metadata."""
+    stated = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    return int(max(stated, metadata.num_rows * metadata.num_columns * _CELL_BYTES))

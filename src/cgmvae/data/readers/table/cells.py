@@ -1,50 +1,80 @@
-"""The cells of an Arrow table as the arrays of a data set.
+"""Conversion between Arrow tables and data sets: features, labels and groups, in both directions.
 
-What each column means was decided in :mod:`cgmvae.data.readers.table.columns`;
-:mod:`cgmvae.data.readers.table` reads and writes the files. Only where a column is no numbers are
-its cells looped over.
+Only columns that are not numbers are converted cell by cell.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.column_values import as_texts, typed_column
-from cgmvae.data.columns import Columns
+from cgmvae.data.columns import (
+    MISSING,
+    Columns,
+    ColumnType,
+    as_texts,
+    parse_numbers,
+    typed_column,
+)
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
-from cgmvae.data.kinds import Kind, parsed_numbers
-from cgmvae.data.readers.table.columns import ColumnRoles, TableOptions
-from cgmvae.data.readers.table.labels import label_columns, label_sets
-from cgmvae.data.readers.table.numbers import numbers_of, plain_column
+from cgmvae.data.readers.conventions import labels_as_stored
+from cgmvae.data.readers.table.columns import ColumnRoles, Counts, TableOptions
 from cgmvae.errors import InputError
+
+#: Name of the column that the groups are written to.
+GROUP_COLUMN = "group"
+
+#: Upper limit of the bytes of a sparse data set as the dense table that is written.
+DENSE_LIMIT = 2 * 2**30
+
+#: Number of rows whose values are quoted if a column cannot be labels.
+_QUOTED_ROWS = 100
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def load_pyarrow() -> Any:
+    """Import pyarrow with the submodules that are used, or say how to install it."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            'CSV and Parquet need pyarrow; install it with pip install "cgmvae[tables]".'
+        ) from error
+    return pyarrow
 
 
 def dataset_of(
     table: Any, roles: ColumnRoles, options: TableOptions, *, name: str, text_is_parsed: bool
 ) -> MultiLabelDataset:
-    """Turn an Arrow table into a data set.
+    """Convert an Arrow table to a data set.
 
     Parameters
     ----------
     table : pyarrow.Table
-        One row a sample.
+        One row per sample.
     roles : ColumnRoles
-        What :func:`choose_roles` made of its columns.
+        The feature and label columns.
     options : TableOptions
-        What the caller said about them.
+        The options of the reader.
     name : str
         Name of the data set.
     text_is_parsed : bool
-        Whether text in the feature columns is to be read as numbers, as in CSV.
+        Whether text in the feature columns may be numbers, as in CSV.
     """
     features = columns_of(
         table,
         roles.features,
-        kinds={**(options.kinds or {}), **dict(options.named_kinds)},
+        kinds=options.types,
         text_is_parsed=text_is_parsed,
         guess=options.kinds is None,
     )
@@ -52,9 +82,9 @@ def dataset_of(
     Y: Matrix
     unknown: Matrix | None
     if options.label_sets is None:
-        Y, unknown = label_columns(table, labels, options)
+        Y, unknown = _label_columns(table, labels, options)
     else:
-        Y, unknown, labels = label_sets(table, options.label_sets, options)
+        Y, unknown, labels = _label_sets(table, options.label_sets, options)
     return MultiLabelDataset(
         features,
         Y,
@@ -70,36 +100,35 @@ def columns_of(
     table: Any,
     names: Sequence[str],
     *,
-    kinds: Mapping[str, Kind] | None,
+    kinds: Mapping[str, ColumnType],
     text_is_parsed: bool,
     guess: bool = True,
 ) -> Features:
-    """Return the feature columns of an Arrow table: an array of float32 where all are numbers.
+    """Convert the feature columns of an Arrow table; to a float32 array if all are numbers.
 
     Parameters
     ----------
     table : pyarrow.Table
-        One row a sample.
+        One row per sample.
     names : sequence of str
-        The feature columns, in the order that is wanted.
-    kinds : mapping of str to {"number", "category", "date", "text"}, optional
-        What columns hold, by name; the others are guessed. Names that are not asked for do not
-        count. Where rows are read in parts, all kinds must be given.
+        The feature columns, in the order of the result.
+    kinds : mapping of str to {"number", "category", "date", "text"}
+        Column types by name; other names are ignored. If rows are read in parts, the types of all
+        columns must be given.
     text_is_parsed : bool
         Whether text may be numbers, as in CSV.
     guess : bool
-        Whether it is guessed what other columns hold; if not, what is no number is text.
+        Whether to guess the types of other columns; if not, all that are not numbers are text.
 
     Returns
     -------
     array of float32, (n_samples, n_features), or Columns
     """
-    told = kinds or {}
     features = np.empty((table.num_rows, len(names)), dtype=np.float32)
-    others: dict[int, tuple[NDArray[Any], Kind]] = {}
+    others: dict[int, tuple[NDArray[Any], ColumnType]] = {}
     for j, name in enumerate(names):
         column = table.column(name)
-        kind = told.get(name, _typed(column))
+        kind = kinds.get(name, _arrow_type(column))
         values, kind = _values(name, column, kind, text_is_parsed=text_is_parsed, guess=guess)
         if kind == "number":
             features[:, j] = _finite(name, values)
@@ -112,9 +141,9 @@ def columns_of(
 
 
 def _values(
-    name: str, column: Any, kind: Kind | None, *, text_is_parsed: bool, guess: bool
-) -> tuple[NDArray[Any], Kind]:
-    """Return what a column holds, (n_samples,), and its kind."""
+    name: str, column: Any, kind: ColumnType | None, *, text_is_parsed: bool, guess: bool
+) -> tuple[NDArray[Any], ColumnType]:
+    """Return the values of a column, (n_samples,), and its type."""
     if kind in (None, "number"):
         values = numbers_of(column, np.float32, text_is_parsed)
         if values is not None:
@@ -126,23 +155,23 @@ def _values(
 
 
 def _numbers(name: str, column: Any, text_is_parsed: bool) -> NDArray[Any]:
-    """Return numbers that Arrow does not read, those in the digits of other scripts; or no numbers.
+    """Return numbers that Arrow cannot parse, such as those in digits of other scripts.
 
-    The latter where the text is blank in every row.
+    A column that is blank in every row is all missing.
     """
     texts = as_texts(name, _objects(column))
     present = [text for text in texts if text is not None]
-    if not present or (text_is_parsed and parsed_numbers(present) is not None):
+    if not present or (text_is_parsed and parse_numbers(present) is not None):
         return typed_column(name, texts, "number")[0]
-    odd = next((text for text in present if parsed_numbers([text]) is None), present[0])
+    odd = next((text for text in present if parse_numbers([text]) is None), present[0])
     raise InputError(
         f"Not numeric: {name!r}, which must hold numbers and holds {odd!r}; correct it, or leave "
-        "the cell blank where the value is missing."
+        "the cell blank if the value is missing."
     )
 
 
-def _typed(column: Any) -> Kind | None:
-    """Return the kind that the type of an Arrow column says; None for text, which may be any."""
+def _arrow_type(column: Any) -> ColumnType | None:
+    """Return the column type of an Arrow type; None for text, which may be any."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -151,7 +180,7 @@ def _typed(column: Any) -> Kind | None:
 
 
 def _objects(column: Any) -> NDArray[Any]:
-    """Return a column that is not taken as numbers as an array of objects or dates."""
+    """Return a column that is not numeric as an array of objects or dates."""
     import pyarrow as pa
 
     column = plain_column(column)
@@ -166,13 +195,13 @@ def _finite(name: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
     if np.isinf(numbers).any():
         raise InputError(
             f"The feature column {name!r} holds a number that is infinite or beyond float32; "
-            "rescale it, or leave the cell blank where the value is missing."
+            "rescale it, or leave the cell blank if the value is missing."
         )
     return numbers
 
 
 def _groups(table: Any, name: str) -> NDArray[Any]:
-    """Return the groups, (n_samples,): integers as they are, everything else as text."""
+    """Return the groups, (n_samples,): integers unchanged, everything else as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -182,10 +211,225 @@ def _groups(table: Any, name: str) -> NDArray[Any]:
     try:
         column = column.cast(pa.large_string())
     except pa.ArrowException as error:
-        raise InputError(f"The groups of column {name!r} are neither text nor numbers.") from error
+        raise InputError(
+            f"The groups of column {name!r} are neither text nor numbers; convert them."
+        ) from error
     blank = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
     if pc.any(blank).as_py():
         raise InputError(
             f"The group column {name!r} has blank cells; give every row a group, or drop it."
         )
     return column.to_numpy().astype(np.str_)
+
+
+def numbers_of(column: Any, dtype: Any, text_is_parsed: bool) -> NDArray[Any] | None:
+    """Return a column as floats with NaN for missing cells, or None if it is not numeric."""
+    import pyarrow as pa
+
+    column = plain_column(column)
+    types = pa.types
+    if types.is_large_string(column.type):
+        column = _parse_text(column, pa.from_numpy_dtype(dtype)) if text_is_parsed else None
+    elif types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif types.is_decimal(column.type) or types.is_null(column.type):
+        column = column.cast(pa.float64())
+    elif not (types.is_integer(column.type) or types.is_floating(column.type)):
+        column = None
+    if column is None:
+        return None
+    with np.errstate(over="ignore"):
+        return column.to_numpy().astype(dtype, copy=False)
+
+
+def plain_column(column: Any) -> Any:
+    """Decode dictionaries, and convert all text to the same type."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.cast(pa.large_string()) if pa.types.is_string(column.type) else column
+
+
+def _parse_text(column: Any, number: Any) -> Any | None:
+    """Parse a column of text as numbers or as true and false; None if it is neither."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = pc.utf8_trim_whitespace(column)
+    missing = pc.is_in(column, value_set=pa.array(MISSING, column.type))
+    column = pc.if_else(missing, pa.scalar(None, column.type), column)
+    try:
+        return column.cast(number)
+    except pa.ArrowInvalid:
+        column = pc.utf8_lower(column)
+    booleans = pa.array(["true", "false"], column.type)
+    if not pc.all(pc.is_in(column.drop_null(), value_set=booleans)).as_py():
+        return None
+    return pc.equal(column, booleans[0]).cast(pa.uint8())
+
+
+def _label_columns(
+    table: Any, names: Sequence[str], options: TableOptions
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Return the labels and the mask of the unknown ones, both (n_samples, n_labels)."""
+    shape = (table.num_rows, len(names))
+    labels, unknown = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=bool)
+    for j, name in enumerate(names):
+        values = numbers_of(table.column(name), np.float64, text_is_parsed=True)
+        if values is None:
+            some = dict.fromkeys(map(repr, table.column(name).slice(0, _QUOTED_ROWS).to_pylist()))
+            raise InputError(
+                f"The label column {name!r} holds {', '.join([*some][:3])}; labels must be 0 and "
+                "1, or true and false, so convert or drop it."
+            )
+        blank = np.isnan(values)
+        if blank.any():
+            unknown[:, j] = blank & _blank_is_unknown(name, options)
+        labels[:, j] = _presence(np.where(blank, 0, values), name, options.counts)
+    return labels, unknown
+
+
+def _presence(values: NDArray[np.float64], name: str, counts: Counts) -> NDArray[np.bool_]:
+    if (values < 0).any():
+        raise InputError(
+            f"The label column {name!r} holds {values.min():g}, which is neither a label nor a "
+            "count; convert it to 0 and 1, and leave unknown labels blank."
+        )
+    odd = values[(values != 0) & (values != 1)]
+    if odd.size and counts == "refuse":
+        raise InputError(
+            f"The label column {name!r} holds {odd[0]:g}; labels must be 0 or 1, so give "
+            "counts='presence' to count everything above 0 as 1."
+        )
+    return values > 0
+
+
+def _blank_is_unknown(name: str, options: TableOptions) -> bool:
+    if options.blank_labels is None:
+        raise InputError(
+            f"The label column {name!r} has blank cells; give blank_labels='absent' or "
+            "blank_labels='unknown'."
+        )
+    return options.blank_labels == "unknown"
+
+
+def _label_sets(
+    table: Any, name: str, options: TableOptions
+) -> tuple[Matrix, sp.csr_array | None, list[str]]:
+    """Return labels and unknown labels, (n_samples, n_labels), and the sorted names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = plain_column(table.column(name))
+    if not pa.types.is_large_string(column.type):
+        raise InputError(
+            f"The column {name!r} of label sets is not text; name the label columns instead."
+        )
+    nothing = pa.scalar("", column.type)
+    column = pc.fill_null(column.combine_chunks(), nothing)
+    missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type))
+    sets = pc.split_pattern(pc.if_else(missing, nothing, column), options.separator)
+    parts, rows = pc.utf8_trim_whitespace(sets.flatten()), pc.list_parent_indices(sets)
+    filled = pc.not_equal(parts, "")
+    parts, rows = parts.filter(filled), rows.filter(filled).to_numpy()
+    labels = sorted(parts.unique().to_pylist())
+    if not labels:
+        raise InputError(f"The column {name!r} of label sets holds no label; check its name.")
+    codes = pc.index_in(parts, value_set=pa.array(labels, parts.type)).to_numpy()
+    shape = (table.num_rows, len(labels))
+    Y = sp.csr_array((np.ones(len(codes), dtype=np.int64), (rows, codes)), shape=shape)
+    Y.data = np.ones(Y.nnz, dtype=np.uint8)  # a label that a set names twice was summed
+    blank = np.diff(Y.indptr) == 0
+    if blank.any() and _blank_is_unknown(name, options):
+        return labels_as_stored(Y), _full_rows(blank, len(labels)), labels
+    return labels_as_stored(Y), None, labels
+
+
+def _full_rows(chosen: NDArray[np.bool_], n_columns: int) -> sp.csr_array:
+    """Return a mask that is True in the chosen rows, (n_rows, n_columns)."""
+    indptr = np.concatenate([[0], np.cumsum(chosen * n_columns)])
+    indices = np.tile(np.arange(n_columns), chosen.sum())
+    cells = (np.ones(len(indices), dtype=bool), indices, indptr)
+    return sp.csr_array(cells, shape=(len(chosen), n_columns))
+
+
+def table_of(dataset: MultiLabelDataset) -> Any:
+    """Convert a data set to an Arrow table: feature columns, label columns, group column."""
+    pa = load_pyarrow()
+    names = _column_names(dataset)
+    Y, unknown = _dense(dataset.Y), _dense(dataset.unknown)
+    columns = _feature_columns(dataset.X)
+    for j in range(dataset.n_labels):
+        columns.append(pa.array(Y[:, j], mask=None if unknown is None else unknown[:, j]))
+    if dataset.groups is not None:
+        columns.append(pa.array(_group_column(dataset.groups)))
+    return pa.table(columns, names=names)
+
+
+def _feature_columns(X: Features) -> list[Any]:
+    pa = load_pyarrow()
+    if not isinstance(X, Columns):
+        X = _dense(X)
+        return [pa.array(X[:, j], from_pandas=True) for j in range(X.shape[1])]
+    texts = {text for values in X.values if values.dtype == object for text in values}
+    _reject_surrogates([text for text in texts if text is not None])
+    return [pa.array(_shortest(values), from_pandas=True) for values in X.values]
+
+
+def _shortest(values: NDArray[Any]) -> NDArray[Any]:
+    """Return dates without times as days, and everything else unchanged."""
+    if values.dtype.kind != "M":
+        return values
+    days = values.astype("datetime64[D]")
+    return days if ((days == values) | np.isnat(values)).all() else values
+
+
+def _column_names(dataset: MultiLabelDataset) -> list[str]:
+    names = [*dataset.feature_names, *dataset.label_names]
+    if dataset.groups is not None:
+        names.append(GROUP_COLUMN)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"The name {twice[0]!r} would be given to two columns among the features, the labels "
+            f"and {GROUP_COLUMN!r}; rename one, or write npz."
+        )
+    if "" in names:
+        raise InputError("A feature or label has an empty name; rename it, or write npz.")
+    _reject_surrogates(names)
+    return names
+
+
+def _group_column(groups: NDArray[Any]) -> NDArray[Any]:
+    if groups.dtype.kind in "iu":
+        return groups
+    groups = groups.astype(np.str_)
+    if (np.char.strip(groups) == "").any():
+        raise InputError(
+            "A row has a blank group, which a table cannot store; name it, or write npz."
+        )
+    _reject_surrogates(np.unique(groups).tolist())
+    return groups
+
+
+def _reject_surrogates(names: list[str]) -> None:
+    """Reject names with an unpaired surrogate, which UTF-8 cannot encode."""
+    for name in names:
+        if _SURROGATE.search(name):
+            raise InputError(
+                f"The name {name!r} holds an unpaired surrogate, which a table cannot store; "
+                "rename it, or write npz."
+            )
+
+
+def _dense(matrix: Matrix | None) -> Any:
+    if matrix is None or not sp.issparse(matrix):
+        return matrix
+    n_bytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
+    if n_bytes > DENSE_LIMIT:
+        raise InputError(
+            f"The sparse data would take {n_bytes:,} bytes as a table, more than the "
+            f"{DENSE_LIMIT:,} that are written; write npz or svmlight instead."
+        )
+    return matrix.toarray()

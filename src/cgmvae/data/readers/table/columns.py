@@ -1,7 +1,6 @@
-"""What the columns of a table mean: features, labels, groups, or nothing.
+"""The roles of the columns of a table: features, labels, groups, or none.
 
-Decided by name alone, before :mod:`cgmvae.data.readers.table.cells` looks at the cells; the
-options are those of the readers in :mod:`cgmvae.data.readers.table`.
+They are decided by name alone, before :mod:`cgmvae.data.readers.table.cells` converts the cells.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from cgmvae.data.kinds import Kind
+from cgmvae.data.columns import ColumnType
 from cgmvae.errors import InputError, listed
 
 Counts = Literal["refuse", "presence"]
@@ -23,7 +22,7 @@ _LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets")
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the caller says about the columns; see :func:`cgmvae.data.readers.table.read_csv`."""
+    """The options of :func:`cgmvae.data.readers.table.read_csv` that are about columns."""
 
     labels: Sequence[str] | None = None
     label_prefix: str | None = None
@@ -34,24 +33,29 @@ class TableOptions:
     blank_labels: BlankLabels | None = None
     groups: str | None = None
     drop: Sequence[str] = ()
-    named_kinds: Sequence[tuple[str, Kind]] = ()
-    """What columns hold that the caller names one by one; the others are guessed."""
-    kinds: Mapping[str, Kind] | None = None
-    """What all columns hold that matter; the others are not guessed."""
+    text: Sequence[str] = ()
+    category: Sequence[str] = ()
+    date: Sequence[str] = ()
+    kinds: Mapping[str, ColumnType] | None = None
 
-    def with_kinds(
-        self, kinds: Mapping[str, Kind] | None, named: Mapping[Kind, Sequence[str]]
-    ) -> TableOptions:
-        """Add what columns hold: kinds by name, and lists of names by kind."""
-        pairs = [(name, kind) for kind, names in named.items() for name in as_list(names)]
-        return replace(self, named_kinds=pairs, kinds=kinds)
+    @property
+    def declared(self) -> list[tuple[str, ColumnType]]:
+        """The columns of ``text``, ``category`` and ``date``, with their types."""
+        named: dict[ColumnType, Sequence[str]]
+        named = {"text": self.text, "category": self.category, "date": self.date}
+        return [(name, kind) for kind, names in named.items() for name in as_list(names)]
+
+    @property
+    def types(self) -> dict[str, ColumnType]:
+        """The given column types by name."""
+        return {**(self.kinds or {}), **dict(self.declared)}
 
     def names_labels(self) -> bool:
-        """Tell whether any of the ways of naming the label columns was used."""
+        """Return whether any option says which columns are labels."""
         return any(getattr(self, option) is not None for option in _LABEL_OPTIONS)
 
     def check(self) -> None:
-        """Refuse options that contradict each other or do not exist."""
+        """Reject options that contradict each other or do not exist."""
         given = [option for option in _LABEL_OPTIONS if getattr(self, option) is not None]
         if len(given) != 1:
             raise InputError(
@@ -65,44 +69,44 @@ class TableOptions:
                 f"blank_labels must be 'absent' or 'unknown', not {self.blank_labels!r}."
             )
         if not self.separator:
-            raise InputError("The separator of the label sets is empty; give one, such as ';'.")
+            raise InputError("The separator of label sets is empty; give one, such as ';'.")
 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The names of the feature columns and, unless one column holds label sets, of the labels."""
+    """The feature columns and, unless one column holds label sets, the label columns."""
 
     features: tuple[str, ...]
     labels: tuple[str, ...]
 
 
 def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
-    """Decide by its name what each column of a table is."""
+    """Decide by name which columns are features and which are labels."""
     options.check()
-    refuse_repeated(names)
+    reject_repeated(names)
     labels = as_list(options.labels or ())
     single = [name for name in (options.groups, options.label_sets) if name is not None]
     taken = [*as_list(options.drop), *single, *labels]
-    kinds = [name for name, _ in options.named_kinds]
-    known, spoken_for = set(names), set(taken)
-    absent = [name for name in (*taken, *kinds) if name not in known]
+    typed = [name for name, _ in options.declared]
+    known = set(names)
+    absent = [name for name in (*taken, *typed) if name not in known]
     if absent:
         raise _no_such_column(absent[0], names)
-    rest = [name for name in names if name not in spoken_for]
+    rest = [name for name in names if name not in set(taken)]
     if options.labels is None and options.label_sets is None:
         labels = _labels_by_rule(rest, options)
     elif not labels and options.label_sets is None:
         raise InputError("The list of label columns is empty; name at least one.")
     chosen = set(labels)
-    refuse_repeated(
-        [*taken, *chosen.difference(taken), *kinds],
-        "is named twice among the labels, groups, drop and kinds; decide for one",
+    reject_repeated(
+        [*taken, *chosen.difference(taken), *typed],
+        "is given twice among the labels, groups, dropped columns and types; give it once",
     )
     features = [name for name in rest if name not in chosen]
     if not features:
-        raise InputError("No feature columns are left beside the labels; check the options.")
+        raise InputError("No feature columns are left besides the labels; check the options.")
     if "" in (*features, *labels):
-        raise InputError("A column has no name; name it, or leave it out with drop=[''].")
+        raise InputError("A column has no name; name it, or drop it (drop=['']).")
     return ColumnRoles(tuple(features), tuple(labels))
 
 
@@ -118,8 +122,8 @@ def _labels_by_rule(names: list[str], options: TableOptions) -> list[str]:
     count = options.label_count or 0
     if not 0 < abs(count) < len(names):
         raise InputError(
-            f"label_count is {count}, but there are {len(names)} columns; give the number of "
-            "label columns, negative when they come last."
+            f"label_count is {count}, but there are {len(names)} columns; give the number of label "
+            "columns, negative if they come last."
         )
     return names[:count] if count > 0 else names[count:]
 
@@ -133,15 +137,15 @@ def _no_such_column(name: str, names: Sequence[str]) -> InputError:
     return InputError(f"There is no column {name!r}; the columns are {listed(names)}.")
 
 
-def refuse_repeated(
-    names: Sequence[str], complaint: str = "names more than one column; rename them"
+def reject_repeated(
+    names: Sequence[str], complaint: str = "names more than one column; rename one"
 ) -> None:
-    """Refuse names among which one appears twice."""
+    """Reject names of which one appears twice."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(f"{listed(repeated)} {complaint}.")
 
 
 def as_list(names: Sequence[str]) -> list[str]:
-    """Return names as a list; a text alone is one name."""
+    """Return names as a list; a string is a single name."""
     return [names] if isinstance(names, str) else [str(name) for name in names]

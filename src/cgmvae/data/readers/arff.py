@@ -1,0 +1,746 @@
+"""ARFF files of Mulan (label names in an XML file) and MEKA (``-C`` in the relation's name).
+
+liac-arff parses the rows. The header is parsed here, because liac-arff keeps the escapes of quoted
+names and rejects comments and value ranges in declarations; so are Mulan's and MEKA's ways of
+saying which attributes are labels. Rows are parsed in batches, so that a large file can be read in
+parts.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cgmvae.data.dataset import TEST, TRAIN, Matrix, MultiLabelDataset, split_unknown
+from cgmvae.data.files import atomic_paths, create_binary, data_name, open_binary, open_text
+from cgmvae.data.mapped import vstack
+from cgmvae.data.readers.conventions import (
+    is_number,
+    labels_as_stored,
+    number_texts,
+    reject_columns,
+)
+from cgmvae.errors import InputError, one_line
+
+#: Whitespace of Weka; other Unicode spaces belong to words.
+_BLANKS = "".join(map(chr, range(33)))
+
+_TOKEN = re.compile(
+    r"""
+      (?P<blank>   [\x00-\x20]+ )
+    | (?P<comment> % .* )
+    | (?P<quoted>  '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" )
+    | (?P<mark>    [{},] )
+    | (?P<word>    [^\x00-\x20,{}%'"][^\x00-\x20,{}%]* )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+_BARE = re.compile(r"[\w.][\w.-]*")
+_OPTION = re.compile(r"(?<!\S)-(c|split-number)\s+([-+]?[0-9]{1,9})(?!\S)", re.IGNORECASE)
+
+_NUMERIC_TYPES = {"numeric", "real", "integer"}
+_OTHER_TYPES = {"string", "date", "relational"}
+_BOOLEANS = ({"yes", "no"}, {"true", "false"}, {"y", "n"}, {"t", "f"})
+_TRUE = {"yes", "true", "y", "t"}
+
+_NAMESPACE = "http://mulan.sourceforge.net/labels"
+_PART_OF_SPLIT = re.compile(r"-(train|test)$", re.IGNORECASE)
+
+#: Characters that XML cannot hold, and unpaired surrogates, which UTF-8 cannot.
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+#: Characters per batch of text that is parsed, and rows per batch that is written.
+_READ_BATCH, _WRITE_BATCH = 1 << 22, 1024
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    labels: Sequence[str] | None = None,
+    label_count: int | None = None,
+    xml: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+) -> MultiLabelDataset:
+    """Read an ARFF file with dense, sparse or mixed rows.
+
+    Numeric attributes, nominal ones whose values are all numbers, and the pairs yes/no,
+    true/false, y/n and t/f (as 1/0) become one column. Any other nominal feature becomes one 0/1
+    column per value, named ``attribute=value``. A value that a sparse row leaves out is 0, or the
+    first value of a nominal attribute. ``?`` is NaN in a feature (in each of its columns) and
+    unknown in a label.
+
+    The labels are those of the given option (at most one); otherwise of ``-C n`` in the relation's
+    name; otherwise of an XML file in the same folder: with the same name, or that name without
+    ``-train`` or ``-test``. They keep the order of the attributes.
+
+    Parameters
+    ----------
+    path : path
+        The file, possibly compressed with gzip or bzip2.
+    labels : sequence of str, optional
+        The names of the label attributes.
+    label_count : int, optional
+        As in MEKA: the first n attributes are labels, or the last n if it is -n.
+    xml : path, optional
+        Mulan's XML file of label names; nested labels count like the others.
+    name : str, optional
+        Name of the data set; by default that of the file.
+
+    Returns
+    -------
+    MultiLabelDataset
+        X float32, CSR if any row of the file is sparse. Y dense, or CSR if X is and there are
+        more than :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels.
+        ``-split-number k`` in the relation's name makes the first k rows the official training
+        rows and the others the test rows.
+    """
+    path = Path(path)
+    with open_text(path) as text:
+        source = _Source(text, path, labels, label_count, xml)
+        parts = list(source.rows())
+    rows = _Rows(
+        vstack([part.values for part in parts]), np.concatenate([part.lines for part in parts])
+    )
+    Y, unknown = source.labels_of(rows)
+    return MultiLabelDataset(
+        source.features_of(rows.values),
+        Y,
+        label_names=source.label_names,
+        feature_names=source.feature_names,
+        unknown=unknown,
+        official_split=source.official_split(len(rows.lines)),
+        name=name or data_name(path),
+    )
+
+
+def read_feature_names(path: Path, **options: Any) -> list[str]:
+    """Return the names of the features that :func:`read` gives, from the header alone."""
+    with open_text(path) as text:
+        return _Source(text, path, **options).feature_names
+
+
+def read_parts(text: IO[str], path: Path, **options: Any) -> Iterator[Matrix]:
+    """Yield the features that :func:`read` gives, some rows at a time; labels are only checked.
+
+    A part is CSR if any of its own rows is sparse. The text must be at its beginning.
+    """
+    source = _Source(text, path, **options)
+    for rows in source.rows():
+        source.labels_of(rows)
+        yield source.features_of(rows.values)
+
+
+def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
+    """Write a data set as Mulan does: an ARFF file and an XML file of label names beside it.
+
+    Features come first and are numeric, labels are ``{0,1}``, ``?`` stands for missing and unknown
+    values; rows are sparse if X is. Every float32 reads back unchanged. Groups and the official
+    split are not written. If writing fails, both files stay as they were.
+    """
+    reject_columns(dataset, "arff")
+    path = Path(path)
+    _check_names(dataset)
+    with atomic_paths(_xml_path(path), path) as (xml, arff):
+        write_label_names(dataset.label_names, xml)
+        with create_binary(arff) as file:
+            file.writelines(map(str.encode, _header_texts(dataset)))
+            file.writelines(map(str.encode, _row_texts(dataset)))
+
+
+# Header
+
+
+class _Token(NamedTuple):
+    """A piece of a line: ``kind`` is word, quoted or mark (a brace or a comma)."""
+
+    kind: str
+    text: str
+
+
+_OPEN, _CLOSE = _Token("mark", "{"), _Token("mark", "}")
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    """A declared column."""
+
+    name: str
+    kind: str
+    """numeric, nominal, string, date or relational."""
+    values: tuple[str, ...] = ()
+    """The values of a nominal attribute, in the order of declaration."""
+
+    @cached_property
+    def is_numeric(self) -> bool:
+        """Whether every value is a number, by declaration or because the nominal values are."""
+        return self.kind == "numeric" or (bool(self.values) and all(map(is_number, self.values)))
+
+    @cached_property
+    def is_category(self) -> bool:
+        """Whether the values are neither numbers nor booleans, and become one column each."""
+        is_boolean = {value.lower() for value in self.values} in _BOOLEANS and len(self.values) == 2
+        return self.kind == "nominal" and not self.is_numeric and not is_boolean
+
+    @cached_property
+    def codes(self) -> list[float]:
+        """The number that each nominal value becomes; its index for a category."""
+        if self.is_numeric:
+            return list(map(float, self.values))
+        if self.is_category:
+            return list(map(float, range(len(self.values))))
+        return [float(value.lower() in _TRUE) for value in self.values]
+
+    @property
+    def omitted(self) -> float:
+        """The value that a sparse row leaves out: 0, or the first nominal value."""
+        return self.codes[0] if self.values else 0.0
+
+
+@dataclass(frozen=True)
+class _Header:
+    relation: str
+    attributes: tuple[_Attribute, ...]
+    n_lines: int
+    """Number of lines up to and including ``@data``."""
+
+    def option(self, name: str) -> int | None:
+        """Return MEKA's option ``c`` or ``split-number`` of the relation; None if absent."""
+        found = {option.lower(): int(value) for option, value in _OPTION.findall(self.relation)}
+        return found.get(name)
+
+
+def _error_at(path: object, line: int, message: str) -> InputError:
+    return InputError(f"{path}, line {line:,}: {message}")
+
+
+def _tokens(line: str, path: object, number: int) -> list[_Token]:
+    r"""Split a line into words, quoted strings (without quotes), braces and commas.
+
+    A quote opens a string only at the beginning of a token, so ``m\'usica`` is a plain word.
+    """
+    found, end = [], 0
+    while end < len(line):
+        match = _TOKEN.match(line, end)
+        if match is None:
+            raise _error_at(path, number, "a quote is opened and not closed; close it.")
+        end, kind, text = match.end(), str(match.lastgroup), match.group()
+        if kind == "quoted":
+            text = _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), text[1:-1])
+        if kind not in ("blank", "comment"):
+            found.append(_Token(kind, text))
+    return found
+
+
+def _quoted(name: str) -> str:
+    """Quote a name so that :func:`_tokens` reads it back unchanged."""
+    if _BARE.fullmatch(name):
+        return name
+    for plain, escaped in (
+        ("\\", "\\\\"),
+        ("'", "\\'"),
+        *((v, f"\\{k}") for k, v in _ESCAPED.items()),
+    ):
+        name = name.replace(plain, escaped)
+    return f"'{name}'"
+
+
+def _read_header(lines: Iterable[str], path: object) -> _Header:
+    """Read lines up to and including ``@data``; what follows is left unread."""
+    relation, attributes = "", dict[str, _Attribute]()
+    for number, line in enumerate(lines, start=1):
+        parts = _tokens(line.strip(_BLANKS), path, number)
+        keyword = parts[0].text.lower() if parts and parts[0].kind == "word" else ""
+        if keyword == "@data":
+            if not attributes:
+                raise _error_at(path, number, "@data comes before any @attribute; declare them.")
+            return _Header(relation, tuple(attributes.values()), number)
+        if keyword == "@relation":
+            relation = " ".join(part.text for part in parts[1:])
+        elif keyword == "@attribute":
+            attribute = _attribute(parts[1:], path, number)
+            if attribute.name in attributes:
+                raise _error_at(
+                    path, number, f"the attribute {attribute.name!r} is declared twice; rename one."
+                )
+            attributes[attribute.name] = attribute
+        elif parts:
+            raise _error_at(path, number, "expected @relation, @attribute or @data; correct it.")
+    raise InputError(f"{path} ends before @data; it is truncated or not ARFF: fetch it again.")
+
+
+def _attribute(parts: Sequence[_Token], path: object, number: int) -> _Attribute:
+    if len(parts) < 2 or parts[0].kind == "mark":
+        raise _error_at(path, number, "@attribute needs a name and a type; complete it.")
+    name, kind, rest = parts[0].text, parts[1].text.lower(), parts[2:]
+    if parts[1] == _OPEN:
+        if _CLOSE not in rest:
+            raise _error_at(path, number, f"the values of {name!r} have no closing brace; add it.")
+        if rest[-1] != _CLOSE or _OPEN in rest:
+            raise _error_at(path, number, f"text after the values of {name!r}; remove it.")
+        values = tuple(part.text for part in rest if part.kind != "mark")
+        if not values or len(set(values)) != len(values):
+            raise _error_at(path, number, f"{name!r} has no values, or one of them twice; fix it.")
+        return _Attribute(name, "nominal", values)
+    if kind in _OTHER_TYPES:
+        return _Attribute(name, kind)
+    if kind not in _NUMERIC_TYPES:
+        raise _error_at(
+            path,
+            number,
+            f"the attribute {name!r} has the unknown type {parts[1].text!r}; "
+            "use numeric or a list of values in braces.",
+        )
+    if rest and not rest[0].text.startswith("["):  # numeric [0, 1] is an old way to state a range
+        raise _error_at(path, number, f"{rest[0].text!r} after the type is not ARFF; remove it.")
+    return _Attribute(name, "numeric")
+
+
+# Rows
+
+
+@dataclass(frozen=True)
+class _Rows:
+    values: Matrix
+    """float32, (n_samples, n_attributes), CSR if any row is sparse: numbers, codes of nominal
+    values, NaN where a value is missing."""
+    lines: NDArray[np.int64]
+    """The line of each row, (n_samples,)."""
+
+
+class _RowParser:
+    """Parses batches of rows with liac-arff, and checks them against the declared values."""
+
+    def __init__(self, header: _Header, path: Path) -> None:
+        self.attributes, self.path = header.attributes, path
+        try:
+            import arff  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise InputError(
+                'ARFF needs liac-arff; install it with pip install "cgmvae[tables]".'
+            ) from error
+        self._arff = arff
+        # liac-arff sees plain names; nominal values that are numbers are checked below, as numbers.
+        types = (
+            "NUMERIC" if a.is_numeric else f"{{{','.join(map(_quoted, a.values))}}}"
+            for a in self.attributes
+        )
+        declared = [f"@ATTRIBUTE a{i} {kind}" for i, kind in enumerate(types)]
+        self._header = ["@RELATION r", *declared, "@DATA"]
+        self._omitted = np.array([a.omitted for a in self.attributes])
+        self._allowed: dict[tuple[float, ...], list[int]] = {}
+        for column, attribute in enumerate(self.attributes):
+            if attribute.values and attribute.is_numeric:
+                self._allowed.setdefault(tuple(attribute.codes), []).append(column)
+
+    def parse(self, lines: Sequence[str], numbers: Sequence[int], *, is_sparse: bool) -> Matrix:
+        """Return the rows of a batch, (n_rows, n_attributes)."""
+        arff = self._arff
+        return_type = arff.COO if is_sparse else arff.DENSE
+        decoder = arff.ArffDecoder()
+        try:
+            decoded = decoder.decode(
+                [*self._header, *lines], encode_nominal=True, return_type=return_type
+            )
+            values = np.array(decoded["data"][0] if is_sparse else decoded["data"], np.float64)
+        except (arff.ArffException, ValueError, TypeError, OverflowError, csv.Error) as error:
+            at = min(max(0, decoder._current_line - len(self._header) - 1), len(lines) - 1)
+            raise self._error(numbers[at], error) from error
+        if is_sparse:
+            rows, columns = (np.array(part, np.int64) for part in decoded["data"][1:])
+            self._check_repeated(lines, numbers, rows)
+        else:
+            n_rows, n_columns = values.shape
+            rows = np.repeat(np.arange(n_rows), n_columns)
+            columns = np.tile(np.arange(n_columns), n_rows)
+            values = values.ravel()
+        values = self._coded(columns, values)
+        self._check_values(rows, columns, values, numbers)
+        with np.errstate(over="ignore"):
+            cells = values.astype(np.float32)
+        if (infinite := np.isinf(cells)).any():
+            at = int(np.argmax(infinite))
+            raise _error_at(
+                self.path,
+                numbers[rows[at]],
+                f"{values[at]:g} in {self.attributes[columns[at]].name!r} does not fit 32 bits; "
+                "rescale it, or write ? where the value is missing.",
+            )
+        shape = (len(lines), len(self.attributes))
+        if not is_sparse:
+            return cells.reshape(shape)
+        return self._with_omitted(sp.csr_array((cells, (rows, columns)), shape=shape))
+
+    def _coded(
+        self, columns: NDArray[np.int64], values: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Replace the indices of nominal values that are booleans by 0 and 1."""
+        for column, attribute in enumerate(self.attributes):
+            if attribute.values and not attribute.is_numeric and not attribute.is_category:
+                own = (columns == column) & ~np.isnan(values)
+                values[own] = np.array(attribute.codes)[values[own].astype(np.int64)]
+        return values
+
+    def _with_omitted(self, block: Any) -> sp.csr_array:
+        """Add the values that sparse rows leave out and that are not 0."""
+        if (filled := np.flatnonzero(self._omitted)).size:
+            given = block.copy()
+            given.data = np.ones(given.nnz, dtype=bool)
+            rows, positions = np.nonzero(~given[:, filled].toarray())
+            columns = filled[positions]
+            cells = self._omitted[columns].astype(np.float32)
+            block += sp.csr_array((cells, (rows, columns)), shape=block.shape)
+        block.eliminate_zeros()
+        return block
+
+    def _check_values(
+        self,
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int64],
+        values: NDArray[np.float64],
+        numbers: Sequence[int],
+    ) -> None:
+        for allowed, members in self._allowed.items():
+            belongs = np.zeros(len(self.attributes), dtype=bool)
+            belongs[members] = True
+            odd = belongs[columns] & ~np.isin(values, allowed) & ~np.isnan(values)
+            if odd.any():
+                at = int(np.argmax(odd))
+                attribute = self.attributes[columns[at]]
+                some = ", ".join(attribute.values[:5])
+                more = ", …" if len(attribute.values) > 5 else ""
+                raise _error_at(
+                    self.path,
+                    numbers[rows[at]],
+                    f"{values[at]:g} is not a value of {attribute.name!r} ({some}{more}); "
+                    "correct one of them.",
+                )
+
+    def _check_repeated(
+        self, lines: Sequence[str], numbers: Sequence[int], rows: NDArray[np.int64]
+    ) -> None:
+        """Reject a row that repeats an index, of which liac-arff would keep the last value."""
+        n_given = [0 if _has_quotes(line) else line.count(",") + 1 for line in lines]
+        repeated = np.array(n_given) > np.maximum(1, np.bincount(rows, minlength=len(lines)))
+        if repeated.any():
+            number = numbers[int(np.argmax(repeated))]
+            raise _error_at(self.path, number, "an index is repeated; give each value once.")
+
+    def _error(self, number: int, error: Exception) -> InputError:
+        message = re.sub(r",? (at|in) line \d+", "", one_line(error)).rstrip(".")
+        return _error_at(
+            self.path,
+            number,
+            f"{message}; the row must have {len(self.attributes):,} values, or be sparse "
+            "({index value, …}), with ? for a missing value.",
+        )
+
+
+def _has_quotes(line: str) -> bool:
+    return "'" in line or '"' in line
+
+
+def _normalized(line: str) -> str:
+    """Return a row as liac-arff expects it: values between commas, without a comment."""
+    if _has_quotes(line):  # a value may hold any of these characters
+        return line
+    line = line.partition("%")[0].rstrip(_BLANKS + ",")
+    if line[:1] == "{":
+        return line[:-1].rstrip(_BLANKS + ",") + line[-1]
+    return line if "," in line else ",".join(line.split())
+
+
+class _Source:
+    """An opened ARFF file whose header has been read, and which of its attributes are labels."""
+
+    def __init__(
+        self,
+        text: IO[str],
+        path: Path,
+        labels: Sequence[str] | None = None,
+        label_count: int | None = None,
+        xml: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._text, self.path = text, path
+        self.header = _read_header(text, path)
+        self.attributes = self.header.attributes
+        self._labels = label_columns(
+            self.header, path, labels=labels, label_count=label_count, xml=xml
+        )
+        self._features = sorted(set(range(len(self.attributes))).difference(self._labels))
+        self._check_types()
+
+    def _check_types(self) -> None:
+        for column, attribute in enumerate(self.attributes):
+            if attribute.kind not in ("numeric", "nominal"):
+                raise InputError(
+                    f"The attribute {attribute.name!r} of {self.path} is of type {attribute.kind}; "
+                    "drop it, or encode it as numbers."
+                )
+            if attribute.is_category and column in self._labels:
+                raise InputError(
+                    f"The label {attribute.name!r} of {self.path} has the values "
+                    f"{', '.join(attribute.values[:5])}; a label must be 0 or 1."
+                )
+
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the labels, in the order of the attributes."""
+        return [self.attributes[column].name for column in self._labels]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features; one per value of a category."""
+        chosen = (self.attributes[column] for column in self._features)
+        groups = (
+            [f"{a.name}={v}" for v in a.values] if a.is_category else [a.name] for a in chosen
+        )
+        return [name for group in groups for name in group]
+
+    def rows(self) -> Iterator[_Rows]:
+        """Yield the rows after ``@data``, some at a time."""
+        parser = _RowParser(self.header, self.path)
+        n_lines, is_empty = self.header.n_lines, True
+        while batch := self._text.readlines(_READ_BATCH):
+            rows = enumerate((_normalized(line.strip(_BLANKS)) for line in batch), n_lines + 1)
+            kept = [(number, line) for number, line in rows if line]
+            n_lines += len(batch)
+            blocks = []
+            for is_sparse, run in groupby(kept, key=lambda item: item[1][0] == "{"):
+                numbers, lines = zip(*run, strict=True)
+                blocks.append(parser.parse(lines, numbers, is_sparse=is_sparse))
+            if blocks:
+                is_empty = False
+                yield _Rows(vstack(blocks), np.array([number for number, _ in kept], np.int64))
+        if is_empty:
+            raise InputError(
+                f"{self.path} has no rows after @data; it is truncated: fetch it again."
+            )
+
+    def features_of(self, values: Matrix) -> Matrix:
+        """Return X, (n_samples, n_features), with categories as 0/1 columns."""
+        single = [c for c in self._features if not self.attributes[c].is_category]
+        if len(single) == len(self._features):
+            return values[:, self._features]
+        blocks: list[Any] = [values[:, single]]
+        owners = list(single)
+        for column in self._features:
+            if self.attributes[column].is_category:
+                n_values = len(self.attributes[column].values)
+                blocks.append(_one_hot(values[:, [column]], n_values))
+                owners.extend([column] * n_values)
+        X = sp.hstack(blocks, format="csr") if sp.issparse(values) else np.hstack(blocks)
+        return X[:, np.argsort(owners, kind="stable")]
+
+    def labels_of(self, rows: _Rows) -> tuple[Matrix, Matrix | None]:
+        """Return Y and the mask of its unknown labels, both (n_samples, n_labels)."""
+        Y = rows.values[:, self._labels]
+        cells = sp.coo_array(Y)
+        odd = np.flatnonzero((cells.data != 1) & ~np.isnan(cells.data))
+        if odd.size:
+            at = odd[np.argmin(cells.coords[0][odd])]
+            label = self.attributes[self._labels[cells.coords[1][at]]].name
+            raise _error_at(
+                self.path,
+                int(rows.lines[cells.coords[0][at]]),
+                f"the label {label!r} is {cells.data[at]:g}, but a label must be 0, 1 or ?; "
+                "check which attributes are labels.",
+            )
+        return split_unknown(labels_as_stored(Y) if sp.issparse(Y) else Y)
+
+    def official_split(self, n_samples: int) -> NDArray[np.uint8] | None:
+        """Return the split that ``-split-number`` of the relation states; None if it does not."""
+        n_train = self.header.option("split-number")
+        if n_train is None:
+            return None
+        if not 1 <= n_train <= n_samples:
+            raise InputError(
+                f"{self.path} states -split-number {n_train} but has {n_samples:,} rows; "
+                "fetch it again, or remove that option from the relation's name."
+            )
+        return np.where(np.arange(n_samples) < n_train, TRAIN, TEST).astype(np.uint8)
+
+
+def _one_hot(codes: Any, n_values: int) -> Matrix:
+    """Turn codes (n_samples, 1) into 0/1 columns (n_samples, n_values), NaN where missing."""
+    is_sparse = sp.issparse(codes)
+    dense = codes.toarray() if is_sparse else codes
+    columns = (dense == np.arange(n_values)).astype(np.float32)
+    columns[np.isnan(dense[:, 0])] = np.nan
+    return sp.csr_array(columns) if is_sparse else columns
+
+
+# Labels
+
+
+class _HasDoctype(Exception):
+    """The XML has a document type declaration, which could define entities."""
+
+
+def label_columns(
+    header: _Header,
+    path: Path,
+    *,
+    labels: Sequence[str] | None = None,
+    label_count: int | None = None,
+    xml: str | os.PathLike[str] | None = None,
+) -> list[int]:
+    """Return the indices of the label attributes, in increasing order.
+
+    At most one of the three options may be given; it takes precedence over ``-C`` in the relation's
+    name, and that over an XML file beside the ARFF file.
+    """
+    if sum(option is not None for option in (labels, label_count, xml)) > 1:
+        raise InputError("Give only one of labels, label_count and xml: each names the labels.")
+    if labels is not None:
+        names = [labels] if isinstance(labels, str) else labels
+        return _columns_of(names, header, "labels", path)
+    n = len(header.attributes)
+    count = header.option("c") if label_count is None and xml is None else label_count
+    if count is not None:
+        if count == 0 or abs(count) > n:
+            raise InputError(
+                f"A label count of {count} does not fit the {n:,} attributes of {path}; "
+                "give label_count: n for the first n attributes, -n for the last n."
+            )
+        return list(range(n)[:count] if count > 0 else range(n)[count:])
+    xml = _xml_beside(path) if xml is None else Path(xml)
+    if xml is None:
+        raise InputError(
+            f"{path} does not say which attributes are labels: give xml (Mulan's file of label "
+            "names), label_count (n first attributes, or -n last ones) or labels (their names)."
+        )
+    return _columns_of(read_label_names(xml), header, str(xml), path)
+
+
+def _columns_of(names: Iterable[str], header: _Header, source: str, path: Path) -> list[int]:
+    index = {attribute.name: column for column, attribute in enumerate(header.attributes)}
+    chosen = set()
+    for name in names:
+        if name not in index:
+            raise InputError(
+                f"The label {name!r} (from {source}) is not an attribute of {path}; "
+                "check that the names and the file belong together."
+            )
+        chosen.add(index[name])
+    return sorted(chosen)
+
+
+def _xml_beside(path: Path) -> Path | None:
+    stem = data_name(path)
+    for candidate in (stem, _PART_OF_SPLIT.sub("", stem)):
+        xml = path.with_name(f"{candidate}.xml")
+        if xml.is_file():
+            return xml
+    return None
+
+
+def read_label_names(path: Path) -> list[str]:
+    """Return the names of all ``<label>`` elements, including nested ones, in their order."""
+    names: list[str | None] = []
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if tag.rpartition("}")[2] == "label":
+            names.append(attributes.get("name"))
+
+    def reject(*_: object) -> None:
+        raise _HasDoctype
+
+    parser = expat.ParserCreate(namespace_separator="}")
+    parser.StartElementHandler = start
+    parser.StartDoctypeDeclHandler = reject
+    with open_binary(path) as file:
+        text = file.read()
+    try:
+        parser.Parse(text, True)
+    except _HasDoctype:
+        raise InputError(f"{path} holds a DOCTYPE, which is not accepted; remove it.") from None
+    except (expat.ExpatError, LookupError, ValueError) as error:
+        raise InputError(f"{path} is not well-formed XML ({error}); correct it.") from error
+    known = [name for name in names if name is not None]
+    if not known or len(known) != len(names):
+        raise InputError(f'{path} has no <label name="…">, or one without a name; correct it.')
+    return known
+
+
+def write_label_names(names: Iterable[str], path: Path) -> None:
+    """Write label names as Mulan's XML."""
+    lines = [f"<label name={quoteattr(name)}></label>\n" for name in names]
+    head = f'<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="{_NAMESPACE}">\n'
+    path.write_text(f"{head}{''.join(lines)}</labels>\n", encoding="utf-8", newline="\n")
+
+
+# Writing
+
+
+def _xml_path(path: Path) -> Path:
+    """Return the path of the XML file of an ARFF file: ``a/yeast.arff.gz`` gives ``a/yeast.xml``.
+
+    That path itself is rejected for the ARFF file, in any case, since a file system may not tell
+    upper and lower case apart.
+    """
+    xml = path.with_name(f"{data_name(path)}.xml")
+    if xml.name.lower() == path.name.lower():
+        raise InputError(
+            f"{path} is the file of label names beside an ARFF file; "
+            f"name the ARFF file {path.with_suffix('.arff').name}."
+        )
+    return xml
+
+
+def _check_names(dataset: MultiLabelDataset) -> None:
+    """Reject names that ARFF or XML cannot hold, and names shared by a feature and a label."""
+    for name in (dataset.name, *dataset.feature_names, *dataset.label_names):
+        if _UNWRITABLE.search(name):
+            raise InputError(f"The name {name!r} holds a character that XML cannot; rename it.")
+    if both := set(dataset.feature_names).intersection(dataset.label_names):
+        raise InputError(
+            f"{min(both)!r} names a feature and a label; ARFF needs one of them renamed."
+        )
+
+
+def _header_texts(dataset: MultiLabelDataset) -> Iterator[str]:
+    yield f"@relation {_quoted(_OPTION.sub('', dataset.name))}\n\n"
+    yield from (f"@attribute {_quoted(name)} numeric\n" for name in dataset.feature_names)
+    yield from (f"@attribute {_quoted(name)} {{0,1}}\n" for name in dataset.label_names)
+    yield "\n@data\n"
+
+
+def _row_texts(dataset: MultiLabelDataset) -> Iterator[str]:
+    texts = _sparse_texts if sp.issparse(dataset.X) else _dense_texts
+    targets = dataset.targets()
+    for start in range(0, dataset.n_samples, _WRITE_BATCH):
+        part = slice(start, start + _WRITE_BATCH)
+        yield from texts(dataset.X[part], targets[part])
+
+
+def _dense_texts(X: Any, targets: Any) -> Iterator[str]:
+    targets = targets if isinstance(targets, np.ndarray) else targets.toarray()
+    labels = np.where(np.isnan(targets), "?", np.where(targets == 1, "1", "0"))
+    for features, row in zip(number_texts(X, "?").tolist(), labels.tolist(), strict=True):
+        yield ",".join(features + row) + "\n"
+
+
+def _sparse_texts(X: Any, targets: Any) -> Iterator[str]:
+    table = sp.hstack([X, sp.csr_array(targets)], format="csr")
+    table.eliminate_zeros()
+    texts = number_texts(table.data, "?")
+    is_positive = (table.indices >= X.shape[1]) & ~np.isnan(table.data)
+    texts[is_positive] = "1"  # a nominal value must be written as it is declared
+    cells = [f"{i} {v}" for i, v in zip(table.indices.tolist(), texts.tolist(), strict=True)]
+    for start, stop in pairwise(table.indptr.tolist()):
+        yield "{" + ",".join(cells[start:stop]) + "}\n"

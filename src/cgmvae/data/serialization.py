@@ -1,0 +1,142 @@
+"""Model files and checkpoints: named arrays and a JSON description in one safetensors file.
+
+Nothing in such a file can run code. The safetensors library reads and writes the arrays, and checks
+sizes and offsets; this module adds an atomic write, limits on the JSON, and a checksum that detects
+damage. The description and the checksum are one entry of the file's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgmvae.data.files import atomic_path, check_file, parse_limited_json
+from cgmvae.errors import InputError, one_line
+
+#: The metadata entry of this library. A single one, because safetensors stores several in an
+#: arbitrary order, and the same content should give the same bytes.
+_ENTRY = "cgmvae"
+
+#: The limit of safetensors on the header, in bytes.
+_HEADER_LIMIT = 100_000_000
+
+_DTYPES = {
+    np.dtype(name)
+    for name in (
+        "float64",
+        "float32",
+        "float16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "bool",
+    )
+}
+
+#: What a damaged header can cause: bad JSON, wrong types, missing entries.
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+
+
+def write_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]], description: Any
+) -> None:
+    """Write arrays and a description that JSON can hold; the write is atomic.
+
+    Contiguous arrays are written from where they are, without a copy.
+    """
+    from safetensors.numpy import save_file
+
+    arrays = {name: _storable(name, array) for name, array in tensors.items()}
+    text = json.dumps(description)
+    checksum = f"{_checksum(text, arrays):08x}"
+    entry = f'{{"checksum": "{checksum}", "description": {text}}}'
+    n_bytes = len(json.dumps(entry)) + sum(len(json.dumps(name)) + 100 for name in arrays)
+    try:
+        parse_limited_json(entry.encode())
+        if n_bytes > _HEADER_LIMIT:
+            raise ValueError("it is too long")
+    except ValueError as error:
+        raise InputError(
+            f"{path} would need a description of {n_bytes:,} bytes, more than a model file can "
+            f"hold ({error}); use fewer or shorter names."
+        ) from error
+    with atomic_path(path) as temporary:
+        save_file(arrays, temporary, metadata={_ENTRY: entry})
+
+
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], Any]:
+    """Read arrays and their description, rejecting a file that is damaged."""
+    from safetensors import SafetensorError
+
+    path = check_file(path)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
+            raise InputError(f"{path} is not a model file, or it is damaged; fetch it again.")
+        header = file.read(length)
+    try:
+        return _read(path, parse_limited_json(header))
+    except (*_DAMAGE, SafetensorError) as error:
+        raise InputError(
+            f"{path} is damaged ({one_line(error)}); fetch or write it again."
+        ) from error
+    except MemoryError as error:
+        raise InputError(
+            f"{path} holds {size:,} bytes, more than fits into memory; use a larger machine."
+        ) from error
+
+
+def _read(path: Path, header: Any) -> tuple[dict[str, NDArray[Any]], Any]:
+    from safetensors import safe_open
+
+    metadata = header["__metadata__"]
+    if _ENTRY in metadata:
+        entry = parse_limited_json(metadata[_ENTRY].encode())
+        description, checksum = entry["description"], entry["checksum"]
+        text = json.dumps(description)
+    else:  # the layout of earlier model files, of which the first have no checksum
+        text, checksum = metadata["description"], metadata.get("checksum")
+        description = parse_limited_json(text.encode())
+    with safe_open(path, framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for array in arrays.values():
+        if array.dtype not in _DTYPES:
+            raise ValueError(f"an array of type {array.dtype}")
+        if array.dtype == bool and (array.view(np.uint8) > 1).any():
+            raise ValueError("a boolean is neither 0 nor 1")
+    if checksum is not None and int(checksum, 16) != _checksum(text, arrays):
+        raise ValueError("its checksum differs")
+    return arrays, description
+
+
+def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array little-endian and contiguous, rejecting what a file cannot hold."""
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in _DTYPES or name == "__metadata__":
+        raise InputError(
+            f"The array {name!r} of type {array.dtype} cannot be stored in a model file; use "
+            f"another name, or one of {', '.join(sorted(map(str, _DTYPES)))}."
+        )
+    return np.asarray(array, dtype, order="C")
+
+
+def _checksum(description: str, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return a checksum of the description and of all arrays, whatever their order."""
+    total = zlib.crc32(description.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        kind = array.dtype.kind.upper() if array.dtype != bool else "BOOL"
+        code = kind if kind == "BOOL" else f"{kind}{8 * array.dtype.itemsize}"
+        total = zlib.crc32(f"{name} {code} {array.shape}".encode(), total)
+        total = zlib.crc32(np.ascontiguousarray(array).data, total)
+    return total

@@ -1,0 +1,555 @@
+"""Files larger than memory: reading them in blocks, and converting tables to mapped folders.
+
+:func:`open_blocks` opens a file of any format of :mod:`cgmvae.data.readers`. CSV, Parquet, ARFF,
+svmlight and npz are read block by block; ``.npy`` files of the released code, and npz files whose
+array is in Fortran order, are loaded. The checks are those of reading the whole file, and so is the
+result. :func:`unpack` writes a table as the folder that training can read from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from cgmvae.data import files, readers
+from cgmvae.data.columns import MISSING, Columns, ColumnType
+from cgmvae.data.dataset import Matrix, MultiLabelDataset, as_features, column_names
+from cgmvae.data.mapped import BLOCK_BYTES, vstack
+from cgmvae.data.readers import arff, mapped, npz, svmlight, table
+from cgmvae.data.readers.table.cells import columns_of, dataset_of, load_pyarrow
+from cgmvae.data.readers.table.columns import (
+    ColumnRoles,
+    TableOptions,
+    as_list,
+    choose_roles,
+    reject_repeated,
+)
+from cgmvae.errors import InputError
+
+#: The formats that :func:`unpack` converts.
+TABLES = ("csv", "parquet")
+
+#: Bytes of a column of a Parquet file that are read at once.
+_PARQUET_BUFFER = 2**20
+
+#: A day at the beginning of a cell: first number, separator, second number.
+_DAY = re.compile(r"(\d{1,4})([-./])(\d{1,2})\2\d{1,4}")
+
+#: Number of characters of a day, and the highest number of a month.
+_DAY_LENGTH, _MONTHS = 10, 12
+
+
+def open_blocks(
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    features: Collection[str] = (),
+    others: Collection[str] = (),
+    **options: Any,
+) -> Blocks:
+    r"""Open a file for reading its features in blocks.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    format : str, optional
+        A name of :data:`cgmvae.data.readers.FORMATS`; by default determined by the suffix.
+    features : collection of str
+        Columns of a table that are features, even if the file says that they are groups.
+    others : collection of str
+        Columns of a table that are not features, unless they are in ``features``. The file need not
+        have any of them.
+    **options
+        Options of the format's own ``read``. svmlight needs ``n_features`` and ``n_labels``.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "birds.csv")
+    ...     _ = path.write_text("height,owl\n0.5,1\n,1\n2,0\n")
+    ...     blocks = open_blocks(path, others=["owl"])
+    ...     [X.tolist() for X in blocks.read([0], n_rows=2)]
+    [[[0.5], [nan]], [[2.0]]]
+    """
+    chosen = readers.choose(path, format)
+    if chosen.name == "csv":
+        return CsvBlocks(path, features, others, **options)
+    if chosen.name == "parquet":
+        return ParquetBlocks(path, features, others, **options)
+    if chosen.name == "arff":
+        return _arff_blocks(path, **options)
+    if chosen.name == "svmlight":
+        return _svmlight_blocks(path, **options)
+    if chosen.name == "npz":
+        return NpzBlocks(path, **options)
+    return LoadedBlocks(chosen.read(path, **options), path)
+
+
+class Blocks(ABC):
+    """The rows of a file, read in blocks of equal size.
+
+    Attributes
+    ----------
+    column_names : tuple of str
+        The columns that can be features.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], column_names: Sequence[str]) -> None:
+        self.path = Path(path)
+        self.column_names = tuple(column_names)
+        self._share: float | None = None
+        self._file: IO[bytes] | None = None
+
+    def read(
+        self,
+        indices: Sequence[int],
+        *,
+        n_rows: int,
+        kinds: Mapping[str, ColumnType] | None = None,
+    ) -> Iterator[Matrix | Columns]:
+        """Yield the features of the next rows, until the end of the file.
+
+        Parameters
+        ----------
+        indices : sequence of int
+            The columns to read, as indices into ``column_names``, in the order of the result.
+        n_rows : int
+            Number of rows per block; the last one may have fewer.
+        kinds : mapping of str to {"number", "category", "date", "text"}, optional
+            Column types by name; columns that are not in it are numbers.
+        """
+        with self._errors_reported():
+            yield from self._blocks(indices, n_rows, kinds or {})
+
+    @contextmanager
+    def _errors_reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be read ({error.strerror or error}); fetch it again."
+            ) from error
+
+    def share_read(self) -> float | None:
+        """Return how much of the file has been read, from 0 to 1; None if unknown."""
+        if self._file is not None and not self._file.closed and self._file.seekable():
+            self._share = self._file.tell() / self.path.stat().st_size
+        return self._share
+
+    @abstractmethod
+    def _blocks(
+        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
+    ) -> Iterator[Matrix | Columns]:
+        """Yield the blocks of :meth:`read`."""
+
+
+class MatrixBlocks(Blocks):
+    """Blocks of a format that holds only numbers."""
+
+    def _blocks(
+        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
+    ) -> Iterator[Matrix]:
+        for part in even_parts(self._parts(n_rows), n_rows):
+            yield as_features(part)[:, list(indices)]
+
+    @abstractmethod
+    def _parts(self, n_rows: int) -> Iterator[Matrix]:
+        """Yield all features in parts, preferably of ``n_rows`` rows."""
+
+
+class LoadedBlocks(MatrixBlocks):
+    """Blocks of a data set in memory."""
+
+    def __init__(self, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, dataset.feature_names)
+        self._dataset = dataset
+
+    def _parts(self, n_rows: int) -> Iterator[Matrix]:
+        yield self._dataset.X
+
+
+class NpzBlocks(MatrixBlocks):
+    """Blocks of an npz file; labels are not checked."""
+
+    def __init__(self, path: str | os.PathLike[str], *, groups: str = "group") -> None:
+        with npz.Archive(files.check_file(path)) as archive:
+            archive.check_groups(groups)
+            n_columns = npz.open_feature_rows(archive).shape[1]
+            names = column_names(archive.names("feature_names"), "feature", n_columns)
+        super().__init__(path, names)
+
+    def _parts(self, n_rows: int) -> Iterator[Matrix]:
+        with npz.Archive(self.path) as archive:
+            rows = npz.open_feature_rows(archive)
+            for start in range(0, rows.shape[0], n_rows):
+                self._share = start / rows.shape[0]
+                yield rows.take(n_rows)
+
+
+class LineBlocks(MatrixBlocks):
+    """Blocks of a format that is read line by line: ``read_parts`` yields its rows in parts."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        names: Sequence[str],
+        read_parts: Callable[[Any, Path], Iterator[Matrix]],
+        *,
+        is_text: bool,
+    ) -> None:
+        super().__init__(path, names)
+        self._read_parts, self._is_text = read_parts, is_text
+
+    def _parts(self, n_rows: int) -> Iterator[Matrix]:
+        if self._is_text:
+            with files.open_text(self.path) as text:
+                self._file = text.buffer  # type: ignore[attr-defined]
+                yield from self._read_parts(text, self.path)
+        else:
+            with files.open_binary(self.path) as self._file:
+                yield from self._read_parts(self._file, self.path)
+
+
+def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> LineBlocks:
+    names = arff.read_feature_names(Path(path), **options)
+    names = list(column_names(names, "feature", len(names)))
+    return LineBlocks(path, names, partial(arff.read_parts, **options), is_text=True)
+
+
+def _svmlight_blocks(
+    path: str | os.PathLike[str],
+    *,
+    n_features: int,
+    n_labels: int,
+    zero_based: bool | Literal["auto"] = "auto",
+) -> LineBlocks:
+    svmlight.check_columns(path, "features", n_features)
+    names = column_names((), "feature", n_features)
+    read_parts = partial(
+        svmlight.read_parts, n_features=n_features, n_labels=n_labels, zero_based=zero_based
+    )
+    return LineBlocks(path, names, read_parts, is_text=False)
+
+
+class TableBlocks(Blocks):
+    """Blocks of an Arrow table.
+
+    Columns are found by name, and their types are given, never guessed from a block. The meaning of
+    a cell may still depend on other rows; see :class:`_Context`.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    names : sequence of str
+        The columns of the file.
+    others : collection of str
+        Columns that are not features.
+    options : mapping
+        The options of the reader.
+    """
+
+    text_is_parsed = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        names: Sequence[str],
+        others: Collection[str],
+        options: Mapping[str, Any],
+    ) -> None:
+        reject_repeated(names)
+        super().__init__(path, [n for n in _possible_features(names, options) if n not in others])
+        self.all_names = tuple(names)
+        self.stored: dict[bytes, bytes] = {}
+
+    def tables(self, names: Sequence[str], *, n_rows: int) -> Iterator[Any]:
+        """Yield some columns of all rows as Arrow tables of about ``n_rows`` rows."""
+        with self._errors_reported():
+            yield from self._tables(names, n_rows)
+
+    def _blocks(
+        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
+    ) -> Iterator[Matrix | Columns]:
+        names = [self.column_names[i] for i in indices]
+        types: dict[str, ColumnType] = {name: kinds.get(name, "number") for name in names}
+        context = _Context(types)
+        if context.dates:
+            for part in self._tables(context.dates, n_rows):
+                context.note_dates(part)
+        for part in even_parts(self._tables(names, n_rows), n_rows):
+            rows = context.prepended_to(part)
+            values = columns_of(rows, names, kinds=types, text_is_parsed=self.text_is_parsed)
+            yield values[rows.num_rows - part.num_rows :]
+
+    @abstractmethod
+    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
+        """Yield these columns of all rows in parts, preferably of ``n_rows`` rows."""
+
+
+class CsvBlocks(TableBlocks):
+    """Blocks of a CSV file."""
+
+    text_is_parsed = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        features: Collection[str],
+        others: Collection[str],
+        *,
+        delimiter: str = ",",
+        **options: Any,
+    ) -> None:
+        load_pyarrow()
+        names = table.read_csv_names(path, delimiter)
+        super().__init__(path, names, set(others).difference(features), options)
+        self._delimiter = delimiter
+
+    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
+        n_columns = len(self.all_names)
+        for part in table.iterate_csv(self.path, n_columns, self._delimiter, self._open_file):
+            yield part.rename_columns(list(self.all_names)).select(names)
+
+    def _open_file(self) -> IO[bytes]:
+        self._file = files.open_binary(self.path)
+        return self._file
+
+
+class ParquetBlocks(TableBlocks):
+    """Blocks of a Parquet file; columns that are not asked for are not read."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        features: Collection[str],
+        others: Collection[str],
+        **options: Any,
+    ) -> None:
+        files.reject_compressed(path, "Parquet")
+        files.check_file(path)
+        with table.open_parquet(path) as file:
+            schema, self._n_rows = file.schema_arrow, file.metadata.num_rows
+            files.check_unpacked(path, table.unpacked_bytes(file.metadata))
+        if self._n_rows == 0:
+            raise InputError(f"{path} has columns and no rows; check how it was written.")
+        stored = schema.metadata or {}
+        others = {*others, table.stored_groups(stored) or ""}.difference(features)
+        super().__init__(path, schema.names, others, options)
+        self.stored = stored
+
+    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
+        pa = load_pyarrow()
+        n_read = 0
+        with table.open_parquet(self.path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as file:
+            for batch in file.iter_batches(n_rows, columns=list(names)):
+                batch.validate(full=True)
+                n_read += batch.num_rows
+                self._share = n_read / self._n_rows
+                yield pa.Table.from_batches([batch]).select(names)
+
+
+def _possible_features(columns: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """Return the columns that the reading options do not declare as anything else."""
+    named = {*as_list(options.get("drop") or ()), options.get("groups")}
+    rest = [name for name in columns if name not in named]
+    if count := options.get("label_count"):
+        rest = rest[count:] if count > 0 else rest[:count]
+    if prefix := options.get("label_prefix"):
+        rest = [name for name in rest if not name.startswith(prefix)]
+    labels = set(as_list(options.get("labels") or ()))
+    return [name for name in rest if name not in labels]
+
+
+class _Context:
+    """Cells that determine how the cells of other blocks are parsed.
+
+    Read in one piece, a column of text is numbers or true and false, not both; and ``01/02/2024``
+    is unambiguous if another row has ``31/01/2024``. The cells that decide such questions are
+    prepended to each block, as rows of their own, so that every block is parsed as the whole file
+    would be.
+    """
+
+    def __init__(self, kinds: Mapping[str, ColumnType]) -> None:
+        self._numbers = [name for name, kind in kinds.items() if kind == "number"]
+        self.dates = [name for name, kind in kinds.items() if kind == "date"]
+        self._cells: dict[str, dict[Hashable, str]] = {name: {} for name in kinds}
+
+    def note_dates(self, rows: Any) -> None:
+        """Remember one day of each format in the date columns of an Arrow table."""
+        import pyarrow.compute as pc
+
+        for name in self.dates:
+            if not _is_text(rows.column(name)):
+                continue
+            days = pc.utf8_slice_codeunits(
+                pc.utf8_trim_whitespace(rows.column(name)), 0, _DAY_LENGTH
+            )
+            for day in filter(None, days.unique().to_pylist()):
+                if match := _DAY.match(day):
+                    first, mark, second = match.groups()
+                    order = mark, len(first) > 2, int(first) > _MONTHS, int(second) > _MONTHS
+                    self._cells[name].setdefault(order, match[0])
+
+    def prepended_to(self, rows: Any) -> Any:
+        """Return the table with the remembered cells as its first rows."""
+        import pyarrow as pa
+
+        self._note_numbers(rows)
+        n_rows = max(map(len, self._cells.values()))
+        if n_rows == 0:
+            return rows
+        columns = []
+        for field in rows.schema:
+            cells: list[str | None] = list(self._cells[field.name].values())
+            columns.append(pa.array(cells + [None] * (n_rows - len(cells)), field.type))
+        return pa.concat_tables([pa.table(columns, schema=rows.schema), rows])
+
+    def _note_numbers(self, rows: Any) -> None:
+        """Remember the first present cell of each column of numbers."""
+        for name in self._numbers:
+            if self._cells[name] or not _is_text(rows.column(name)):
+                continue
+            for cell in rows.column(name).unique().to_pylist():
+                if cell is not None and cell.strip() not in MISSING:
+                    self._cells[name][0] = cell
+                    break
+
+
+def _is_text(column: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
+def even_parts(parts: Iterable[Any], n_rows: int) -> Iterator[Any]:
+    """Cut and join tables or matrices into parts of ``n_rows`` rows; the last may have fewer.
+
+    Examples
+    --------
+    >>> parts = [np.arange(3)[:, None], np.arange(3, 5)[:, None]]
+    >>> [part.ravel().tolist() for part in even_parts(parts, 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    waiting: list[Any] = []
+    n_missing = n_rows
+    for part in parts:
+        start = 0
+        while start < part.shape[0]:
+            waiting.append(part[start : start + n_missing])
+            start += n_missing
+            n_missing -= waiting[-1].shape[0]
+            if n_missing == 0:
+                yield _joined(waiting)
+                waiting, n_missing = [], n_rows
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if not hasattr(parts[0], "schema"):
+        return vstack(parts)
+    import pyarrow as pa
+
+    return pa.concat_tables(parts)
+
+
+def unpack(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    progress: Callable[[int, float | None], None] = lambda *_: None,
+    **options: Any,
+) -> MultiLabelDataset:
+    """Convert a table to a new mapped folder, and return the data set in it.
+
+    The labels and groups are read first, and held in memory; then the features are copied in
+    blocks. All features must be numbers.
+
+    Parameters
+    ----------
+    path : path
+        A CSV or Parquet file.
+    target : path
+        The folder; if the conversion fails, it is not created.
+    format : {"csv", "parquet"}, optional
+        By default determined by the suffix.
+    progress : callable
+        Called after each block with the number of rows written, and the share of the file read.
+    **options
+        Those of :func:`cgmvae.data.readers.table.read_csv`.
+    """
+    blocks = open_blocks(path, format, **options)
+    assert isinstance(blocks, TableBlocks)
+    known = {field.name for field in fields(TableOptions)}
+    given = TableOptions(**{name: value for name, value in options.items() if name in known})
+    given = table.with_stored_options(given, blocks.stored, blocks.path)
+    roles = choose_roles(blocks.all_names, given)
+    for name in roles.features:
+        if (kind := given.types.get(name, "number")) != "number":
+            raise InputError(
+                f"A mapped folder holds only numbers, but the column {name!r} is of type {kind}; "
+                "drop the column, or leave the table as it is."
+            )
+    index = {name: i for i, name in enumerate(blocks.column_names)}
+    indices = [index[name] for name in roles.features]
+    n_rows = max(1, BLOCK_BYTES // (np.dtype(np.float32).itemsize * len(indices)))
+    labels = _read_labels(blocks, roles, given, n_rows)
+
+    def features() -> Iterator[Any]:
+        n_written = 0
+        for block in blocks.read(indices, n_rows=n_rows):
+            yield block
+            n_written += block.shape[0]
+            progress(n_written, blocks.share_read())
+
+    mapped.write_blocks(
+        labels, features(), target, feature_names=roles.features, dtype=np.dtype(np.float32)
+    )
+    return mapped.read(target)
+
+
+def _read_labels(
+    blocks: TableBlocks, roles: ColumnRoles, options: TableOptions, n_rows: int
+) -> MultiLabelDataset:
+    """Return a data set with all labels and groups, but no features."""
+    singles = [name for name in (options.groups, options.label_sets) if name is not None]
+    tables = blocks.tables([*roles.labels, *singles], n_rows=n_rows)
+    if options.label_sets is not None:  # the labels are known only from all sets together
+        tables = iter([load_pyarrow().concat_tables(tables)])
+    parts = [
+        dataset_of(
+            rows,
+            ColumnRoles((), roles.labels),
+            options,
+            name=files.data_name(blocks.path),
+            text_is_parsed=blocks.text_is_parsed,
+        )
+        for rows in tables
+    ]
+    unknown = None
+    if any(part.unknown is not None for part in parts):
+        masks = (np.zeros(p.Y.shape, bool) if p.unknown is None else p.unknown for p in parts)
+        unknown = vstack(list(masks))
+    groups = [part.groups for part in parts if part.groups is not None]
+    return replace(
+        parts[0],
+        X=np.zeros((sum(part.n_samples for part in parts), 0), np.float32),
+        Y=vstack([part.Y for part in parts]),
+        unknown=unknown,
+        groups=np.concatenate(groups) if groups else None,
+    )

@@ -1,0 +1,425 @@
+"""ARFF files: what their text may look like, which attributes are labels, what is written."""
+
+import bz2
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cgmvae.data import files, readers
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.mapped import dense
+from cgmvae.data.readers import arff
+from cgmvae.data.readers.conventions import DENSE_LABELS_LIMIT
+from cgmvae.errors import InputError
+
+HEADER = "@relation toy\n@attribute a numeric\n@attribute b real\n@attribute owl {0,1}\n"
+XML = '<labels xmlns="http://mulan.sourceforge.net/labels">{}</labels>'
+
+
+@pytest.fixture
+def put(tmp_path):
+    """Return a function that writes an ARFF file and, beside it, an XML file of labels."""
+
+    def put(text, *, labels=None, name="toy.arff"):
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        if labels is not None:
+            names = "".join(f'<label name="{label}"/>' for label in labels)
+            (tmp_path / "toy.xml").write_text(XML.format(names), encoding="utf-8")
+        return tmp_path / name
+
+    return put
+
+
+@pytest.fixture
+def rows(put):
+    """Return a function that reads rows of the features a and b and the label owl."""
+
+    def rows(text, **options):
+        return arff.read(put(f"{HEADER}@data\n{text}", labels=["owl"]), **options)
+
+    return rows
+
+
+class TestRows:
+    def test_comments_blank_lines_cases_tabs_and_trailing_commas(self, put):
+        text = (
+            "\ufeff% a comment\r\n\r\n@RELATION\t'my data'\r\n"
+            "  @Attribute 'first \\'one\\'' NUMERIC % trailing\r\n"
+            '@ATTRIBUTE\t"two, \\"quoted\\""\tinteger [0, 9]\r\n'
+            "@attribute owl{ 0 , 1 }\r\n@Data % now\r\n% between\r\n\r\n"
+            "1,\t2 , 1,\r\n3\t4 0 % spaces separate too\r\n { 0 5 , 2 1 , }\r\n"
+        )
+        data = arff.read(put(text), label_count=-1)
+        assert data.feature_names == ("first 'one'", 'two, "quoted"')
+        assert dense(data.X).tolist() == [[1, 2], [3, 4], [5, 0]]
+        assert dense(data.Y).tolist() == [[1], [0], [1]]
+
+    def test_a_quote_or_backslash_within_a_word_is_plain(self, put):
+        text = "@relation r\n@attribute m\\'usica numeric\n@attribute y {0,1}\n@data\n1,1\n"
+        assert arff.read(put(text), label_count=-1).feature_names == ("m\\'usica",)
+
+    def test_mixed_rows_become_csr_with_few_labels_dense(self, rows):
+        data = rows("1,0,1\n{1 2.5}\n{}\n0,0,0\n{0 3,2 1}\n")
+        assert isinstance(data.X, sp.csr_array)
+        assert data.X.dtype == np.float32
+        assert isinstance(data.Y, np.ndarray)
+        assert data.X.toarray().tolist() == [[1, 0], [0, 2.5], [0, 0], [0, 0], [3, 0]]
+        assert data.Y.ravel().tolist() == [1, 0, 0, 0, 1]
+
+    def test_dense_rows_become_an_array(self, rows):
+        data = rows("1,-2.5e-3,1\n.5,+3.,0\n")
+        assert isinstance(data.X, np.ndarray)
+        assert data.X.dtype == np.float32
+        np.testing.assert_array_equal(data.X, np.array([[1, -2.5e-3], [0.5, 3]], dtype=np.float32))
+
+    @pytest.mark.parametrize("extra", [0, 1])
+    def test_labels_of_a_sparse_file_are_csr_beyond_the_limit(self, put, extra):
+        n = DENSE_LABELS_LIMIT + extra
+        head = "".join(f"@attribute y{i} {{0,1}}\n" for i in range(n))
+        path = put(f"@relation r\n@attribute f numeric\n{head}@data\n{{0 1,{n} 1}}\n{{}}\n")
+        Y = arff.read(path, label_count=-n).Y
+        assert sp.issparse(Y) == bool(extra)
+        assert np.argwhere(dense(Y)).tolist() == [[0, n - 1]]
+
+    @pytest.mark.parametrize("seven", ["7", "'7'"])
+    @pytest.mark.parametrize("text", ["?,7,?\n1,?,1\n", "{0 ?,1 7,2 ?}\n{0 1,1 ?,2 1}\n"])
+    def test_question_marks_are_missing_features_and_unknown_labels(self, rows, text, seven):
+        data = rows(text.replace("7", seven))
+        np.testing.assert_array_equal(dense(data.X), [[math.nan, 7], [1, math.nan]])
+        assert dense(data.unknown).tolist() == [[True], [False]]
+        assert dense(data.Y).tolist() == [[0], [1]]
+
+    NOMINAL = (
+        "@relation r\n@attribute n {3,1.5,0}\n@attribute flag {Yes,no}\n"
+        "@attribute color {red,'light blue',green}\n@attribute t {f,t}\n"
+        "@attribute y {FALSE,TRUE}\n@data\n"
+    )
+
+    def test_nominal_features_in_dense_rows(self, put):
+        text = "1.50,no,'light blue',t,TRUE\n0,Yes,red,f,FALSE\n?,?,?,?,?\n3,no,green,t,TRUE\n"
+        data = arff.read(put(self.NOMINAL + text), label_count=-1)
+        colors = ("color=red", "color=light blue", "color=green")
+        assert data.feature_names == ("n", "flag", *colors, "t")
+        expected = [[1.5, 0, 0, 1, 0, 1], [0, 1, 1, 0, 0, 0], [math.nan] * 6, [3, 0, 0, 0, 1, 1]]
+        np.testing.assert_array_equal(data.X, expected)
+        assert data.Y.ravel().tolist() == [1, 0, 0, 1]
+        assert data.unknown.ravel().tolist() == [False, False, True, False]
+
+    def test_a_sparse_row_leaves_out_the_first_nominal_value(self, put):
+        text = "{}\n{0 1.5,1 no,2 green,3 t,4 TRUE}\n{0 0,2 ?}\n"
+        data = arff.read(put(self.NOMINAL + text), label_count=-1)
+        nan = math.nan
+        expected = [[3, 1, 1, 0, 0, 0], [1.5, 0, 0, 0, 1, 1], [0, 1, nan, nan, nan, 0]]
+        np.testing.assert_array_equal(data.X.toarray(), expected)
+        assert data.Y.ravel().tolist() == [0, 1, 0]
+
+    @pytest.mark.parametrize("batch", [1, 1000])
+    def test_the_line_of_a_mistake_is_counted_through_the_batches(self, rows, monkeypatch, batch):
+        monkeypatch.setattr(arff, "_READ_BATCH", batch)
+        with pytest.raises(InputError, match=r"line 10: .*must have 3 values"):
+            rows("1,2,1\n\n{0 1}\n% note\n1,2\n")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("1,2\n", "line 6: .*must have 3 values"),
+            ("1,2,1\n1,2,1\n1,", "line 8: .*must have 3 values"),
+            ("1,2,1,0\n", "line 6: .*must have 3 values"),
+            ("{0 1,2", "line 6: "),
+            ("{0 1,3 1}\n", "line 6: "),
+            ("{0 1,0 2}\n", "line 6: an index is repeated"),
+            ("{0 1 2}\n", "line 6: "),
+            ("{-1 2}\n", "line 6: "),
+            ("{99999999999999999999 1}\n", "line 6: "),
+            ("1,2,2\n", r"line 6: 2 is not a value of 'owl' \(0, 1\)"),
+            ("{}\n{2 7}\n", "line 7: 7 is not a value of 'owl'"),
+            ("x,2,1\n", "line 6: .*numerical value"),
+            ("{0 1e}\n", "line 6: .*numerical value"),
+            ("1,2,'1\n", "line 6: "),
+            ("1e39,2,1\n", "line 6: 1e.39 in 'a' does not fit 32 bits"),
+            ("", "has no rows after @data"),
+            ("% only this\n", "has no rows after @data"),
+        ],
+    )
+    def test_bad_rows_are_rejected(self, rows, text, message):
+        with pytest.raises(InputError, match=message):
+            rows(text)
+
+    @pytest.mark.parametrize(
+        ("header", "message"),
+        [
+            (HEADER, "ends before @data"),
+            ("@relation r\n@data\n", "line 2: @data comes before any @attribute"),
+            (f"{HEADER}@attribute a numeric\n", "line 5: the attribute 'a' is declared twice"),
+            ("1,2,3\n", "line 1: expected @relation, @attribute or @data"),
+            ("@attribute 'a numeric\n", "line 1: a quote is opened and not closed"),
+            ("@attribute {0,1}\n", "line 1: @attribute needs a name and a type"),
+            ("@attribute a complex\n", "line 1: the attribute 'a' has the unknown type 'complex'"),
+            ("@attribute a numeric {2}\n", "line 1: '{' after the type"),
+            ("@attribute a {0,1\n", "line 1: the values of 'a' have no closing brace"),
+            ("@attribute a {0,1} {2}\n", "line 1: text after the values of 'a'"),
+            ("@attribute a {0,1,0}\n", "line 1: 'a' has no values, or one of them twice"),
+        ],
+    )
+    def test_bad_headers_are_rejected(self, put, header, message):
+        with pytest.raises(InputError, match=message):
+            arff.read(put(header), label_count=1)
+
+    def test_attributes_that_are_not_numbers_are_rejected(self, put):
+        text = "@relation r\n@attribute a DATE 'yyyy'\n@attribute y {0,1}\n@data\nx,1\n"
+        with pytest.raises(InputError, match=r"'a' of .* is of type date; drop"):
+            arff.read(put(text), label_count=-1)
+
+    def test_a_label_of_words_is_rejected(self, put):
+        text = "@relation r\n@attribute a numeric\n@attribute y {red,green}\n@data\n1,red\n"
+        with pytest.raises(InputError, match=r"label 'y' of .* has the values red, green"):
+            arff.read(put(text), label_count=-1)
+
+    @pytest.mark.parametrize("text", ["1,1,1\n0,0.5,1\n", "{0 1}\n{1 0.5}\n"])
+    def test_a_label_that_is_neither_0_nor_1_is_rejected(self, rows, text):
+        with pytest.raises(InputError, match=r"line 7: the label 'b' is 0.5, but a label must be"):
+            rows(text, label_count=2)
+
+
+class TestLabels:
+    def test_labels_are_in_the_order_of_the_columns_not_of_the_xml(self, put):
+        head = "".join(f"@attribute x{i} {{0,1}}\n" for i in range(9))
+        path = put(f"@relation r\n{head}@data\n{'0,' * 8}1\n", labels=["x8", "x1"])
+        assert arff.read(path).label_names == ("x1", "x8")
+        assert arff.read(path).Y.tolist() == [[0, 1]]
+
+    def test_the_xml_of_a_part_is_found_and_its_own_comes_first(self, tmp_path, put):
+        path = put(f"{HEADER}@data\n1,1,1\n", labels=["owl"], name="toy-TRAIN.arff")
+        assert arff.read(path).label_names == ("owl",)
+        (tmp_path / "toy-TRAIN.xml").write_text(XML.format('<label name="b"/>'))
+        assert arff.read(path).label_names == ("b",)
+
+    def test_nested_labels_are_flattened(self, tmp_path, put):
+        xml = tmp_path / "tree.xml"
+        xml.write_text(XML.format('<label name="b"><label name="owl"></label></label>'))
+        assert arff.read(put(f"{HEADER}@data\n1,1,0\n"), xml=xml).label_names == ("b", "owl")
+
+    @pytest.mark.parametrize(
+        ("option", "expected"), [("-C 1", ("a",)), ("-c 2", ("a", "b")), ("-C -2", ("b", "owl"))]
+    )
+    def test_meka_counts_labels_from_either_end(self, put, option, expected):
+        text = HEADER.replace("toy", f"'toy: {option}'") + "@data\n1,1,1\n"
+        assert arff.read(put(text)).label_names == expected
+
+    @pytest.mark.parametrize(("number", "fits"), [(2, True), (0, False), (4, False)])
+    def test_meka_split_number(self, put, number, fits):
+        relation = f"'toy: -C -1 -split-number {number}'"
+        path = put(HEADER.replace("toy", relation) + "@data\n" + "1,1,1\n" * 3)
+        if fits:
+            assert arff.read(path).official_split.tolist() == [0, 0, 1]
+        else:
+            with pytest.raises(InputError, match=rf"-split-number {number} but has 3 rows"):
+                arff.read(path)
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [({"labels": ["owl", "a"]}, ("a", "owl")), ({"label_count": -1}, ("owl",)), ({}, ("b",))],
+    )
+    def test_options_precede_the_relation_and_that_the_xml(self, tmp_path, put, options, expected):
+        path = put(HEADER.replace("toy", "'toy: -C 2'") + "@data\n1,1,1\n", labels=["owl"])
+        xml = tmp_path / "other.xml"
+        xml.write_text(XML.format('<label name="b"/>'))
+        assert arff.read(path, **(options or {"xml": xml})).label_names == expected
+        assert arff.read(path).label_names == ("a", "b")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"labels": ["owl"], "label_count": -1}, "only one of labels, label_count and xml"),
+            ({}, r"give xml .* label_count .* or labels"),
+            ({"label_count": 0}, "label count of 0 does not fit the 3 attributes"),
+            ({"label_count": -4}, "label count of -4 does not fit the 3 attributes"),
+            ({"labels": ["emu"]}, r"'emu' \(from labels\) is not an attribute"),
+        ],
+    )
+    def test_options_that_do_not_say_which_are_labels(self, put, options, message):
+        with pytest.raises(InputError, match=message):
+            arff.read(put(f"{HEADER}@data\n1,2,1\n"), **options)
+
+    @pytest.mark.parametrize(
+        ("xml", "message"),
+        [
+            ("<labels><label name='hawk'/></labels>", r"'hawk' \(from .*toy.xml\) is not an attr"),
+            ("<labels><label name='owl'></labels>", "not well-formed XML"),
+            ("<?xml version='1.0' encoding='none-such'?><labels/>", "not well-formed XML"),
+            ("<labels/>", "has no <label"),
+            ("<labels><label/></labels>", "one without a name"),
+            ('<!DOCTYPE l [<!ENTITY o "owl">]><labels><label name="&o;"/></labels>', "DOCTYPE"),
+        ],
+    )
+    def test_bad_xml_is_rejected(self, tmp_path, put, xml, message):
+        path = put(f"{HEADER}@data\n1,2,1\n")
+        (tmp_path / "toy.xml").write_text(xml)
+        with pytest.raises(InputError, match=message) as caught:
+            arff.read(path)
+        assert "toy.xml" in str(caught.value)
+
+
+TEXT = st.text(
+    st.one_of(
+        st.sampled_from(" ,'\"\\{}%?@\t\n\r=-éλ漢\x85\xa0\u2028😀"),
+        st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"),
+    ),
+    max_size=6,
+)
+
+
+@st.composite
+def datasets(draw):
+    n, n_features, n_labels = (draw(st.integers(1, top)) for top in (5, 4, 3))
+    n_names = n_features + n_labels
+    names = draw(st.lists(TEXT, min_size=n_names, max_size=n_names, unique=True))
+    floats = st.floats(width=32, allow_infinity=False)
+    X = draw(hnp.arrays(np.float32, (n, n_features), elements=floats, fill=st.just(0)))
+    Y = draw(hnp.arrays(np.uint8, (n, n_labels), elements=st.integers(0, 1)))
+    unknown = draw(hnp.arrays(bool, (n, n_labels)))
+    X, Y = (sp.csr_array(each) if draw(st.booleans()) else each for each in (X, Y))
+    return MultiLabelDataset(
+        X, Y, names[n_features:], names[:n_features], unknown=unknown, name=draw(TEXT) + " -C 1"
+    )
+
+
+class TestWriting:
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+    @given(data=datasets(), batch=st.integers(1, 100))
+    def test_writing_and_reading_give_the_same(self, tmp_path, data, batch):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arff, "_READ_BATCH", batch)
+            patch.setattr(arff, "_WRITE_BATCH", 2)
+            arff.write(data, tmp_path / "toy.arff")
+            back = arff.read(tmp_path / "toy.arff")
+        assert back.label_names == data.label_names
+        assert back.feature_names == data.feature_names
+        assert sp.issparse(back.X) == sp.issparse(data.X)
+        np.testing.assert_array_equal(dense(back.X), dense(data.X))
+        np.testing.assert_array_equal(dense(back.targets()), dense(data.targets()))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.arff", "toy.xml"]
+
+    def test_the_written_text(self, tmp_path):
+        X = np.array([[0.1, np.nan], [2, 0]], dtype=np.float32)
+        names = {"label_names": ["o'wl", "hawk"], "feature_names": ["a b", "c"]}
+        arff.write(MultiLabelDataset(X, [[1, 0], [0, 1]], **names), tmp_path / "toy.arff")
+        head = (
+            "@relation data\n\n@attribute 'a b' numeric\n@attribute c numeric\n"
+            "@attribute 'o\\'wl' {0,1}\n@attribute hawk {0,1}\n\n@data\n"
+        )
+        assert (tmp_path / "toy.arff").read_text() == f"{head}0.1,?,1,0\n2.0,0.0,0,1\n"
+        assert '<label name="o\'wl"></label>' in (tmp_path / "toy.xml").read_text()
+        unknown = [[0, 0], [1, 0]]
+        sparse = MultiLabelDataset(sp.csr_array(X), [[1, 0], [0, 1]], unknown=unknown, **names)
+        arff.write(sparse, tmp_path / "toy.arff")
+        assert (tmp_path / "toy.arff").read_text() == head + "{0 0.1,1 ?,2 1}\n{0 2.0,2 ?,3 1}\n"
+
+    @pytest.mark.parametrize(
+        ("suffix", "unpack"), [(".gz", gzip.decompress), (".bz2", bz2.decompress)]
+    )
+    def test_a_compressed_file_is_written_compressed(self, tmp_path, suffix, unpack):
+        path = tmp_path / f"toy.arff{suffix}"
+        arff.write(MultiLabelDataset([[1.5]], [[1]]), path)
+        assert unpack(path.read_bytes()).startswith(b"@relation data\n")
+        assert (tmp_path / "toy.xml").exists()
+        assert arff.read(path).X.tolist() == [[1.5]]
+
+    @pytest.mark.parametrize("part", [".xml", ".arff"])
+    @pytest.mark.parametrize("step", ["_flush_to_disk", "replace"])
+    def test_a_failed_write_leaves_both_files_as_they_were(
+        self, tmp_path, put, monkeypatch, part, step
+    ):
+        path = put("before", labels=["before"])
+        old = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+        owner = files if step == "_flush_to_disk" else Path
+        real = getattr(owner, step)
+
+        def fail(source, *target):
+            if source.suffix == part:
+                raise OSError(28, "No space left on device")
+            return real(source, *target)
+
+        monkeypatch.setattr(owner, step, fail)
+        with pytest.raises(InputError, match=r"toy\.arff \(No space left on device\)"):
+            arff.write(MultiLabelDataset([[1.0]], [[1]]), path)
+        assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == old
+
+    def test_the_path_of_the_label_names_is_rejected(self, tmp_path):
+        (tmp_path / "toy.XML").write_text("before")
+        with pytest.raises(InputError, match=r"name the ARFF file toy\.arff\."):
+            readers.write(MultiLabelDataset([[1.0]], [[1]]), tmp_path / "toy.XML", format="arff")
+        assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
+
+    @pytest.mark.parametrize("name", ["toy", "toy.xml.gz", "toy.xml.arff"])
+    def test_other_names_are_written_and_read_back(self, tmp_path, name):
+        readers.write(MultiLabelDataset([[1.5]], [[1]]), tmp_path / name, format="arff")
+        assert readers.read(tmp_path / name, format="arff").X.tolist() == [[1.5]]
+        assert len(list(tmp_path.iterdir())) == 2
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [("a\x00b", "character that XML cannot"), ("a\ud800b", "character"), ("f", "names a feat")],
+    )
+    def test_a_name_that_cannot_be_written_is_rejected(self, tmp_path, name, message):
+        data = MultiLabelDataset([[1.0]], [[1]], label_names=[name], feature_names=["f"])
+        with pytest.raises(InputError, match=message):
+            arff.write(data, tmp_path / "toy.arff")
+        assert not list(tmp_path.iterdir())
+
+
+def plain_parse(path):
+    """Read names and cells of a simple ARFF file, one line and one cell at a time."""
+    names, table, in_data = [], [], False
+    for line in gzip.decompress(path.read_bytes()).decode().split("\n"):
+        line = line.strip()
+        if line.lower().startswith("@attribute"):
+            names.append(line.split()[1])
+        elif line.lower() == "@data":
+            in_data = True
+        elif in_data and line.startswith("{"):
+            row = [0.0] * len(names)
+            for cell in filter(None, line.strip("{}").split(",")):
+                column, value = cell.split()
+                row[int(column)] = float(value)
+            table.append(row)
+        elif in_data and line:
+            table.append([float(cell) for cell in line.split(",")])
+    return names, np.array(table)
+
+
+class TestRealFiles:
+    def test_mulan_yeast_equals_a_plain_loop(self, data_folder):
+        path = data_folder / "raw" / "yeast.arff.gz"
+        data = arff.read(path)
+        names, table = plain_parse(path)
+        assert data.feature_names == tuple(names[:103])
+        assert data.label_names == tuple(f"Class{i}" for i in range(1, 15))
+        np.testing.assert_array_equal(data.X, table[:, :103].astype(np.float32))
+        np.testing.assert_array_equal(data.Y, table[:, 103:])
+        assert (data.X.dtype, data.Y.dtype, data.name) == (np.float32, np.uint8, "yeast")
+        assert (data.official_split, data.unknown) == (None, None)
+
+    def test_meka_yeast_equals_the_archive(self, data_folder):
+        data = arff.read(data_folder / "raw" / "meka-Yeast.arff.gz")
+        with np.load(data_folder / "yeast" / "yeast.npz") as archive:
+            np.testing.assert_array_equal(data.X, archive["X"])
+            np.testing.assert_array_equal(data.Y, archive["Y"])
+            np.testing.assert_array_equal(data.official_split, archive["official_split"])
+            assert data.feature_names == tuple(archive["feature_names"])
+
+    def test_delicious_equals_a_plain_loop(self, data_folder):
+        path = data_folder / "raw" / "delicious-test.arff.gz"
+        data = arff.read(path)
+        assert type(data.X) is type(data.Y) is sp.csr_array
+        names, table = plain_parse(path)
+        np.testing.assert_array_equal(data.X.toarray(), table[:, :500])
+        np.testing.assert_array_equal(data.Y.toarray(), table[:, 500:])
+        assert data.label_names == tuple(names[500:])

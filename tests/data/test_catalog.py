@@ -1,0 +1,811 @@
+"""The catalog: its entries, where data sets are found, downloads, and the real files."""
+
+import gzip
+import hashlib
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from collections import Counter
+from decimal import Decimal
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cgmvae.data import catalog, readers
+from cgmvae.data.catalog import (
+    CHECKSUMS,
+    availability,
+    checksum_of,
+    entries,
+    fetch,
+    load_dataset,
+    locate,
+    recorded_checksum,
+)
+from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.errors import InputError
+
+#: The paper's table of data sets: samples, labels, mean, median and max labels per sample,
+#: mean samples per label.
+PAPER = """
+ebird      41778  100 20.69 18 96 8322.95
+mirflickr  25000  38  4.80  5  17 1247.34
+nus_vec    269648 85  1.86  1  12 3721.7
+yeast      2417   14  4.24  4  11 363.14
+scene      2407   6   1.07  1  3  170.83
+sider      1427   27  15.3  16 26 731.07
+reuters    10789  90  1.23  1  15 106.50
+bookmarks  87856  208 2.03  1  44 584.67
+delicious  16105  983 19.06 20 25 250.15
+"""
+
+#: Data sets that must be made by hand; those of the others that are here have a known checksum.
+BY_HAND = ["ebird", "mirflickr", "nus_vec", "bookmarks"]
+HERE = [name for name in entries() if name not in BY_HAND]
+LARGE = ("bbs_2003_2009", "delicious", "imdb")
+
+
+def test_the_fifteen_data_sets_are_there_the_papers_first():
+    names = list(entries())
+    assert len(names) == 15
+    assert set(names[:9]) == {line.split()[0] for line in PAPER.split("\n") if line}
+
+
+def test_paper_rows_are_those_printed():
+    printed = {words[0]: words[1:] for words in map(str.split, PAPER.strip().splitlines())}
+    assert {name for name, entry in entries().items() if entry.paper} == set(printed)
+    for name, (samples, labels, mean, median, most, per_label) in printed.items():
+        paper = entries()[name].paper
+        assert (paper.samples, paper.labels) == (int(samples), int(labels))
+        assert str(paper.mean_labels_per_sample) == mean
+        assert (paper.median_labels_per_sample, paper.max_labels_per_sample) == (
+            int(median),
+            int(most),
+        )
+        assert str(paper.mean_samples_per_label) == per_label
+
+
+@pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)
+def test_every_entry_is_complete(entry):
+    assert re.fullmatch("[a-z0-9_]+", entry.name)
+    for text in (entry.title, entry.domain, entry.licence, entry.source):
+        assert text
+        assert "\n" not in text
+    assert "https://" in entry.source
+    assert entry.file.count("/") == 1
+    assert re.fullmatch("([0-9a-f]{64})?", entry.sha256)
+    assert (entry.sha256 == "") == (entry.name in BY_HAND)
+    assert entry.downloads or entry.recipe
+    assert entry.statistics.samples > 0
+    assert entry.statistics.features > 0
+    assert entry.statistics.labels > 0
+    assert isinstance(entry.statistics.cardinality, Decimal)
+
+
+@pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)
+def test_downloads_are_files_at_a_commit_with_roles_that_fit(entry):
+    roles = sorted(original.role for original in entry.downloads)
+    assert roles in ([], ["data"], ["labels", "test", "train"])
+    for original in entry.downloads:
+        assert re.fullmatch(
+            r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/\S+", original.address
+        )
+        commit = original.address.split("/")[5]
+        assert commit in entry.source
+        assert original.file_name.endswith((".arff", ".arff.bz2", ".xml"))
+
+
+def test_catalog_agrees_with_the_paper_where_it_must():
+    for entry in entries().values():
+        if entry.paper is None:
+            continue
+        assert entry.statistics.samples == entry.paper.samples
+        if entry.name != "nus_vec":  # the paper prints 85, the released data has 81
+            assert entry.statistics.labels == entry.paper.labels
+        difference = entry.statistics.cardinality - entry.paper.mean_labels_per_sample
+        assert abs(difference) < Decimal("0.05")
+
+
+def test_entries_are_read_only():
+    entries().clear()
+    assert entries()
+    with pytest.raises(AttributeError):
+        entries()["yeast"].title = ""
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Return an empty data folder and an empty cache that the catalog looks into."""
+    folders = tmp_path / "data", tmp_path / "cache"
+    for variable, folder in zip(("CGMVAE_DATA", "CGMVAE_CACHE"), folders, strict=True):
+        folder.mkdir()
+        monkeypatch.setenv(variable, str(folder))
+    return folders
+
+
+@pytest.fixture
+def real(data_folder, folders, monkeypatch):
+    """Return the folder of real data, with an empty cache."""
+    monkeypatch.setenv("CGMVAE_DATA", str(data_folder))
+    return data_folder
+
+
+@pytest.fixture
+def tiny():
+    """Return a data set of three rows."""
+    return MultiLabelDataset(
+        np.float32([[0.5, 1], [2, 0], [0, 3]]),
+        [[1, 0], [1, 1], [0, 1]],
+        feature_names=["a", "b"],
+        label_names=["owl", "hawk"],
+    )
+
+
+@pytest.fixture
+def tiny_entry(monkeypatch):
+    """Replace the entries of the catalog by a small data set."""
+
+    def put(**fields):
+        entry = catalog.CatalogEntry(
+            name="tiny",
+            title="Three rows",
+            domain="tests",
+            source="https://example.org",
+            licence="none",
+            file=fields.pop("file", "tiny/tiny.npz"),
+            statistics=catalog.ExpectedStatistics(3, 2, 2, Decimal("1.33")),
+            **fields,
+        )
+        monkeypatch.setattr(catalog, "entries", lambda: {"tiny": entry})
+        return entry
+
+    return put
+
+
+@pytest.mark.parametrize("name", ["nus-vec", "NUS_VEC", " nus vec "])
+def test_case_hyphens_and_underscores_do_not_matter(name):
+    assert catalog.find_entry(name).name == "nus_vec"
+
+
+@pytest.mark.parametrize("function", [load_dataset, locate, availability])
+def test_unknown_name_gets_close_ones(function):
+    with pytest.raises(InputError, match="no data set 'yeats' in the catalog; did you mean yeast"):
+        function("yeats")
+
+
+def test_unknown_name_without_close_ones_gets_them_all():
+    with pytest.raises(InputError, match="choose one of ebird, mirflickr"):
+        load_dataset("qqqq")
+
+
+def test_a_data_set_that_is_nowhere_says_what_to_put_where(folders):
+    entry = entries()["ebird"]
+    with pytest.raises(InputError) as error:
+        load_dataset("ebird")
+    message = str(error.value)
+    assert f"put {entry.file} " in message
+    assert "its catalog entry has a recipe" in message
+    assert f"the folder CGMVAE_DATA ({folders[0]})" in message
+    assert str(folders[1]) in message
+    assert message.endswith(".")
+    assert message.count(". ") == 0
+    assert "\n" not in message
+
+
+def test_download_can_be_forbidden(folders, monkeypatch):
+    monkeypatch.delenv("CGMVAE_DATA")
+    with pytest.raises(
+        InputError, match=r"'scene' is not on this machine; put scene/scene.npz, or .*not set"
+    ):
+        load_dataset("scene", download=False)
+    assert list(folders[1].iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"XDG_CACHE_HOME": "/b"}, Path("/b/cgmvae")),
+        ({"CGMVAE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, Path("/a")),
+        ({"HOME": "/c", "XDG_CACHE_HOME": "", "CGMVAE_CACHE": ""}, Path("/c/.cache/cgmvae")),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="the folders of Linux")
+def test_cache_folder(monkeypatch, variables, expected):
+    for variable in ("CGMVAE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    assert catalog.cache_folder() == expected
+
+
+@pytest.fixture
+def put_tiny(tiny):
+    """Write the small data set, its features shifted so that copies can be told apart."""
+
+    def put(folder, shift):
+        (folder / "tiny").mkdir(exist_ok=True)
+        path = folder / "tiny" / "tiny.npz"
+        readers.write(MultiLabelDataset(tiny.X + shift, tiny.Y), path)
+        return path
+
+    return put
+
+
+def test_folders_are_searched_in_order(folders, tiny_entry, put_tiny):
+    tiny_entry()
+    assert (locate("tiny"), availability("tiny")) == (None, "by hand")
+    cached = put_tiny(folders[1], 2)
+    assert (locate("tiny"), availability("tiny")) == (cached, "cached")
+    assert load_dataset("tiny").X[0, 0] == 2.5
+    here = put_tiny(folders[0], 1)
+    assert (locate("tiny"), availability("tiny")) == (here, "here")
+    assert load_dataset("tiny").X[0, 0] == 1.5
+
+
+def test_embedded_comes_first(folders):
+    (folders[0] / "yeast").mkdir()
+    (folders[0] / "yeast" / "yeast.npz").write_bytes(b"something else")
+    assert availability("yeast") == "embedded"
+    assert locate("yeast").parent.name == "embedded"
+    assert load_dataset("yeast").n_samples == 2417
+
+
+def test_what_can_be_downloaded_says_so(folders):
+    assert {name for name in entries() if availability(name) == "to download"} == {
+        "scene",
+        "delicious",
+        "imdb",
+    }
+
+
+def test_released_matrix_with_its_options(folders, tiny_entry, tiny):
+    tiny_entry(
+        file="tiny/tiny_data.npy",
+        options=(("n_labels", 2), ("meta_offset", 1)),
+    )
+    (folders[0] / "tiny").mkdir()
+    np.save(folders[0] / "tiny" / "tiny_data.npy", np.hstack([[[7], [8], [9]], tiny.Y, tiny.X]))
+    dataset = load_dataset("tiny")
+    assert np.array_equal(dataset.X, tiny.X)
+    assert np.array_equal(dataset.Y, tiny.Y)
+    assert dataset.name == "tiny"
+
+
+def test_arff_by_hand_with_its_xml(folders, tiny_entry, tiny):
+    tiny_entry(file="tiny/tiny.arff")
+    (folders[0] / "tiny").mkdir()
+    readers.write(tiny, folders[0] / "tiny" / "tiny.arff")
+    assert (folders[0] / "tiny" / "tiny.xml").is_file()
+    assert np.array_equal(load_dataset("tiny").Y, tiny.Y)
+
+
+def test_own_archive_stands_in_for_the_publishers_file(folders, tiny_entry, put_tiny, tiny):
+    tiny_entry(file="tiny/tiny.arff")
+    assert locate("tiny") is None
+    path = put_tiny(folders[0], 0)
+    assert locate("tiny") == path
+    assert np.array_equal(load_dataset("tiny").X, tiny.X)
+
+
+BODY = bytes(range(256)) * 4096
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answer each path in its own way."""
+
+    def do_GET(self):
+        body = self.server.bodies.get(self.path)
+        if self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", "/file")
+            self.end_headers()
+        elif body is None:
+            self.send_error(404)
+        else:
+            self.send_response(200)
+            if self.path != "/unstated":
+                self.send_header("Content-Length", str(len(body) + (self.path == "/cut")))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *args):
+        """Keep the output of the tests clean."""
+
+
+@pytest.fixture
+def server():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.bodies = dict.fromkeys(("/file", "/cut", "/unstated"), BODY)
+    server.address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_fetches_the_bytes_and_reports_progress(server, tmp_path):
+    seen = []
+    target = tmp_path / "file"
+    result = fetch(
+        f"{server.address}/file", target, progress=lambda done, total: seen.append((done, total))
+    )
+    assert result == target
+    assert target.read_bytes() == BODY
+    done = [done for done, _ in seen]
+    assert done == sorted(set(done))
+    assert done[-1] == len(BODY)
+    assert {total for _, total in seen} == {len(BODY)}
+
+
+def test_size_that_is_not_stated_is_reported_as_none(server, tmp_path):
+    seen = []
+    fetch(
+        f"{server.address}/unstated",
+        tmp_path / "file",
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert (tmp_path / "file").read_bytes() == BODY
+    assert seen[-1] == (len(BODY), None)
+
+
+def test_redirects_are_followed(server, tmp_path):
+    fetch(f"{server.address}/moved", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == BODY
+
+
+def test_file_addresses(tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(BODY)
+    fetch(source.as_uri(), tmp_path / "copy", sha256=SHA256)
+    assert (tmp_path / "copy").read_bytes() == BODY
+
+
+def test_known_checksum_is_verified_and_not_recorded(server, tmp_path):
+    fetch(f"{server.address}/file", tmp_path / "file", sha256=SHA256.upper())
+    assert checksum_of(tmp_path / "file") == SHA256
+    assert not (tmp_path / CHECKSUMS).exists()
+
+
+def test_wrong_checksum_leaves_nothing(server, tmp_path):
+    with pytest.raises(InputError, match=f"checksum {SHA256[:12]}… where 000000000000…"):
+        fetch(f"{server.address}/file", tmp_path / "file", sha256="0" * 64)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_first_download_records_the_checksum(server, tmp_path):
+    for name in ("b", "a"):
+        fetch(f"{server.address}/file", tmp_path / name)
+    lines = (tmp_path / CHECKSUMS).read_text(encoding="utf-8").splitlines()
+    assert lines == [f"{SHA256}  a", f"{SHA256}  b"]
+    assert recorded_checksum(tmp_path / "a") == SHA256
+    assert recorded_checksum(tmp_path / "c") == ""
+
+
+def test_a_list_of_checksums_in_another_encoding_is_read_as_far_as_it_goes(tmp_path):
+    text = f"{SHA256}  caf\u00e9\n{SHA256}  file\n"
+    (tmp_path / CHECKSUMS).write_text(text, encoding="latin-1")
+    assert recorded_checksum(tmp_path / "file") == SHA256
+
+
+def test_second_download_must_agree_with_the_first(server, tmp_path):
+    target = tmp_path / "file"
+    fetch(f"{server.address}/file", target)
+    fetch(f"{server.address}/file", target)
+    server.bodies["/file"] = BODY[:-1] + b"!"
+    with pytest.raises(InputError, match="was expected"):
+        fetch(f"{server.address}/file", target)
+    assert target.read_bytes() == BODY
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKSUMS, "file"]
+
+
+def test_truncated_body_leaves_nothing(server, tmp_path):
+    with pytest.raises(InputError, match="IncompleteRead"):
+        fetch(f"{server.address}/cut", tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_page_is_one_sentence(server, tmp_path):
+    with pytest.raises(InputError, match=r"downloaded \(404 Client Error: Not Found .*\); check"):
+        fetch(f"{server.address}/nothing", tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_server_that_is_not_there(server, tmp_path):
+    address = server.address
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(InputError, match="cannot be downloaded"):
+        fetch(f"{address}/file", tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_download_leaves_nothing(server, tmp_path):
+    def interrupt(done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(f"{server.address}/file", tmp_path / "file", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/file", "/unstated"])
+def test_too_large_is_rejected(server, tmp_path, monkeypatch, path):
+    monkeypatch.setattr(catalog, "DOWNLOAD_LIMIT", 1000)
+    with pytest.raises(InputError, match="larger than 1,000 bytes"):
+        fetch(server.address + path, tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["ftp://host/file", "/etc/hostname", ""])
+def test_other_schemes_are_rejected(tmp_path, address):
+    with pytest.raises(InputError, match="must begin with https: or http: or file:"):
+        fetch(address, tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_redirect_from_https_to_http_is_rejected(monkeypatch, tmp_path):
+    from types import SimpleNamespace
+
+    for location, fits in (("/a", True), ("https://b/a", True), ("http://b/a", False)):
+        response = SimpleNamespace(
+            is_redirect=True, url="https://host/a", headers={"Location": location}
+        )
+        if fits:
+            catalog._reject_downgrade(response)
+        else:
+            with pytest.raises(InputError, match="must begin with https:"):
+                catalog._reject_downgrade(response)
+
+
+def test_folder_of_the_target_must_exist(server, tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        fetch(f"{server.address}/file", Path(tmp_path / "no" / "file"))
+
+
+@pytest.fixture
+def served(tmp_path, tiny_entry, tiny):
+    """Serve the small data set in the form of Mulan, and put it into the catalog."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    for part, rows in {"train": [0, 1], "test": [2]}.items():
+        readers.write(tiny.rows(rows), folder / f"tiny-{part}.arff")
+        (folder / f"tiny-{part}.xml").rename(folder / "names.xml")
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            """Keep the output of the tests clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    roles = {"tiny-train.arff": "train", "tiny-test.arff": "test", "names.xml": "labels"}
+    address = f"http://127.0.0.1:{server.server_port}"
+    tiny_entry(
+        downloads=tuple(catalog.Original(f"{address}/{file}", role) for file, role in roles.items())
+    )
+    yield folder
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_train_and_test_files_are_downloaded_and_joined(served, folders, tiny):
+    assert availability("tiny") == "to download"
+    seen = []
+    dataset = load_dataset("tiny", progress=lambda done, total: seen.append((done, total)))
+    assert np.array_equal(dataset.X, tiny.X)
+    assert np.array_equal(dataset.Y, tiny.Y)
+    assert dataset.label_names == tiny.label_names
+    assert dataset.official_split.tolist() == [0, 0, 1]
+    assert dataset.name == "tiny"
+    assert len(seen) == 3
+    assert all(done == total for done, total in seen)
+    assert availability("tiny") == "cached"
+    assert locate("tiny") == folders[1] / "tiny" / "tiny-train.arff"
+
+
+def test_second_time_reads_the_cache(served, folders):
+    load_dataset("tiny")
+    for path in served.iterdir():
+        path.unlink()
+    assert load_dataset("tiny").n_samples == 3
+    assert load_dataset("tiny", download=False).n_samples == 3
+
+
+def test_originals_in_the_data_folder_are_used(served, folders, tiny):
+    shutil.copytree(served, folders[0] / "tiny")
+    assert availability("tiny") == "here"
+    assert np.array_equal(load_dataset("tiny", download=False).X, tiny.X)
+    assert list(folders[1].iterdir()) == []
+
+
+def test_cached_original_that_was_changed_is_warned_of(served, folders):
+    load_dataset("tiny")
+    path = folders[1] / "tiny" / "tiny-test.arff"
+    path.write_text(path.read_text(encoding="utf-8") + "\n% changed\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="tiny-test.arff is not the file"):
+        load_dataset("tiny")
+
+
+def test_failed_download_says_what_to_put_where_and_resumes(served, folders):
+    missing = served / "tiny-test.arff"
+    content = missing.read_bytes()
+    missing.unlink()
+    with pytest.raises(InputError, match="404") as error:
+        load_dataset("tiny")
+    assert "put tiny/tiny.npz, or tiny/tiny-train.arff and tiny/tiny-test.arff and" in str(
+        error.value
+    )
+    assert str(error.value).count(". ") == 0
+    kept = {path.name for path in (folders[1] / "tiny").iterdir()}
+    assert kept == {"tiny-train.arff", "SHA256SUMS"}
+    missing.write_bytes(content)
+    (served / "tiny-train.arff").unlink()
+    assert load_dataset("tiny").n_samples == 3
+
+
+def test_cache_that_cannot_be_created_is_one_sentence(served, folders, monkeypatch):
+    blocked = folders[1] / "file"
+    blocked.write_text("", encoding="utf-8")
+    monkeypatch.setenv("CGMVAE_CACHE", str(blocked))
+    with pytest.raises(InputError, match="cannot be stored"):
+        load_dataset("tiny")
+
+
+def test_parts_with_other_columns_are_rejected(served, folders, tiny):
+    renamed = MultiLabelDataset(
+        tiny.X[2:], tiny.Y[2:], feature_names=["a", "c"], label_names=tiny.label_names
+    )
+    readers.write(renamed, served / "tiny-test.arff")
+    with pytest.raises(InputError, match="different columns"):
+        load_dataset("tiny")
+
+
+def test_unknown_labels_of_one_part_are_kept(served, folders, tiny):
+    part = MultiLabelDataset(
+        tiny.X[2:],
+        tiny.Y[2:],
+        feature_names=tiny.feature_names,
+        label_names=tiny.label_names,
+        unknown=[[True, False]],
+    )
+    readers.write(part, served / "tiny-test.arff")
+    dataset = load_dataset("tiny")
+    assert dataset.unknown.tolist() == [[False, False], [False, False], [True, False]]
+    assert dataset.Y.tolist() == tiny.Y.tolist()
+
+
+#: Rows of the tables in SOURCE.md that a statistic of ours must agree with.
+SOURCE_ROWS = {
+    "samples": "samples",
+    "features": "features",
+    "labels": "labels",
+    "cardinality": "mean_labels_per_sample",
+    "density": "density",
+    "label_density": "density",
+    "missing": "unknown_share",
+    "max_labels": "max_labels_per_sample",
+    "rows_without_label": "rows_without_labels",
+    "rows_without_labels": "rows_without_labels",
+    "labels_without_positive": "labels_without_rows",
+    "labels_never_positive": "labels_without_rows",
+    "X_nonzero_fraction": "feature_density",
+    "feature_density": "feature_density",
+    "distinct_labelsets": "distinct_label_sets",
+}
+
+
+def put_copy(data_folder, folder, name, **changed):
+    """Copy a real archive into a folder, with some arrays changed."""
+    file = entries()[name].file
+    target = folder / file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with np.load(data_folder / file) as arrays:
+        np.savez(target, **{**arrays, **changed})
+    return target
+
+
+def source_table(folder, name):
+    text = (folder / entries()[name].file).parent.joinpath("SOURCE.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^\| (\w+) \| (.+?) \|$", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in HERE]
+)
+def test_statistics_agree_with_the_publishers_and_with_plain_loops(real, name):
+    dataset = load_dataset(name, download=False)  # which compares them with the catalog
+    assert dataset.name == name
+    compare_with_loops(dataset.describe(), *raw_labels(real, name))
+    found = dataset.describe().to_dict()
+    stated = source_table(real, name)
+    if name == "reuters_tfidf":  # the table is that of the other features; the labels are the same
+        stated = {row: stated[row] for row in ("samples", "labels", "cardinality", "max_labels")}
+    compared = 0
+    for row, field in SOURCE_ROWS.items():
+        if row in stated:
+            digits = len(stated[row].partition(".")[2])
+            assert round(found[field], digits) == pytest.approx(float(stated[row])), row
+            compared += 1
+    assert compared == (4 if name == "reuters_tfidf" else 10)
+    if "train=" in stated.get("official_split", ""):
+        counts = np.bincount(dataset.official_split).tolist()
+        assert stated["official_split"] == f"train={counts[0]}, test={counts[1]}"
+
+
+def raw_labels(folder, name):
+    """Return known positive labels as lists of column numbers, and the number of unknown cells."""
+    with np.load(folder / entries()[name].file) as arrays:
+        Y = arrays["Y"]
+        X_shape = arrays["X"].shape if "X" in arrays else tuple(arrays["X_shape"])
+        values = arrays["X"] if "X" in arrays else arrays["X_data"]
+    rows = [[] for _ in range(len(Y))]
+    for row, column in np.argwhere(Y == 1).tolist():
+        rows[row].append(column)
+    return rows, Y.shape, int((Y == 255).sum()), X_shape, int((values != 0).sum())
+
+
+def compare_with_loops(found, rows, Y_shape, n_unknown, X_shape, n_nonzero):
+    (n, n_labels), n_features = Y_shape, X_shape[1]
+    sizes = sorted(len(row) for row in rows)
+    per_label = Counter(label for row in rows for label in row)
+    assert (found.samples, found.labels, found.features) == (n, n_labels, n_features)
+    assert found.mean_labels_per_sample == pytest.approx(sum(sizes) / n)
+    assert found.median_labels_per_sample == (sizes[(n - 1) // 2] + sizes[n // 2]) / 2
+    assert found.max_labels_per_sample == sizes[-1]
+    assert found.mean_samples_per_label == pytest.approx(sum(sizes) / n_labels)
+    assert found.density == pytest.approx(sum(sizes) / (n * n_labels - n_unknown))
+    assert found.rows_without_labels == sum(size == 0 for size in sizes)
+    assert found.labels_without_rows == n_labels - len(per_label)
+    assert found.unknown_share == pytest.approx(n_unknown / (n * n_labels))
+    assert found.feature_density == pytest.approx(n_nonzero / (n * n_features))
+    largest = max(per_label.values())
+    ratios = [largest / count for count in per_label.values()]
+    assert found.imbalance_ratio == pytest.approx(sum(ratios) / len(ratios))
+    assert found.distinct_label_sets == len({tuple(row) for row in rows})
+    assert found.missing_share == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("bbs_2003_2009", "group"), ("ebird_june2019_8000", "cell_index")]
+)
+def test_groups_are_read(real, name, key):
+    with np.load(real / entries()[name].file) as arrays:
+        assert np.array_equal(load_dataset(name, download=False).groups, arrays[key])
+
+
+def test_changed_label_is_rejected(data_folder, folders):
+    with np.load(data_folder / entries()["scene"].file) as arrays:
+        Y = arrays["Y"].copy()
+    Y[0, 0] = 1 - Y[0, 0]
+    put_copy(data_folder, folders[0], "scene", Y=Y)
+    with (
+        pytest.warns(UserWarning, match="checksum differs"),
+        pytest.raises(InputError, match=r"labels per row where the catalog says 1\.073951"),
+    ):
+        load_dataset("scene", download=False)
+
+
+def test_changed_feature_is_warned_of(data_folder, folders):
+    with np.load(data_folder / entries()["scene"].file) as arrays:
+        X = arrays["X"].copy()
+    X[0, 0] += 1
+    put_copy(data_folder, folders[0], "scene", X=X)
+    with pytest.warns(UserWarning, match="results may not be comparable") as caught:
+        dataset = load_dataset("scene", download=False)
+    assert dataset.X[0, 0] == X[0, 0]
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_missing_row_is_rejected_with_all_that_differs(data_folder, folders):
+    with np.load(data_folder / entries()["scene"].file) as arrays:
+        fewer = {key: arrays[key][:-1] for key in ("X", "Y", "official_split")}
+    put_copy(data_folder, folders[0], "scene", **fewer)
+    with (
+        pytest.warns(UserWarning, match="checksum differs"),
+        pytest.raises(InputError, match="2,406 samples where the catalog says 2,407") as error,
+    ):
+        load_dataset("scene", download=False)
+    assert "features where" not in str(error.value)
+    assert str(error.value).count(". ") == 0
+
+
+@pytest.mark.slow
+def test_originals_of_mulan_give_the_archive(data_folder, folders):
+    target = folders[0] / "delicious"
+    target.mkdir()
+    for part in ("train", "test"):
+        packed = data_folder / "raw" / f"delicious-{part}.arff.gz"
+        with gzip.open(packed) as source, (target / packed.stem).open("wb") as file:
+            shutil.copyfileobj(source, file)
+    shutil.copy(data_folder / "raw" / "delicious.xml", target)
+    dataset = load_dataset("delicious", download=False)
+    known = readers.read(data_folder / "delicious" / "delicious.npz")
+    assert dataset.name == "delicious"
+    assert (dataset.X != known.X).nnz == 0
+    Y = dataset.Y if isinstance(dataset.Y, np.ndarray) else dataset.Y.toarray()
+    columns = [dataset.label_names.index(name) for name in known.label_names]
+    assert np.array_equal(Y[:, columns], known.Y)
+    assert dataset.feature_names == known.feature_names
+    assert np.array_equal(dataset.official_split, known.official_split)
+
+
+def test_no_warning_where_all_is_as_known(real):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_dataset("sider", download=False)
+
+
+def test_embedded_yeast_equals_the_archive(data_folder, folders):
+    yeast = load_dataset("yeast")
+    with np.load(data_folder / "yeast" / "yeast.npz") as arrays:
+        assert np.array_equal(yeast.X, arrays["X"])
+        assert yeast.X.dtype == arrays["X"].dtype == np.float32
+        assert np.array_equal(yeast.Y, arrays["Y"])
+        assert yeast.Y.dtype == arrays["Y"].dtype == np.uint8
+        assert list(yeast.label_names) == arrays["label_names"].tolist()
+        assert list(yeast.feature_names) == arrays["feature_names"].tolist()
+        assert np.array_equal(yeast.official_split, arrays["official_split"])
+        package = resources.files("cgmvae.data") / "embedded" / "yeast.npz"
+        with np.load(Path(str(package))) as embedded:
+            assert sorted(embedded.files) == sorted(arrays.files)
+            assert all(np.array_equal(embedded[key], arrays[key]) for key in arrays.files)
+
+
+def test_embedded_yeast_has_mulans_split_and_names():
+    yeast = load_dataset("yeast")
+    assert yeast.official_split.tolist() == [0] * 1500 + [1] * 917
+    assert yeast.label_names == tuple(f"Class{i}" for i in range(1, 15))
+    assert yeast.feature_names == tuple(f"Att{i}" for i in range(1, 104))
+    assert yeast.name == "yeast"
+
+
+@pytest.fixture(scope="module")
+def embed_yeast():
+    path = Path(__file__).parents[2] / "tools" / "embed_yeast.py"
+    spec = importlib.util.spec_from_file_location("embed_yeast", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_that_appear_twice_are_matched_once_each(embed_yeast):
+    X = np.array([[1], [2], [1], [-0.0]], dtype=np.float32)
+    Y = np.array([[0], [1], [0], [1]], dtype=np.uint8)
+    order = [3, 2, 1, 0]
+    assert embed_yeast.matching_rows((X, Y), (X[order] + 0, Y[order])) == [3, 0, 1, 2]
+    with pytest.raises(SystemExit, match="same rows"):
+        embed_yeast.matching_rows((X, Y), (X[[0, 0, 0, 1]], Y[[0, 0, 0, 1]]))
+
+
+def test_tool_makes_the_embedded_file_again(embed_yeast, tmp_path, monkeypatch):
+    """From a table in another order, with the embedded file itself giving the order."""
+    embedded = Path(str(resources.files("cgmvae.data") / "embedded" / "yeast.npz"))
+    yeast = load_dataset("yeast")
+    table, output = tmp_path / "yeast.csv.gz", tmp_path / "yeast.npz"
+    order = np.random.default_rng(0).permutation(yeast.n_samples)
+    readers.write(yeast.rows(order), table)
+    arguments = ["--order-from", embedded, "--table", table, "--output", output]
+    run = subprocess.run(
+        [sys.executable, embed_yeast.__file__, *map(str, arguments)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "2,417 rows" in run.stdout
+    made = readers.read(output)
+    assert np.array_equal(made.X, yeast.X)
+    assert np.array_equal(made.Y, yeast.Y)
+    assert np.array_equal(made.official_split, yeast.official_split)
