@@ -44,11 +44,11 @@ def terms(model, data):
     whole = network.terms(rows.batch(order, weight), streams)
     together = {name: torch.full_like(term, torch.nan) for name, term in whole.items()}
     for first in range(N_SHARES):
-        streams.share = BatchShard(first, N_SHARES, N_ROWS)
+        streams.shard = BatchShard(first, N_SHARES, N_ROWS)
         streams.seek([3, 5])
-        batch = rows.shard(order, weight, streams.share)
+        batch = rows.shard(order, weight, streams.shard)
         for name, term in network.terms(batch, streams).items():
-            together[name][:, streams.share.rows] = term
+            together[name][:, streams.shard.rows] = term
     return whole, together
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from cgmvae.methods.asl import ASL
 from cgmvae.methods.base import MultiLabelClassifier
@@ -15,7 +17,7 @@ from cgmvae.methods.mlknn import MLkNN
 from cgmvae.methods.mpvae import MPVAE
 from cgmvae.methods.packed import fit_together
 from cgmvae.methods.rbcc import RBCC
-from cgmvae.methods.registry import METHODS, REGISTRY, find_method, method_name
+from cgmvae.methods.registry import REGISTRY, find_method, method_name
 from cgmvae.methods.serialization import load_model
 from cgmvae.methods.sleec import SLEEC
 
@@ -38,6 +40,11 @@ __all__ = [
     "load",
     "method_name",
 ]
+
+#: All estimators by class name.
+METHODS: Mapping[str, type[MultiLabelClassifier]] = MappingProxyType(
+    {method.estimator.__name__: method.estimator for method in REGISTRY.values()}
+)
 
 
 def load(path: str | os.PathLike[str]) -> MultiLabelClassifier:

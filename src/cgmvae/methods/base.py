@@ -33,8 +33,8 @@ from cgmvae.data.dataset import Features, Matrix, canonical
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
 from cgmvae.data.splits import holdout
 from cgmvae.errors import InputError
-from cgmvae.evaluation import count, learn_rule
-from cgmvae.evaluation.thresholds import RuleName, ThresholdRule
+from cgmvae.evaluation.metrics import count
+from cgmvae.evaluation.thresholds import RuleName, ThresholdRule, learn_rule
 from cgmvae.methods.few_rows import score_out_of_fold, warn_of_few_rows
 from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.serialization import save_model

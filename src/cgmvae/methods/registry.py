@@ -5,23 +5,17 @@ A new method is one file and one entry here (``docs/adding_a_method.md``).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cgmvae.errors import InputError
-from cgmvae.methods.asl import ASL
-from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.binary_relevance import BinaryRelevance
-from cgmvae.methods.c2ae import C2AE
-from cgmvae.methods.cgmvae import CGMVAEClassifier
-from cgmvae.methods.haram import HARAM
-from cgmvae.methods.lamp import LaMP
-from cgmvae.methods.mlknn import MLkNN
-from cgmvae.methods.mpvae import MPVAE
-from cgmvae.methods.rbcc import RBCC
-from cgmvae.methods.sleec import SLEEC
+
+if TYPE_CHECKING:
+    from cgmvae.methods.base import MultiLabelClassifier
 
 
 @dataclass(frozen=True)
@@ -30,14 +24,20 @@ class Method:
 
     title: str
     """Display name."""
-    estimator: type[MultiLabelClassifier]
-    """Its class, which defines the default parameters."""
+    location: str
+    """Module in this package and name of its class, which defines the default parameters."""
     paper: str
     """The publication."""
     row: str
     """Its name in the tables of the C-GMVAE paper."""
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Default search space: values by parameter."""
+
+    @cached_property
+    def estimator(self) -> type[MultiLabelClassifier]:
+        """Its class; imported on first use, so that reading the registry costs nothing."""
+        module, _, name = self.location.rpartition(".")
+        return getattr(importlib.import_module(f"cgmvae.methods.{module}"), name)
 
     @property
     def max_labels(self) -> int | None:
@@ -49,7 +49,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
     {
         "cgmvae": Method(
             "C-GMVAE",
-            CGMVAEClassifier,
+            "cgmvae.CGMVAEClassifier",
             "Bai, Kong, Gomes 2022, ICML",
             "C-GMVAE",
             {
@@ -61,18 +61,21 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
             },
         ),
         "binary-relevance": Method(
-            "binary relevance", BinaryRelevance, "Zhang et al. 2018, Frontiers of CS", "BR"
+            "binary relevance",
+            "binary_relevance.BinaryRelevance",
+            "Zhang et al. 2018, Frontiers of CS",
+            "BR",
         ),
         "mlknn": Method(
             "ML-kNN",
-            MLkNN,
+            "mlknn.MLkNN",
             "Zhang and Zhou 2007, Pattern Recognition",
             "MLKNN",
             {"k": (5, 10, 20, 30), "s": (0.1, 1.0)},
         ),
         "haram": Method(
             "HARAM",
-            HARAM,
+            "haram.HARAM",
             "Benites and Sapozhnikova 2015, ICDM workshops",
             "HARAM",
             {
@@ -83,7 +86,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
         "sleec": Method(
             "SLEEC",
-            SLEEC,
+            "sleec.SLEEC",
             "Bhatia, Jain, Kar, Varma, Jain 2015, NIPS",
             "SLEEC",
             {
@@ -95,7 +98,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
         "c2ae": Method(
             "C2AE",
-            C2AE,
+            "c2ae.C2AE",
             "Yeh, Wu, Ko, Wang 2017, AAAI",
             "C2AE",
             {
@@ -107,7 +110,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
         "lamp": Method(
             "LaMP",
-            LaMP,
+            "lamp.LaMP",
             "Lanchantin, Sekhon, Qi 2019, ECML-PKDD",
             "LaMP",
             {
@@ -120,7 +123,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
         "mpvae": Method(
             "MPVAE",
-            MPVAE,
+            "mpvae.MPVAE",
             "Bai, Kong, Gomes 2020, IJCAI",
             "MPVAE",
             {
@@ -132,7 +135,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
         "asl": Method(
             "ASL",
-            ASL,
+            "asl.ASL",
             "Ridnik et al. 2021, ICCV",
             "ASL",
             {
@@ -144,7 +147,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
         "rbcc": Method(
             "RBCC",
-            RBCC,
+            "rbcc.RBCC",
             "Gerych, Hartvigsen, Buquicchio, Agu, Rundensteiner 2021, NeurIPS",
             "RBCC",
             {
@@ -155,11 +158,6 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
             },
         ),
     }
-)
-
-#: All estimators by class name.
-METHODS: Mapping[str, type[MultiLabelClassifier]] = MappingProxyType(
-    {method.estimator.__name__: method.estimator for method in REGISTRY.values()}
 )
 
 
@@ -175,8 +173,10 @@ def method_name(model: Any) -> str:
 
     Examples
     --------
+    >>> from cgmvae import CGMVAEClassifier
     >>> method_name(CGMVAEClassifier())
     'cgmvae'
     """
-    own = (name for name, method in REGISTRY.items() if method.estimator is type(model))
+    location = f"{type(model).__module__}.{type(model).__name__}"
+    own = (n for n, m in REGISTRY.items() if f"cgmvae.methods.{m.location}" == location)
     return next(own, type(model).__name__)

@@ -20,7 +20,6 @@ from torch import Tensor
 from cgmvae.errors import InputError
 from cgmvae.nn.rng import stream_seed
 from cgmvae.training.rows import digest
-from cgmvae.training.selection import MEAN_OF_FIVE
 
 #: Rows on disk that stay neighbors, and how many such blocks are mixed with each other.
 BLOCK_ROWS, WINDOW_BLOCKS = 64, 1024
@@ -114,8 +113,8 @@ class TrainingConfig:
     """Share of training without cross-entropy; after it, cross-entropy alone (two-stage)."""
     patience: int | None = None
     """Epochs without a better validation metric after which a member stops."""
-    selection: str = MEAN_OF_FIVE
-    """The validation metric whose best epoch is kept."""
+    selection: str = "mean_of_five"
+    """The validation metric whose best epoch is kept, one of ``selection.SELECTIONS``."""
     precision: Literal["tf32", "bf16"] = "tf32"
     """Precision of matrix products in training on a GPU; all else is float32 or finer."""
 
