@@ -48,13 +48,14 @@ def test_the_rooms_of_the_architecture_are_those_of_the_package():
         assert [name for name in names if not next((PACKAGE / room).rglob(name), None)] == []
 
 
-def defined_in(path):
-    """Return the functions and classes of a file; methods with and without their class."""
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    outer = [node for node in ast.parse(path.read_text()).body if isinstance(node, kinds)]
+def sources(path):
+    """Return the source of the functions and classes of a file, methods by both names."""
+    text, kinds = path.read_text(), (ast.FunctionDef, ast.ClassDef)
+    outer = [node for node in ast.parse(text).body if isinstance(node, kinds)]
     inner = [(each, node) for each in outer for node in each.body if isinstance(node, kinds)]
-    names = {node.name for node in outer} | {node.name for _, node in inner}
-    return names | {f"{each.name}.{node.name}" for each, node in inner}
+    found = {node.name: ast.get_source_segment(text, node) for _, node in inner}
+    found |= {node.name: ast.get_source_segment(text, node) for node in outer}
+    return found | {f"{each.name}.{node.name}": found[node.name] for each, node in inner}
 
 
 def test_the_equations_are_in_the_functions_that_the_paper_map_names():
@@ -62,12 +63,17 @@ def test_the_equations_are_in_the_functions_that_the_paper_map_names():
     table = page.split("## Equations\n")[1].split("\n## ")[0]
     n_found = 0
     for row in re.findall(r"^\| .* \|$", table, re.M)[1:]:
-        where = re.split(r"(?<!\\)\|", row)[3]
+        _, paper, _, where, *_ = re.split(r"(?<!\\)\|", row)
+        equation = re.match(r" (Eq\. \d)", paper)
         for file, after in pairwise(re.split(r"`([\w/]+\.py)`", where)[1:]):
-            if file.endswith(".py"):
-                names = {name for name in spans(after) if _FUNCTION.fullmatch(name)}
-                assert names <= defined_in(PACKAGE / file) | {"paper"}, row
-                n_found += len(names)
+            if not file.endswith(".py"):
+                continue
+            found = sources(PACKAGE / file)
+            names = {name for name in spans(after) if _FUNCTION.fullmatch(name)} - {"paper"}
+            assert names <= found.keys(), row
+            if equation:
+                assert all(equation[1] in found[name] for name in names), row
+            n_found += len(names)
     assert n_found > 8
 
 

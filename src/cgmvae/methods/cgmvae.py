@@ -23,6 +23,7 @@ from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, check_choices, check_whole, targets_of_rows
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
+from cgmvae.model.objective import TERMS
 from cgmvae.model.presets import Preset, for_data
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.rng import RandomStreams
@@ -31,7 +32,11 @@ from cgmvae.training.plan import Member, TrainingConfig, column
 
 _NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
 _TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
-_PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {"network", "training"}
+_PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {
+    "network",
+    "training",
+    "further_weights",
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -61,7 +66,8 @@ class CGMVAEClassifier(
         τ of the contrastive term.
     settings : mapping, optional
         Any further field of ``NetworkConfig`` or ``TrainingConfig`` by name, such as
-        ``{"prior": "standard", "patience": 10}``.
+        ``{"prior": "standard", "patience": 10}``, or the weight of a further term of
+        ``objective.TERMS``, such as ``{"ranking_weight": 0.1}``.
     n_members, device, checkpoint, progress
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
@@ -117,6 +123,10 @@ class CGMVAEClassifier(
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
         given |= dict(self.settings or {})
+        further = {f"{term}_weight": term for term in TERMS}.items() - {
+            (name, name.removesuffix("_weight")) for name in _PRESET_FIELDS
+        }
+        weights = {term: given.pop(name) for name, term in further if name in given}
         if unknown := sorted(set(given) - names):
             raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
         check_choices(NetworkConfig, given)
@@ -127,6 +137,7 @@ class CGMVAEClassifier(
             preset,
             network=dataclasses.replace(preset.network, **network),
             training={**preset.training, **training},
+            further_weights={**preset.further_weights, **weights},
             **{name: value for name, value in given.items() if name in _PRESET_FIELDS},
         )
 

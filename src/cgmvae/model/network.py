@@ -386,7 +386,7 @@ class CGMVAENetwork(nn.Module):
         return self.probabilities(self.logits(self.decode(features, self.encode(features).mean)))
 
     def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
-        """Return the unweighted terms of the objective, each (M, B)."""
+        """Return the unweighted terms of the objective, Eq. 3 and more, each (M, B)."""
         out = self.outputs(batch, streams)
         return {name: function(out) for name, function in self.functions.items()}
 

@@ -42,6 +42,9 @@ class Preset:
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What ``TrainingConfig`` takes: epochs, batch size, optimizer, schedule, selection."""
 
+    further_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Weights of further terms of ``objective.TERMS``, by name of the term."""
+
     def weights(self) -> dict[str, float]:
         """Return the weights of the terms by name."""
         return {
@@ -49,6 +52,7 @@ class Preset:
             "reconstruction": self.reconstruction_weight,
             "contrastive": self.contrastive_weight,
             "cross_entropy": self.cross_entropy_weight,
+            **self.further_weights,
         }
 
 

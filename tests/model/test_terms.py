@@ -1,0 +1,102 @@
+"""Each term has one implementation, which every fit runs; a new one is two edits."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from cgmvae import CGMVAEClassifier, make_survey
+from cgmvae.model import objective
+from cgmvae.model.presets import PRESETS
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+        ],
+    ),
+]
+TINY = {
+    "embedding_dim": 8,
+    "epochs": 1,
+    "n_members": 2,
+    "random_state": 0,
+}
+SIZES = {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,), "latent_dim": 4}
+
+
+def sparse_labels(n_rows, n_labels):
+    labels = np.zeros((n_rows, n_labels), np.uint8)
+    rng = np.random.default_rng(0)
+    for row in labels:
+        row[rng.integers(0, n_labels, 3)] = 1
+    return labels
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("n_labels", [10, 2000])
+def test_a_new_term_is_a_function_and_a_weight(monkeypatch, device, n_labels):
+    """Squared logits, which a large weight makes small."""
+
+    def squared_logits(out):
+        return out.views[0].logits.square().mean(-1)
+
+    monkeypatch.setitem(objective.TERMS, "squared_logits", squared_logits)
+    X, Y = np.random.default_rng(1).normal(size=(300, 5)), sparse_labels(300, n_labels)
+    last = []
+    for weight in (1e-9, 1000.0):
+        settings = SIZES | {"squared_logits_weight": weight}
+        model = CGMVAEClassifier(
+            **TINY | {"epochs": 8}, learning_rate=0.02, device=device, settings=settings
+        )
+        last.append(model.fit(X, Y).history_["squared_logits"][-1].mean())
+    assert last[1] < 0.5 * last[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_default_fit_runs_every_weighted_term(device):
+    weights = PRESETS["tuned"].weights()
+    expected = {objective.TERMS[name].__code__ for name, weight in weights.items() if weight}
+    formulas = {f.__code__ for f in (objective.kl_to_mixture, objective.contrastive)}
+    seen = set()
+
+    def watch(frame, event, _):
+        if event == "call":
+            seen.add(frame.f_code)
+
+    data, _ = make_survey(120, 6, 5, seed=0)
+    sys.setprofile(watch)
+    try:
+        CGMVAEClassifier(**TINY, device=device, settings=SIZES).fit(data.X, data.Y)
+    finally:
+        sys.setprofile(None)
+    assert expected | formulas | {objective.cross_entropy.__code__} <= seen
+
+
+def test_from_the_estimator_to_the_loop_are_four_frames(monkeypatch):
+    from cgmvae.training import pack
+
+    depths = []
+    train = pack.train
+
+    def counted(*arguments, **options):
+        frame, depth = sys._getframe(), 0
+        while frame.f_code.co_name != "fit":
+            frame, depth = frame.f_back, depth + 1
+        depths.append(depth)
+        return train(*arguments, **options)
+
+    monkeypatch.setattr(pack, "train", counted)
+    data, _ = make_survey(210, 6, 5, seed=0)
+    CGMVAEClassifier(**TINY, settings=SIZES).fit(data.X, data.Y)
+    assert depths == [3]  # _fit_rows, Pack.train, train
+
+
+def test_an_unknown_term_is_refused():
+    data, _ = make_survey(210, 6, 5, seed=0)
+    with pytest.raises(ValueError, match="no setting 'nothing_weight'"):
+        CGMVAEClassifier(**TINY, settings={"nothing_weight": 1.0}).fit(data.X, data.Y)
