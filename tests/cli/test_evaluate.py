@@ -203,7 +203,7 @@ def test_bad_input(refused, survey, model, tmp_path):
         "no.json is not a split": ("birds.npz", "--split-file", "no.json"),
         "gone.json does not exist": ("birds.npz", "--split-file", "gone.json"),
         "has no test rows": ("birds.npz", "--split-file", "untested.json"),
-        "use the data that the split was made from": ("few.npz", "--split-file", "split.json"),
+        "use the data that it was made from": ("few.npz", "--split-file", "split.json"),
         "lacks 1 of the model's 5 labels: 'owl, grey'": ("other.npz",),
         "no array 'Y'": ("bare.npz",),
         "There is no column 'owl, grey'": ("bare.csv",),

@@ -102,4 +102,4 @@ def test_a_setting_of_any_form_is_left_to_the_method(refused, survey):
     sentence = refused(
         "fit", "birds.npz", "--method=lamp", "--setting=graph=ring", "--out=m.cgmvae"
     )
-    assert "no graph 'ring'" in sentence
+    assert "graph is 'ring'" in sentence

@@ -117,7 +117,7 @@ def test_methods_that_need_all_rows_read_them(method, survey, on_disk, monkeypat
 
 def test_rows_that_are_too_many_for_a_method_are_refused(survey, on_disk, monkeypatch):
     monkeypatch.setattr(mapped, "MEMORY_LIMIT", 1000)
-    with pytest.raises(InputError, match="use fewer rows, or a network"):
+    with pytest.raises(InputError, match="use fewer rows, or a neural"):
         MLkNN().fit(on_disk(survey.X), survey.Y)
 
 

@@ -53,6 +53,7 @@ def write_tensors(
 
     Contiguous arrays are written from where they are, without a copy.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     arrays = {name: _storable(name, array) for name, array in tensors.items()}
@@ -70,7 +71,10 @@ def write_tensors(
             f"hold ({error}); use fewer or shorter names."
         ) from error
     with atomic_path(path) as temporary:
-        save_file(arrays, temporary, metadata={_ENTRY: entry})
+        try:
+            save_file(arrays, temporary, metadata={_ENTRY: entry})
+        except SafetensorError as error:  # the library's word for a full disk and the like
+            raise OSError(one_line(error)) from error
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], Any]:
