@@ -1,60 +1,76 @@
-"""How good C-GMVAE is, beside random forest, extra trees and logistic regression.
+"""Accuracy of C-GMVAE compared with random forest, extra trees and logistic regression.
 
     python benchmarks/accuracy.py --out docs/results/accuracy.json
 
-Every method sees the same seeded splits (by group where the data has groups). The splits and seeds
-of C-GMVAE are members of one pack. Results are kept after each data set and method; a second call
-computes only what is missing, and prints the tables again. Defaults were chosen on the validation
-rows of splits 0, 1, 2; splits 3 to 7 were not looked at for that.
+All methods see the same seeded splits. The splits and seeds of C-GMVAE are members of one pack.
+Results are kept after each data set and method; a second run computes only what is missing and
+prints the tables again. Defaults were chosen on the validation rows of splits 0, 1 and 2; splits 3
+to 7 had no part in that.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import sys
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from measurement import (
+    CHOSEN_ON,
+    TINY,
+    TINY_ROWS,
+    UNSEEN,
+    Results,
+    add_out,
+    fit_input,
+    load_parts,
+    make_parser,
+    metrics_of,
+    paired_difference,
+    print_header,
+    print_row,
+)
 from scipy import stats
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from cgmvae.data import load_dataset, make_split
-from cgmvae.data.files import atomic_path
-from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, Scored, evaluate
-from cgmvae.methods.binary_relevance import BinaryRelevance
-from cgmvae.methods.cgmvae import CGMVAEClassifier
-from cgmvae.methods.packed import fit_together
+from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS
+from cgmvae.methods import BinaryRelevance, CGMVAEClassifier, fit_together
 
 DATA = ("yeast", "scene", "sider", "reuters_tfidf", "delicious", "bbs_2003_2009")
 PEERS = ("random_forest", "extra_trees", "logistic_regression")
-CHOSEN_ON, UNSEEN = (0, 1, 2), (3, 4, 5, 6, 7)
-
-#: A forest is grown in blocks that are scored and forgotten: with hundreds of labels, all trees of
-#: one would take tens of gigabytes.
-N_TREES, N_BLOCKS = 300, 5
 
 
-def load_parts(name: str, seed: int) -> list[Any]:
-    """Return the training, validation and test rows of one split."""
-    data = load_dataset(name)
-    split = make_split(data, "random" if data.groups is None else "group", seed=seed)
-    return [data.rows(rows) for rows in (split.train, split.validation, split.test)]
+class Effort(NamedTuple):
+    """How large everything is."""
+
+    n_rows: int | None = None
+    settings: dict[str, Any] = {}
+    n_jobs: int = -1
+    n_trees: int = 300
+    n_blocks: int = 5
+    """A forest is grown in blocks that are scored and dropped: with hundreds of labels, all trees
+    of one would take tens of gigabytes."""
 
 
-def peer_scores(method: str, parts: list[Any]) -> list[np.ndarray]:
-    """Fit a peer and return its probabilities for validation and test rows."""
+QUICK = Effort(TINY_ROWS, TINY, n_jobs=1, n_trees=4, n_blocks=2)
+
+
+def peer_scores(method: str, parts: list[Any], effort: Effort) -> list[np.ndarray]:
+    """Fit a peer and return its probabilities of the validation and of the test rows."""
     train, *others = parts
     if method == "logistic_regression":
-        model = BinaryRelevance(LogisticRegression(max_iter=2000), n_jobs=-1, random_state=0)
-        model.fit(train.X, train.Y, validation_data=(others[0].X, others[0].Y))
+        peer = LogisticRegression(max_iter=2000)
+        model = BinaryRelevance(peer, n_jobs=effort.n_jobs, random_state=0)
+        X, Y, validation = fit_input(parts)
+        model.fit(X, Y, validation_data=validation)
         return [model.predict_proba(part.X) for part in others]
     kind = RandomForestClassifier if method == "random_forest" else ExtraTreesClassifier
     scores = []
-    for block in range(N_BLOCKS):
-        forest = kind(N_TREES // N_BLOCKS, n_jobs=-1, random_state=block).fit(train.X, train.Y)
+    for block in range(effort.n_blocks):
+        n_trees = effort.n_trees // effort.n_blocks
+        forest = kind(n_trees, n_jobs=effort.n_jobs, random_state=block).fit(train.X, train.Y)
         scores.append([forest_scores(forest, part.X) for part in others])
     return [np.mean(part, axis=0) for part in zip(*scores, strict=True)]
 
@@ -68,73 +84,61 @@ def forest_scores(forest: Any, X: Any) -> np.ndarray:
     return np.column_stack(columns)
 
 
-def cgmvae_scores(splits: list[list[Any]], members: int, preset: str) -> list[list[np.ndarray]]:
-    """Fit C-GMVAE on all splits as one pack; return probabilities as :func:`peer_scores`."""
+def cgmvae_scores(
+    splits: list[list[Any]], members: int, preset: str, effort: Effort
+) -> list[list[np.ndarray]]:
+    """Fit C-GMVAE on all splits as one pack; return probabilities as :func:`peer_scores` does."""
     models = [
-        CGMVAEClassifier(preset, n_members=members, random_state=i) for i in range(len(splits))
+        CGMVAEClassifier(preset, n_members=members, random_state=i, **effort.settings)
+        for i in range(len(splits))
     ]
-    data = [(train.X, train.Y, (held.X, held.Y)) for train, held, _ in splits]
-    fit_together(models, data)
+    fit_together(models, [fit_input(parts) for parts in splits])
     return [
         [model.predict_proba(part.X) for part in parts[1:]]
         for model, parts in zip(models, splits, strict=True)
     ]
 
 
-def measure(parts: list[Any], scores: list[np.ndarray]) -> dict[str, list[float]]:
-    """Return the five metrics under each protocol."""
-    validation, test = (Scored(p.Y, s, p.unknown) for p, s in zip(parts[1:], scores, strict=True))
-    return {
-        protocol: evaluate(test, validation, protocol=protocol).values() for protocol in PROTOCOLS
-    }
-
-
-def run(results: dict[str, Any], name: str, method: str, seeds: list[int], members: int) -> float:
-    """Add the missing splits of one method on one data set; return the seconds it took."""
-    done = results.setdefault(name, {}).setdefault(method, {})
-    missing = [seed for seed in seeds if str(seed) not in done]
+def run(
+    results: Results, name: str, method: str, seeds: list[int], members: int, effort: Effort
+) -> None:
+    """Add the missing splits of one method on one data set."""
+    missing = [seed for seed in seeds if (name, method, str(seed)) not in results]
+    if not missing:
+        return
     start = time.perf_counter()
-    splits = [load_parts(name, seed) for seed in missing]
+    splits = [load_parts(name, seed, effort.n_rows) for seed in missing]
     if method in PEERS:
-        scores = [peer_scores(method, parts) for parts in splits]
+        scores = [peer_scores(method, parts, effort) for parts in splits]
     else:
-        given = method.split(":")[1:]
-        preset, own_members = given or ("tuned", members)
-        scores = cgmvae_scores(splits, int(own_members), preset) if splits else []
+        preset, own_members = method.split(":")[1:] or ("tuned", members)
+        scores = cgmvae_scores(splits, int(own_members), preset, effort)
     for seed, parts, score in zip(missing, splits, scores, strict=True):
-        done[str(seed)] = measure(parts, score)
-    return time.perf_counter() - start
+        results.add((name, method, str(seed)), metrics_of(parts, score))
+    print(f"{name}, {method}: {time.perf_counter() - start:.1f} s", flush=True)
 
 
 def table(results: dict[str, Any], seeds: tuple[int, ...], protocol: str) -> None:
-    """Print means over the splits, and C-GMVAE's paired difference from the best peer."""
+    """Print means over the splits, and the paired difference of C-GMVAE from the best peer."""
     print(f"\n### {protocol}, mean over splits {', '.join(map(str, seeds))}\n")
-    print("| data | method | " + " | ".join(PAPER_METRICS) + " |")
-    print("|---|---|" + "---|" * 5)
+    print_header("data", "method", *PAPER_METRICS)
     for name, methods in results.items():
-        means = {}
-        for method, done in methods.items():
-            if all(str(seed) in done for seed in seeds):
-                values = np.array([done[str(seed)][protocol] for seed in seeds])
-                means[method] = values
-                cells = " | ".join(f"{v:.4f}" for v in values.mean(0))
-                print(f"| {name} | {method} | {cells} |")
-        peers = {method: values for method, values in means.items() if method in PEERS}
-        if "cgmvae" in means and peers:
-            cells = [difference(means["cgmvae"][:, i], peers, i) for i in range(5)]
-            print(f"| {name} | *C-GMVAE − best peer* | " + " | ".join(cells) + " |")
-
-
-def difference(own: np.ndarray, peers: dict[str, np.ndarray], metric: int) -> str:
-    """Write the paired difference from the best peer of a metric, with its 95% interval."""
-    best = max(peers.values(), key=lambda values: values[:, metric].mean())
-    gaps = own - best[:, metric]
-    half = stats.sem(gaps) * stats.t.ppf(0.975, len(gaps) - 1)
-    return f"{gaps.mean():+.4f} ± {half:.4f}"
+        values = {
+            method: np.array([done[str(seed)][protocol] for seed in seeds])
+            for method, done in methods.items()
+            if all(str(seed) in done for seed in seeds)
+        }
+        for method, own in values.items():
+            print_row(name, method, *(f"{mean:.4f}" for mean in own.mean(0)))
+        peers = [own for method, own in values.items() if method in PEERS]
+        if "cgmvae" in values and peers:
+            best = [max(peers, key=lambda own, i=i: own[:, i].mean())[:, i] for i in range(5)]
+            gaps = values["cgmvae"] - np.column_stack(best)
+            print_row(name, "*C-GMVAE − best peer*", *map(paired_difference, gaps.T))
 
 
 def mean_ranks(results: dict[str, Any], seeds: tuple[int, ...], protocol: str) -> None:
-    """Print the mean rank of each method over data sets and metrics where all were run."""
+    """Print the mean rank of each method over the data sets and metrics that all were run on."""
     methods = ("cgmvae", *PEERS)
     rows = []
     for done in results.values():
@@ -147,10 +151,10 @@ def mean_ranks(results: dict[str, Any], seeds: tuple[int, ...], protocol: str) -
         print(f"\nMean rank over {len(rows)} data sets × 5 metrics ({protocol}): {listed}")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run what is missing and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="results, kept and continued")
+    parser = make_parser(__doc__)
+    add_out(parser)
     parser.add_argument("--data", nargs="+", default=list(DATA))
     parser.add_argument(
         "--methods",
@@ -161,19 +165,20 @@ def main() -> None:
     parser.add_argument("--splits", nargs="+", type=int, default=[*CHOSEN_ON, *UNSEEN])
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--tables", action="store_true", help="print the tables, run nothing")
-    arguments = parser.parse_args()
-    results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    for name in [] if arguments.tables else arguments.data:
-        for method in arguments.methods:
-            seconds = run(results, name, method, arguments.splits, arguments.members)
-            print(f"{name}, {method}: {seconds:.1f} s", flush=True)
-            with atomic_path(arguments.out) as temporary:
-                temporary.write_text(json.dumps(results, indent=1))
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.data, options.splits, options.members = ["yeast"], list(CHOSEN_ON), 1
+    results = Results(options.out)
+    for name in [] if options.tables else options.data:
+        for method in options.methods:
+            effort = QUICK if options.quick else Effort()
+            run(results, name, method, options.splits, options.members, effort)
     for seeds in (CHOSEN_ON, UNSEEN):
         for protocol in PROTOCOLS:
-            table(results, seeds, protocol)
-            mean_ranks(results, seeds, protocol)
+            table(results.values, seeds, protocol)
+            mean_ranks(results.values, seeds, protocol)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,180 +1,206 @@
-"""How fast packed training is on an accelerator, beside what the card could do.
+"""Speed of packed training on a GPU, compared with the limits of the card.
 
     python benchmarks/gpu.py [--members 1 8 64 200] [--precision bf16] [--profile] [--grid]
 
-Yeast, E = 1024, batch 128. For each number of members: milliseconds a step, and a member-epoch with
-everything (validation, host work). The floor of a step is the larger of two times: its counted
-floating-point operations at the card's measured TF32 matrix rate, and the bytes of Adam's update
-(gradient, weights and two moments read, the last three written) at its measured copy bandwidth.
+Yeast, E = 1024, batch 128. For each number of members: milliseconds per step, and milliseconds per
+member and epoch with everything (validation, work of the host). The floor of a step is the larger
+of two times: its counted floating-point operations at the card's measured TF32 matrix rate, and the
+bytes of Adam's update (gradient, weights and two moments read, the last three written) at its
+measured copy bandwidth.
 
-``--profile`` adds what the time of a step of 200 members goes to, by kind of kernel.
+``--profile`` adds the time that a step of 200 members spends in each kind of kernel.
 
-``--grid`` adds the long measurements: 600 trainings of 80 epochs, three of whose members are
-trained again alone; one member for 100 epochs; 64 members packed against one by one.
+``--grid`` adds the long measurements: 600 trainings of 80 epochs, three members of which are
+trained again alone; one member for 100 epochs; 64 members packed and one by one.
+
+``--quick`` runs all of this in small, on the CPU if there is no GPU.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from measurement import (
+    TINY,
+    TINY_ROWS,
+    fit_input,
+    load_parts,
+    make_parser,
+    print_header,
+    print_row,
+    seconds,
+)
 from torch.utils.flop_counter import FlopCounterMode
 
-from cgmvae.data import load_dataset, make_split
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.methods.packed import Fit, label_log_odds, training_rows
+from cgmvae.methods.packed import Fit, make_pack
 from cgmvae.nn.rng import make_streams
-from cgmvae.training.device import fast_products
+from cgmvae.training.device import fast_products, find_device
 from cgmvae.training.loop import train
-from cgmvae.training.plan import Planner
+from cgmvae.training.plan import Planner, column
 from cgmvae.training.step import PackedStep, StepInput
 
-DEVICE = torch.device("cuda")
+#: Bytes that Adam's update moves per weight: four float32 numbers read, three written.
+ADAM_BYTES = 7 * 4
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """Return the seconds that the work takes, the card's included."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    work()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start
+class Scale(NamedTuple):
+    """How large everything is."""
+
+    n_rows: int | None = None
+    network: dict[str, Any] = {"embedding_dim": 1024}
+    matrix_width: int = 8192
+    n_copied: int = 2**30
+    """Numbers that are copied to measure the bandwidth."""
+    n_steps: int = 200
+    epochs: tuple[int, int] = (4, 14)
+    """Two lengths of training, whose difference is the time of the epochs alone."""
+    profiled_members: int = 200
+    grid_members: int = 600
+    grid_epochs: tuple[int, ...] = (2, 80)
+    single_epochs: int = 100
+    packed: tuple[int, int] = (64, 8)
+    """Members packed, and those of them that are also trained one by one."""
 
 
-def ceilings() -> tuple[float, float]:
-    """Return the card's TF32 operations and copied bytes a second."""
-    torch.set_float32_matmul_precision("high")
-    a, b = torch.randn(2, 8192, 8192, device=DEVICE)
-    source, target = torch.randn(2, 1 << 30, device=DEVICE)
-    times = []
-    for work in (lambda: a @ b, lambda: target.copy_(source)):
-        seconds(work)
-        times.append(min(seconds(lambda work=work: [work() for _ in range(5)]) for _ in range(5)))
-    torch.set_float32_matmul_precision("highest")
-    return 5 * 2 * 8192**3 / times[0], 5 * 2 * source.nbytes / times[1]
+_TINY_NETWORK = {name: value for name, value in TINY.items() if name != "epochs"}
+QUICK = Scale(TINY_ROWS, _TINY_NETWORK, 64, 2**12, 2, (1, 2), 2, 3, (1,), 1, (2, 1))
 
 
-class Pack:
+class YeastPack:
     """A pack of yeast's training rows, ready to train."""
 
-    def __init__(self, n_members: int, epochs: int, precision: str, seed: int = 0) -> None:
-        data = load_dataset("yeast")
-        split = make_split(data, seed=0)
-        rows, held = data.rows(split.train), data.rows(split.validation)
+    def __init__(
+        self, n_members: int, epochs: int, precision: str, scale: Scale, device: str = "auto"
+    ) -> None:
+        settings = {**scale.network.get("settings", {}), "precision": precision}
         self.model = CGMVAEClassifier(
             n_members=n_members,
             epochs=epochs,
-            embedding_dim=1024,
-            settings={"precision": precision},
-            random_state=seed,
+            embedding_dim=scale.network["embedding_dim"],
+            settings=settings,
+            random_state=0,
+            device=device,
         )
-        self.fit = Fit(*self.model._prepare(rows.X, rows.Y, (held.X, held.Y), None, None))
-        self.members = self.model._make_members(self.fit.train, self.fit.validation, seed, 0)
-        self.config = self.model._training_config(self.fit.train)
-        self.rows = training_rows([self.fit], DEVICE)
+        self.data = fit_input(load_parts("yeast", 0, scale.n_rows))
+        self.pack = make_pack([self.model], [Fit(*self.model._prepare(*self.data, None, None))])
+        self.all = np.arange(n_members)
 
-    def network(self, members: list[Any]) -> Any:
-        """Return a fresh network of these members."""
-        log_odds = label_log_odds(self.fit.train)[None].repeat(len(members), axis=0)
-        streams = make_streams([member.seed for member in members], DEVICE)
-        return self.model._build_network(members, log_odds, streams)
-
-    def train(self, members: list[Any]) -> Any:
-        """Train these members and return their network."""
-        network = self.network(members)
-        train(network, members, self.rows, self.config, device=DEVICE)
+    def train(self, members: np.ndarray | None = None) -> Any:
+        """Train all members, or those of these numbers, and return their network."""
+        network, chosen, rows = self.pack.assemble(self.all if members is None else members)
+        train(network, chosen, rows, self.pack.config, device=self.pack.device)
         return network
 
-    def ready_step(self) -> Callable[[], None]:
-        """Return a step that is recorded, over and over on one batch."""
-        step = PackedStep(self.network(self.members), self.members, self.config, DEVICE)
-        order, weight, rates, numbers = Planner(self.members, self.config).epoch(1)
-        batch = self.rows.batch(
-            torch.from_numpy(order[:, 0]).to(DEVICE), torch.from_numpy(weight[:, 0]).to(DEVICE)
-        )
-        given = StepInput(
-            batch,
-            torch.from_numpy(rates[0]).float().to(DEVICE),
-            torch.from_numpy(numbers[0]).int().to(DEVICE),
-            torch.tensor(0, device=DEVICE),
-        )
-        for _ in range(10):
-            step.take(given)
+    def step(self) -> Callable[[], None]:
+        """Return a step that always sees the same batch."""
+        device, config = self.pack.device, self.pack.config
+        network, members, rows = self.pack.assemble(self.all)
+        step = PackedStep(network, members, config, device)
+        given = first_batch(members, rows, config, device)
         return lambda: step.take(given)
 
-    def step_seconds(self, n_steps: int = 200) -> float:
-        """Return the seconds of one recorded step."""
-        with fast_products(DEVICE):
-            take = self.ready_step()
+    def recorded_step(self) -> Callable[[], None]:
+        """Return a step that a GPU has recorded as a graph."""
+        take = self.step()
+        for _ in range(10):
+            take()
+        return take
+
+    def step_seconds(self, n_steps: int) -> float:
+        """Return the seconds per step."""
+        with fast_products(self.pack.device):
+            take = self.recorded_step()
             return seconds(lambda: [take() for _ in range(n_steps)]) / n_steps
 
 
-def operations_and_parameters() -> tuple[int, int]:
-    """Return a member's floating-point operations a step, and its number of weights."""
-    pack = Pack(1, 1, "tf32")
-    step = PackedStep(pack.network(pack.members), pack.members, pack.config, DEVICE)
-    order, weight, *_ = Planner(pack.members, pack.config).epoch(0)
-    batch = pack.rows.batch(
-        torch.from_numpy(order[:, 0]).to(DEVICE), torch.from_numpy(weight[:, 0]).to(DEVICE)
+def first_batch(members: Any, rows: Any, config: Any, device: torch.device) -> StepInput:
+    """Return the input of a training's first step."""
+    order, weight, rates, numbers = Planner(members, config).epoch(0)
+    return StepInput(
+        rows.batch(*(torch.from_numpy(part[:, 0]).to(device) for part in (order, weight))),
+        torch.from_numpy(rates[0]).float().to(device),
+        torch.from_numpy(numbers[0]).int().to(device),
+        torch.tensor(0, device=device),
     )
+
+
+def ceilings(scale: Scale) -> tuple[float, float]:
+    """Return the TF32 operations and the copied bytes per second that the device reaches."""
+    device, width = find_device(), scale.matrix_width
+    a, b = torch.randn(2, width, width, device=device)
+    source, target = torch.randn(2, scale.n_copied, device=device)
+    times = []
+    with fast_products(device):
+        for work in (lambda: a @ b, lambda: target.copy_(source)):
+            seconds(work)
+            repeated = [seconds(lambda work=work: [work() for _ in range(5)]) for _ in range(5)]
+            times.append(min(repeated))
+    return 5 * 2 * width**3 / times[0], 5 * 2 * source.nbytes / times[1]
+
+
+def operations_and_weights(scale: Scale) -> tuple[int, int]:
+    """Return a member's floating-point operations per step, and its number of weights.
+
+    They are counted on the CPU, where no product is padded.
+    """
+    one = YeastPack(1, 1, "tf32", scale, device="cpu")
+    network, members, rows = one.pack.assemble(one.all)
+    streams = make_streams(column(members, "seed"), "cpu")
+    batch = first_batch(members, rows, one.pack.config, one.pack.device)[0]
     with FlopCounterMode(display=False) as counter:
-        means = step._mean_terms(batch)
-        torch.stack(list(means.values())).sum().backward()
-    return counter.get_total_flops(), step.flat.values.shape[1]
+        torch.stack(list(network.terms(batch, streams).values())).sum().backward()
+    return counter.get_total_flops(), sum(p.numel() for p in network.parameters())
 
 
-def table(counts: list[int], precision: str) -> None:
+def table(counts: list[int], precision: str, scale: Scale) -> None:
     """Print the times by number of members."""
-    rate, bandwidth = ceilings()
-    operations, parameters = operations_and_parameters()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"measured: TF32 {rate / 1e12:.0f} TFLOP/s, copy {bandwidth / 1e12:.2f} TB/s")
-    print(f"a member: {operations / 1e6:.0f} MFLOP a step, {parameters / 1e6:.2f} M weights\n")
-    print("| members | ms a step | floor, ms | share of the floor | ms a member-epoch |")
-    print("|---|---|---|---|---|")
+    rate, bandwidth = ceilings(scale)
+    operations, weights = operations_and_weights(scale)
+    print(f"measured: TF32 {rate / 1e12:.3g} TFLOP/s, copy {bandwidth / 1e12:.3g} TB/s")
+    print(f"a member: {operations / 1e6:.3g} MFLOP per step, {weights / 1e6:.3g} M weights\n")
+    names = ("ms per step", "floor, ms", "share of the floor", "ms per member and epoch")
+    print_header("members", *names)
     for n in counts:
-        floor = n * max(operations / rate, 28 * parameters / bandwidth)
-        step = Pack(n, 4, precision).step_seconds()
-        short, long = Pack(n, 4, precision), Pack(n, 14, precision)
-        short.train(short.members)
-        epoch = (
-            seconds(lambda p=long: p.train(p.members)) - seconds(lambda p=short: p.train(p.members))
-        ) / 10
-        print(
-            f"| {n} | {step * 1e3:.3f} | {floor * 1e3:.3f} | {floor / step:.0%} "
-            f"| {epoch / n * 1e3:.3f} |",
-            flush=True,
-        )
+        floor = n * max(operations / rate, ADAM_BYTES * weights / bandwidth)
+        step = YeastPack(n, scale.epochs[0], precision, scale).step_seconds(scale.n_steps)
+        short, long = (YeastPack(n, epochs, precision, scale) for epochs in scale.epochs)
+        short.train()
+        epochs = (seconds(long.train) - seconds(short.train)) / np.diff(scale.epochs).item()
+        times = (f"{value * 1e3:.3f}" for value in (step, floor))
+        print_row(n, *times, f"{floor / step:.0%}", f"{epochs / n * 1e3:.3f}")
 
 
-#: Parts of kernels' names, by what they do; the first that fits counts.
+#: Parts of kernel names by what the kernels do; the first kind that matches counts.
 KINDS = {
-    "matrix products": ("gemm", "cutlass", "xmma", "nvjet", "sm90"),
+    "matrix products": ("gemm", "cutlass", "xmma", "nvjet", "sm90", "bmm", "addmm"),
     "Adam's update": ("adam",),
-    "normalisation, activation, dropout": ("hidden_forward", "hidden_backward", "drop"),
+    "normalization, activation, dropout": ("hidden_forward", "hidden_backward", "drop"),
     "norms of gradients": ("square_sums",),
     "sums": ("reduce",),
     "copies": ("memcpy", "copy", "cat"),
 }
 
 
-def profile(precision: str, n_members: int = 200, n_steps: int = 20) -> None:
-    """Print what a step's time goes to: kinds of kernels, and the longest of them."""
+def profile(precision: str, scale: Scale) -> None:
+    """Print the time of a step by kind of kernel, and the kernels that take longest."""
     from torch.profiler import ProfilerActivity, profile
 
-    with fast_products(DEVICE):
-        take = Pack(n_members, 4, precision).ready_step()
-        with profile(activities=[ProfilerActivity.CUDA]) as found:
-            for _ in range(n_steps):
-                take()
-            torch.cuda.synchronize()
-    kernels = {
-        e.key: (e.self_device_time_total / n_steps / 1e3, e.count // n_steps)
-        for e in found.key_averages()
-    }
+    pack = YeastPack(scale.profiled_members, scale.epochs[0], precision, scale)
+    on_gpu, n_steps = pack.pack.device.type == "cuda", min(scale.n_steps, 20)
+    activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
+    with fast_products(pack.pack.device):
+        take = pack.recorded_step()
+        with profile(activities=[activity]) as found:
+            seconds(lambda: [take() for _ in range(n_steps)])
+    kernels = {}
+    for event in found.key_averages():
+        spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        kernels[event.key] = (spent / n_steps / 1e3, event.count // n_steps)
     kinds: dict[str, float] = {}
     for name, (milliseconds, _) in kernels.items():
         kind = next(
@@ -182,20 +208,22 @@ def profile(precision: str, n_members: int = 200, n_steps: int = 20) -> None:
             "other elementwise work",
         )
         kinds[kind] = kinds.get(kind, 0.0) + milliseconds
-    print(f"\nA step of {n_members} members, {sum(kinds.values()):.2f} ms in kernels\n")
-    print("| kernels | ms |\n|---|---|")
+    print(
+        f"\nA step of {scale.profiled_members} members, {sum(kinds.values()):.2f} ms in kernels\n"
+    )
+    print_header("kernels", "ms")
     for kind, milliseconds in sorted(kinds.items(), key=lambda item: -item[1]):
-        print(f"| {kind} | {milliseconds:.2f} |")
+        print_row(kind, f"{milliseconds:.2f}")
     print()
     for name, (milliseconds, count) in sorted(kernels.items(), key=lambda item: -item[1][0])[:40]:
         print(f"{milliseconds:7.3f} ms, {count:3d} times: {name[:150]}")
 
 
-def alone_and_packed(pack: Pack, network: Any) -> None:
-    """Print how far three members of a trained pack are from training them alone."""
+def alone_and_packed(pack: YeastPack, network: Any) -> None:
+    """Print by how much three members of a trained pack differ from the same ones trained alone."""
     gaps = []
-    for k in (0, len(pack.members) // 2, len(pack.members) - 1):
-        alone = pack.train([pack.members[k]])
+    for k in (0, len(pack.all) // 2, len(pack.all) - 1):
+        alone = pack.train(np.array([k]))
         own, other = (
             torch.cat([p[i].detach().flatten() for p in each.parameters()])
             for each, i in ((alone, 0), (network, k))
@@ -204,42 +232,50 @@ def alone_and_packed(pack: Pack, network: Any) -> None:
     print(f"weights alone and in the pack differ by {', '.join(gaps)} of their norm")
 
 
-def grid(precision: str) -> None:
+def grid(precision: str, scale: Scale) -> None:
     """Print the long measurements."""
-    for epochs in (2, 80):
-        pack = Pack(600, epochs, precision)
-        networks: list[Any] = []
-        taken = seconds(lambda pack=pack, found=networks: found.append(pack.train(pack.members)))
-        print(f"\n600 trainings of {epochs} epochs: {taken:.1f} s")
-        alone_and_packed(pack, networks[0])
-    one = Pack(1, 100, precision)
-    data = load_dataset("yeast")
-    split = make_split(data, seed=0)
-    rows, held = data.rows(split.train), data.rows(split.validation)
-    model = one.model
-    whole = seconds(lambda: model.fit(rows.X, rows.Y, validation_data=(held.X, held.Y)))
-    print(f"one member, 100 epochs, the whole fit: {whole:.2f} s")
-    packed = Pack(64, 20, precision)
-    together = seconds(lambda: packed.train(packed.members))
-    single = seconds(lambda: [packed.train([member]) for member in packed.members[:8]]) * 8
-    print(f"64 packed / 64 one by one (8 measured): {together / single:.3f}")
+    for epochs in scale.grid_epochs:
+        pack = YeastPack(scale.grid_members, epochs, precision, scale)
+        trained: list[Any] = []
+        taken = seconds(lambda pack=pack, trained=trained: trained.append(pack.train()))
+        print(f"\n{scale.grid_members} trainings of {epochs} epochs: {taken:.1f} s")
+        alone_and_packed(pack, trained[0])
+    one = YeastPack(1, scale.single_epochs, precision, scale)
+    X, Y, validation = one.data
+    whole = seconds(lambda: one.model.fit(X, Y, validation_data=validation))
+    print(f"one member, {scale.single_epochs} epochs, the whole fit: {whole:.2f} s")
+    n_members, n_single = scale.packed
+    packed = YeastPack(n_members, scale.epochs[0] * 5, precision, scale)
+    together = seconds(packed.train)
+    single = seconds(lambda: [packed.train(packed.all[k : k + 1]) for k in range(n_single)])
+    ratio = together / (single * n_members / n_single)
+    print(f"{n_members} packed / {n_members} one by one ({n_single} measured): {ratio:.3f}")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the measurements."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--members", nargs="*", type=int, default=[1, 8, 64, 200])
     parser.add_argument("--precision", choices=("tf32", "bf16"), default="tf32")
     parser.add_argument("--grid", action="store_true")
     parser.add_argument("--profile", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.members:
-        table(arguments.members, arguments.precision)
-    if arguments.profile:
-        profile(arguments.precision)
-    if arguments.grid:
-        grid(arguments.precision)
+    options = parser.parse_args(argv)
+    scale = QUICK if options.quick else Scale()
+    if options.quick:
+        options.members, options.grid, options.profile = [1, 3], True, True
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu and not options.quick:
+        parser.error("there is no GPU here; only --quick runs without one")
+    device = torch.cuda.get_device_name() if on_gpu else "CPU (its times say nothing about a GPU)"
+    print(f"{device}, torch {torch.__version__}")
+    if options.members:
+        table(options.members, options.precision, scale)
+    if options.profile:
+        profile(options.precision, scale)
+    if options.grid:
+        grid(options.precision, scale)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

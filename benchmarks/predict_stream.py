@@ -1,34 +1,32 @@
-"""How much memory and time ``cgmvae predict`` takes for a file that is larger than the memory.
+"""Memory and time of ``cgmvae predict`` on a file that is larger than memory.
 
     python benchmarks/predict_stream.py --gigabytes 5
 
-A CSV file of the wanted size is made of generated rows that are repeated, in a temporary folder.
-``cgmvae predict`` runs on it in a process of its own, whose anonymous memory (``RssAnon`` of
-``/proc/PID/status``: what cannot be read back from a file) is sampled 20 times a second. The same
-on a file of one row tells what the process takes by itself: Python, its packages and the model.
-Linux only.
+A CSV file of this size is written to a temporary folder: generated rows, repeated. ``cgmvae
+predict`` runs on it in a process of its own, whose anonymous memory (``RssAnon`` of
+``/proc/PID/status``, which does not include the page cache) is sampled 20 times per second. A run
+on a file of one row shows what the process needs anyway: Python, its packages and the model. Linux
+only.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from resident import anonymous_bytes
+from measurement import anonymous_bytes, environment, make_parser
 
 from cgmvae.data import make_survey
-from cgmvae.methods.registry import REGISTRY
+from cgmvae.methods import REGISTRY
 
 N_FEATURES, N_LABELS, N_GENERATED = 20, 10, 20_000
-SAMPLES_A_SECOND = 20
+SAMPLES_PER_SECOND = 20
 MEGABYTE = 10**6
 
 
@@ -38,7 +36,7 @@ class Run(NamedTuple):
     seconds: float
     peak: int
     """The most anonymous memory of the process, in bytes."""
-    said: str
+    printed: str
 
 
 def make_model(path: Path, method: str) -> list[str]:
@@ -54,7 +52,7 @@ def make_model(path: Path, method: str) -> list[str]:
 
 
 def make_rows(path: Path, names: list[str], n_bytes: float) -> int:
-    """Write generated rows again and again, up to a size; at least one. Return how many."""
+    """Write generated rows repeatedly, up to a size but at least one; return their number."""
     rows = np.random.default_rng(0).normal(size=(N_GENERATED, len(names))).astype(np.float32)
     lines = [",".join(row) for row in rows.astype(str).tolist()]
     n_rows = 0
@@ -67,62 +65,64 @@ def make_rows(path: Path, names: list[str], n_bytes: float) -> int:
     return n_rows
 
 
-def anonymous_memory(pid: int) -> int:
+def memory_while_running(process: int) -> int:
     """Return the anonymous memory of a process in bytes; 0 once it has ended."""
     try:
-        return anonymous_bytes(pid)
+        return anonymous_bytes(process)
     except OSError:
         return 0
 
 
 def predict(model: Path, source: Path) -> Run:
-    """Run the command, and watch its memory."""
+    """Run the command, and sample its memory."""
     out = source.with_name("predictions.csv")
     command = [sys.executable, "-m", "cgmvae", "predict", model, source, "--out", out]
     start, peak = time.perf_counter(), 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as child:
         while child.poll() is None:
-            peak = max(peak, anonymous_memory(child.pid))
-            time.sleep(1 / SAMPLES_A_SECOND)
-        seconds, said = time.perf_counter() - start, child.stdout.read()
+            peak = max(peak, memory_while_running(child.pid))
+            time.sleep(1 / SAMPLES_PER_SECOND)
+        seconds, printed = time.perf_counter() - start, child.stdout.read()
     if child.returncode:
         sys.exit(f"cgmvae predict ended with {child.returncode}.")
     out.unlink()
-    return Run(seconds, peak, said)
+    return Run(seconds, peak, printed)
 
 
 def measure(folder: Path, gigabytes: float, method: str) -> None:
-    """Make what is needed, run the command on one row and on all, and print what it took."""
+    """Make the files, run the command on one row and on all, and print what it took."""
     model, one_row, source = (folder / name for name in ("m.cgmvae", "one.csv", "rows.csv"))
     names = make_model(model, method)
     make_rows(one_row, names, 0)
     n_rows = make_rows(source, names, gigabytes * 1e9)
     n_bytes = source.stat().st_size
     alone, whole = predict(model, one_row), predict(model, source)
-    if f"for {n_rows:,} rows" not in whole.said:
-        sys.exit(f"{n_rows:,} rows were written, but the command said: {whole.said}")
+    if f"for {n_rows:,} rows" not in whole.printed:
+        sys.exit(f"{n_rows:,} rows were written, but the command printed: {whole.printed}")
     rate = n_bytes / MEGABYTE / (whole.seconds - alone.seconds)
     print(f"method                   {REGISTRY[method].title}")
-    print(f"processors               {os.cpu_count()} ({torch.get_num_threads()} threads of torch)")
+    print(f"machine                  {environment()}")
     print(f"file                     {n_bytes / 1e9:.2f} GB")
     print(f"rows                     {n_rows:,} of {N_FEATURES} features and {N_LABELS} labels")
     print(f"seconds                  {whole.seconds:.1f} (one row: {alone.seconds:.1f})")
     print(f"MB/s                     {rate:.1f} beyond the time for one row")
     print(f"peak RssAnon             {whole.peak / MEGABYTE:.0f} MB")
     print(f"peak RssAnon, one row    {alone.peak / MEGABYTE:.0f} MB (Python, packages, the model)")
-    print(f"what the rows add        {(whole.peak - alone.peak) / MEGABYTE:.0f} MB")
+    print(f"added by the rows        {(whole.peak - alone.peak) / MEGABYTE:.0f} MB")
 
 
-def main() -> None:
-    """Measure in a temporary folder, and leave nothing of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure in a temporary folder, and remove it."""
+    parser = make_parser(__doc__)
     parser.add_argument("--gigabytes", type=float, default=5, help="size of the CSV file")
     parser.add_argument("--method", choices=list(REGISTRY), default="cgmvae")
     parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        measure(Path(folder), arguments.gigabytes, arguments.method)
+    options = parser.parse_args(argv)
+    gigabytes, method = (0.001, "mlknn") if options.quick else (options.gigabytes, options.method)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        measure(Path(folder), gigabytes, method)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

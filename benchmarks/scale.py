@@ -1,13 +1,16 @@
 """How time and memory grow with labels, features, rows, density and members.
 
-    python benchmarks/scale.py imdb      one epoch of imdb over its bare matrix products
-    python benchmarks/scale.py labels    1,000 to 30,000 labels: seconds a step, share of the KL
-    python benchmarks/scale.py memory    30,000 labels, 14,000 rows: peak anonymous memory
-    python benchmarks/scale.py growth    log-log slopes, beside the dense way
+    python benchmarks/scale.py imdb      an epoch of imdb over its bare matrix products
+    python benchmarks/scale.py labels    1,000 to 30,000 labels: time per step, share of the KL
+    python benchmarks/scale.py memory    30,000 labels, 14,000 rows: peak memory
+    python benchmarks/scale.py growth    log-log slopes, compared with the dense way
+    python benchmarks/scale.py fits      whole fits, dense and sparse: memory beyond the input
+    python benchmarks/scale.py mapped    one epoch on memory-mapped rows (--gibibytes 20): memory
 
-Each measurement runs in a process of its own, so that none inherits the memory of another. The
-dense way is the same estimator on features and labels without zeros left out, with a network that
-scores every component and every label at once. ``scale_rows.py`` measures rows beyond memory.
+Each measurement runs in a process of its own, so that none inherits the memory of another. Memory
+is anonymous memory (``RssAnon``, without the page cache), sampled throughout, above that of the
+process before the fit. The dense way is the same estimator on features and labels that store their
+zeros, with a network that encodes every label for each batch. Linux only.
 """
 
 from __future__ import annotations
@@ -18,25 +21,36 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from epoch import described as quartiles
-from epoch import seconds
-from resident import PeakAnonymous
+import scipy.sparse as sp
+from measurement import (
+    GIB,
+    MIB,
+    TINY,
+    PeakMemory,
+    environment,
+    epoch_over_products,
+    epoch_seconds,
+    make_parser,
+    print_row,
+    quartiles,
+)
 
-from cgmvae.data import load_dataset, make_survey
-from cgmvae.data.dataset import MultiLabelDataset
-from cgmvae.methods.cgmvae import CGMVAEClassifier
+from cgmvae.data import MultiLabelDataset, load_dataset, make_survey
+from cgmvae.methods import CGMVAEClassifier
+from cgmvae.model import network
 
 BATCH = 128
-GIB = 2**30
 
 #: The survey whose sizes vary, one at a time.
 BASE = {
@@ -56,8 +70,49 @@ GROWING: Mapping[str, Sequence[float]] = {
 }
 MANY_LABELS = (1000, 3000, 10_000, 30_000)
 
-#: Rows of the epochs that show the share of the KL: short ones, for the machine changes its pace.
+#: Rows for the share of the KL: epochs are short, since the speed of a machine varies over time.
 KL_ROWS = 512
+
+#: The two whole fits: rows, features, labels, and the share of features that are not 0.
+FITS = {"dense": (269_648, 128, 85, 1.0), "sparse": (87_856, 2_150, 208, 0.06)}
+
+#: Columns of the memory-mapped matrix, its labels, and the rows that are written at a time.
+MAPPED_FEATURES, MAPPED_LABELS, BLOCK_ROWS = 1024, 20, 8192
+MAPPED_SETTINGS = {"epochs": 1, "n_members": 1, "embedding_dim": 128, "batch_size": 1024}
+
+#: What --quick divides rows, features and labels by.
+QUICK_DIVISOR = 50
+
+
+class Runner:
+    """Calls functions of this file, each in a process of its own; with ``--quick`` in this one."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.quick, self.options = options.quick, options
+
+    def __call__(self, name: str, **arguments: Any) -> Any:
+        """Return what the function returns, or a mapping with the reason that it failed for."""
+        if self.quick:
+            return globals()[name](**arguments)
+        command = [sys.executable, __file__, "--call", json.dumps([name, arguments])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {"failed": done.stderr.strip().splitlines()[-1:]}
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def size(self, number: float) -> int:
+        """Return a number of rows, features or labels, smaller with ``--quick``."""
+        return max(20, int(number) // QUICK_DIVISOR) if self.quick else int(number)
+
+    def sizes(self, **changes: float) -> dict[str, float]:
+        """Return the sizes of a survey."""
+        sizes = BASE | changes
+        whole = ("n_samples", "n_features", "n_labels")
+        sizes |= {name: self.size(sizes[name]) for name in whole}
+        return sizes | {"cardinality": min(sizes["cardinality"], sizes["n_labels"] / 4)}
+
+
+# Measurements, each in its own process
 
 
 def survey(sizes: Mapping[str, float]) -> MultiLabelDataset:
@@ -73,223 +128,253 @@ def survey(sizes: Mapping[str, float]) -> MultiLabelDataset:
     return data
 
 
-def epoch_seconds(
-    data: MultiLabelDataset,
-    epochs: int,
-    *,
-    after: Callable[[], object] = lambda: None,
-    **parameters: Any,
-) -> list[float]:
-    """Return the seconds of each epoch after the first, with one block of rows to validate on.
-
-    ``after`` is called after every epoch, and its time does not count.
-    """
-    own: list[float] = []
-    start = time.perf_counter()
-
-    def after_epoch(*_: object) -> None:
-        nonlocal start
-        own.append(time.perf_counter() - start)
-        after()
-        start = time.perf_counter()
-
-    model = CGMVAEClassifier(
-        epochs=epochs, random_state=0, device="cpu", progress=after_epoch, **parameters
-    )
-    held = data.rows(np.arange(min(BATCH, data.n_samples)))
-    model.fit(data.X, data.Y, validation_data=(held.X, held.Y))
-    return own[1:]
-
-
-def measure(
-    sizes: Mapping[str, float], *, dense: bool = False, epochs: int = 4, **more: Any
-) -> Any:
-    """Return the median seconds of a step, and the bytes of a fit above those of the input."""
+def measure_survey(sizes: Mapping[str, float], dense: bool = False, epochs: int = 3) -> Any:
+    """Return the median seconds of a step, and the bytes of a fit beyond those of the input."""
     data = survey(sizes)
     if dense:
-        data = written_out(data)
+        data = MultiLabelDataset(_dense(data.X), _dense(data.Y), name=data.name)
     steps = -(-data.n_samples // BATCH)
-    with PeakAnonymous() as memory:
-        seconds = epoch_seconds(data, epochs, n_members=int(sizes["n_members"]), **more)
-    return {"step": statistics.median(seconds) / steps, "bytes": memory.above}
+    with encoding_all_labels(dense), PeakMemory() as memory:
+        times = epoch_seconds(data, epochs, n_members=int(sizes["n_members"]))
+    return {"step": statistics.median(times) / steps, "bytes": memory.above}
 
 
-def written_out(data: MultiLabelDataset) -> MultiLabelDataset:
-    """Return the data with all zeros, and have networks score all labels at once."""
-    from cgmvae.model import network
-
-    network.MANY_LABELS = sys.maxsize
-    return MultiLabelDataset(data.X.toarray(), data.Y.toarray(), name=data.name)
-
-
-def apart(name: str, *arguments: Any) -> Any:
-    """Call a function of this file in a process of its own."""
-    code = (
-        "import json, sys, scale\n"
-        "name, positional, named = json.loads(sys.argv[1])\n"
-        "print(json.dumps(getattr(scale, name)(*positional, **named)))"
-    )
-    *positional, named = arguments
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps([name, positional, named])],
-        capture_output=True,
-        text=True,
-        cwd=__file__.rpartition("/")[0] or ".",
-        check=False,
-    )
-    if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1:]}
-    return json.loads(done.stdout)
+@contextmanager
+def encoding_all_labels(enabled: bool) -> Iterator[None]:
+    """Have networks encode all labels for each batch, however many there are."""
+    before = network.MANY_LABELS
+    network.MANY_LABELS = sys.maxsize if enabled else before
+    try:
+        yield
+    finally:
+        network.MANY_LABELS = before
 
 
-def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Return the slope of the line through the logarithms."""
-    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+def _dense(matrix: Any) -> np.ndarray:
+    return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
-def growth() -> None:
-    """Print how a step and the memory of a fit grow with each size."""
-    for name, dense in itertools.product(GROWING, (False, True)):
-        found = []
-        for size in GROWING[name]:
-            one = apart("measure", BASE | {name: size}, {"dense": dense})
-            if "failed" in one:
-                print(f"{name} = {size:g}, dense = {dense}: {one['failed']}")
-                break
-            found.append(one)
-        sizes = GROWING[name][: len(found)]
-        way = "dense way" if dense else "cgmvae"
-        for what, unit, factor in (("step", "ms", 1e3), ("bytes", "MiB", 2**-20)):
-            values = [one[what] for one in found]
-            shown = ", ".join(
-                f"{size:g}: {value * factor:.4g}" for size, value in zip(sizes, values, strict=True)
-            )
-            line = f"{slope(sizes, values):.2f}" if len(values) > 1 else "–"
-            print(f"{name} | {way} | {what} ({unit}) | {shown} | slope {line}", flush=True)
-
-
-def wide_survey(n_labels: int, n_samples: int) -> dict[str, float]:
-    """Return the sizes of a survey of 100,000 sparse features and 19 labels a row."""
-    return BASE | {
-        "n_samples": n_samples,
-        "n_features": 100_000,
-        "n_labels": n_labels,
-        "feature_density": 0.001,
-        "cardinality": 19.0,
-    }
-
-
-def labels(n_samples: int = 1408) -> None:
-    """Print seconds a step by the number of labels, their slope, and the share of the KL."""
-    steps = []
-    for n_labels in MANY_LABELS:
-        found = apart("measure", wide_survey(n_labels, n_samples), {"epochs": 3})
-        steps.append(found["step"])
-        print(f"{n_labels:,} labels: {found['step'] * 1e3:.0f} ms a step", flush=True)
-    print(f"slope of the step in the labels: {slope(MANY_LABELS, steps):.2f}")
-    shares = apart("kl_shares", wide_survey(MANY_LABELS[-1], KL_ROWS), {})
-    print(f"share of the KL in a step at {MANY_LABELS[-1]:,} labels: {quartiles(shares)}")
-
-
-def kl_shares(sizes: Mapping[str, float], epochs: int = 25) -> list[float]:
-    """Return shares of an epoch that go when the KL does, from two fits whose epochs take turns."""
-    full, without = epochs_in_turn(survey(sizes), epochs, {}, {"kl_weight": 0.0})
+def kl_shares(sizes: Mapping[str, float], epochs: int) -> list[float]:
+    """Return the shares of an epoch that the KL takes, from two fits whose epochs alternate."""
+    full, without = alternating_epochs(survey(sizes), epochs, {}, {"kl_weight": 0.0})
     return [1 - b / a for a, b in zip(full, without, strict=True)]
 
 
-def epochs_in_turn(
+def alternating_epochs(
     data: MultiLabelDataset, epochs: int, *parameters: Mapping[str, Any]
 ) -> list[list[float]]:
-    """Return the seconds of each epoch after the first of fits that never run at the same time."""
+    """Return the seconds of each epoch after the first of fits that take turns by epoch."""
     turn, changed = 0, threading.Condition()
 
-    def pass_on(place: int) -> None:
+    def end_turn(number: int) -> None:
         nonlocal turn
         with changed:
-            turn = (place + 1) % len(parameters)
+            turn = (number + 1) % len(parameters)
             changed.notify_all()
 
-    def wait_for(place: int) -> None:
+    def wait_for_turn(number: int) -> None:
         with changed:
-            changed.wait_for(lambda: turn == place)
+            changed.wait_for(lambda: turn == number)
 
-    def after_epoch(place: int) -> None:
-        pass_on(place)
-        wait_for(place)
+    def after_epoch(number: int) -> None:
+        end_turn(number)
+        wait_for_turn(number)
 
-    def fit(place: int) -> list[float]:
-        wait_for(place)
+    def fit(number: int) -> list[float]:
+        wait_for_turn(number)
         try:
-            after = partial(after_epoch, place)
-            return epoch_seconds(data, epochs, after=after, n_members=1, **parameters[place])
+            after = partial(after_epoch, number)
+            return epoch_seconds(data, epochs, after=after, n_members=1, **parameters[number])
         finally:
-            pass_on(place)
+            end_turn(number)
 
     with ThreadPoolExecutor(len(parameters)) as pool:
         return list(pool.map(fit, range(len(parameters))))
 
 
-def memory() -> None:
-    """Print the peak memory of two epochs on 14,000 rows and 30,000 labels."""
-    found = apart("measure", wide_survey(30_000, 14_000), {"epochs": 2})
-    print(f"30,000 labels, 14,000 rows × 100,000 features: {found['bytes'] / GIB:.2f} GiB", end="")
-    print(f", {found['step'] * 1e3:.0f} ms a step")
+def fit_loaded(folder: str, n_members: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit an input that is in memory, with the default settings and few epochs."""
+    path = Path(folder, "X.npz")
+    X: Any = sp.load_npz(path) if path.exists() else np.load(path.with_name("X.npy"))
+    Y = np.load(path.with_name("Y.npy"))
+    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    n_bytes = Y.nbytes + sum(part.nbytes for part in parts)
+    settings = {"epochs": 2, **settings}
+    model = CGMVAEClassifier(n_members=n_members, random_state=0, device="cpu", **settings)
+    started = time.perf_counter()
+    with PeakMemory() as memory:
+        model.fit(X, Y)
+    taken = time.perf_counter() - started
+    return {"shape": X.shape, "bytes": n_bytes, "seconds": taken, "extra": memory.above}
 
 
-def imdb_ratio(epochs: int = 5) -> list[float]:
-    """Return epochs of imdb over the bare matrix products of the same shapes, in turn."""
-    data = load_dataset("imdb")
-    products = matrix_products(data, 512)
-    bare: list[float] = []
-    # The clock stops while the products run: each epoch has its own beside it.
-    own = epoch_seconds(data, epochs, n_members=1, after=lambda: bare.append(seconds(products)))
-    return [epoch / beside for epoch, beside in zip(own, bare[1:], strict=True)]
+def fit_mapped(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit the memory-mapped matrix, and score its first rows."""
+    model = CGMVAEClassifier(random_state=0, device="cpu", **settings)
+    started = time.perf_counter()
+    with PeakMemory() as memory:
+        X = np.load(Path(folder, "X.npy"), mmap_mode="r")
+        Y = np.load(Path(folder, "Y.npy"))
+        model.fit(X, Y)
+    taken = time.perf_counter() - started
+    score = model.score(X[:10_000], Y[:10_000])
+    found = {"shape": X.shape, "bytes": X.nbytes, "seconds": taken, "extra": memory.above}
+    return found | {"micro_f1": score}
 
 
-def matrix_products(data: MultiLabelDataset, embedding_dim: int) -> Callable[[], object]:
-    """Return the products of an epoch's dense layers: forward, and two for each backward."""
-    d, n_features, n_labels = 64, data.n_features, data.n_labels
-    layers = [
-        (BATCH, [n_features, 256, 512, 256, 2 * d]),
-        (n_labels, [embedding_dim, 512, 256, 2 * d]),
-        (BATCH, [n_features + d, 512, embedding_dim, n_labels]),
-    ]
-    pairs = [
-        (torch.randn(rows, n_in), torch.randn(n_in, n_out), torch.randn(rows, n_out))
-        for rows, widths in layers
-        for n_in, n_out in itertools.pairwise(widths)
-    ]
-
-    def work() -> None:
-        for _ in range(-(-data.n_samples // BATCH)):
-            for x, weight, gradient in pairs:
-                x @ weight
-                x.T @ gradient
-                gradient @ weight.T
-
-    return work
+# Inputs of whole fits
 
 
-def imdb() -> None:
+def labels_of(X: Any, n_labels: int, rng: np.random.Generator) -> np.ndarray:
+    """Return labels that depend on the rows, each with its own frequency."""
+    weights = np.random.default_rng(0).normal(size=(X.shape[1], n_labels)) / X.shape[1] ** 0.5
+    logits = 3 * (X @ weights.astype(np.float32)) - np.linspace(0.5, 3, n_labels)
+    return (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.uint8)
+
+
+def write_loaded(folder: Path, shape: Sequence[int], density: float) -> None:
+    """Write the input of a whole fit."""
+    n_rows, n_features, n_labels = shape
+    rng = np.random.default_rng(2)
+    X: Any = rng.standard_normal((n_rows, n_features), np.float32)
+    if density < 1:
+        X = sp.csr_array(np.where(rng.random(X.shape, np.float32) < density, np.abs(X), 0))
+        sp.save_npz(folder / "X.npz", X, compressed=False)
+    else:
+        np.save(folder / "X.npy", X)
+    np.save(folder / "Y.npy", labels_of(X, n_labels, rng))
+
+
+def write_mapped(folder: Path, n_rows: int) -> None:
+    """Write a matrix and its labels, one block of rows at a time."""
+    rng = np.random.default_rng(1)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (n_rows, MAPPED_FEATURES)}
+    labels = []
+    with (folder / "X.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, n_rows, BLOCK_ROWS):
+            X = rng.standard_normal((min(BLOCK_ROWS, n_rows - start), MAPPED_FEATURES), np.float32)
+            labels.append(labels_of(X, MAPPED_LABELS, rng))
+            file.write(X.data)
+    np.save(folder / "Y.npy", np.concatenate(labels))
+
+
+# What is printed
+
+
+def imdb(run: Runner) -> None:
     """Print the ratio of an epoch of imdb to its matrix products."""
-    print(f"epoch of imdb, one member / bare matrix products: {described(imdb_ratio())}")
+    data = survey(run.sizes()) if run.quick else load_dataset("imdb")
+    settings = {"embedding_dim": 512, "decoder_hidden": (512,)}
+    found = epoch_over_products(data, 2 if run.quick else 4, **settings)
+    print(f"epoch of imdb, one member / bare matrix products: {quartiles(found)}")
 
 
-def described(values: Sequence[float]) -> str:
-    """Return the median of values, and their range."""
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+def wide_sizes(run: Runner, n_labels: int, n_samples: int) -> dict[str, float]:
+    """Return the sizes of a survey of 100,000 sparse features and 19 labels per row."""
+    wide = {"n_features": 100_000, "feature_density": 0.001, "cardinality": 19.0}
+    return run.sizes(n_samples=n_samples, n_labels=n_labels, **wide)
 
 
-def main() -> None:
+def labels(run: Runner) -> None:
+    """Print the time per step by the number of labels, the slope, and the share of the KL."""
+    steps = []
+    for n_labels in MANY_LABELS:
+        found = run("measure_survey", sizes=wide_sizes(run, n_labels, 1408), epochs=2)
+        steps.append(found["step"])
+        print(f"{run.size(n_labels):,} labels: {found['step'] * 1e3:.0f} ms per step", flush=True)
+    print(f"slope of the step in the labels: {slope(MANY_LABELS, steps):.2f}")
+    sizes = wide_sizes(run, MANY_LABELS[-1], KL_ROWS)
+    shares = run("kl_shares", sizes=sizes, epochs=2 if run.quick else 24)
+    print(f"share of the KL in a step at {int(sizes['n_labels']):,} labels: {quartiles(shares)}")
+
+
+def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return the slope of the line through the logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, 1e-12)), 1)[0])
+
+
+def memory(run: Runner) -> None:
+    """Print the peak memory of two epochs on 14,000 rows and 30,000 labels."""
+    sizes = wide_sizes(run, 30_000, 14_000)
+    found = run("measure_survey", sizes=sizes, epochs=1)
+    shape = "{n_labels:,} labels, {n_samples:,} rows × {n_features:,} features".format(**sizes)
+    print(f"{shape}: {found['bytes'] / GIB:.2f} GiB, {found['step'] * 1e3:.0f} ms per step")
+
+
+def growth(run: Runner) -> None:
+    """Print how a step and the memory of a fit grow with each size."""
+    for name, dense in itertools.product(GROWING, (False, True)):
+        sizes = GROWING[name][:2] if run.quick else GROWING[name]
+        found = []
+        for size in sizes:
+            one = run("measure_survey", sizes=run.sizes(**{name: size}), dense=dense)
+            if "failed" in one:
+                print(f"{name} = {size:g}, dense = {dense}: {one['failed']}")
+                break
+            found.append(one)
+        for what, unit, factor in (("step", "ms", 1e3), ("bytes", "MiB", 1 / MIB)):
+            values = [one[what] for one in found]
+            shown = ", ".join(
+                f"{size:g}: {value * factor:.4g}"
+                for size, value in zip(sizes, values, strict=False)
+            )
+            line = f"{slope(sizes[: len(values)], values):.2f}" if len(values) > 1 else "–"
+            way = "dense way" if dense else "cgmvae"
+            print_row(name, way, f"{what} ({unit})", shown, f"slope {line}")
+
+
+def fits(run: Runner) -> None:
+    """Print the memory of whole fits beyond their input."""
+    members = run.options.members
+    for kind, (*shape, density) in FITS.items():
+        with tempfile.TemporaryDirectory(dir=run.options.folder) as folder:
+            write_loaded(Path(folder), [run.size(size) for size in shape], density)
+            settings = TINY if run.quick else {}
+            found = run("fit_loaded", folder=folder, n_members=members, settings=settings)
+        n_rows, n_features = found["shape"]
+        print(
+            f"{kind}, {n_rows:,} rows × {n_features:,} features (density {density}), "
+            f"{members} members, 2 epochs: input {found['bytes'] / MIB:.0f} MiB, extra "
+            f"{found['extra'] / MIB:.0f} MiB = {found['extra'] / found['bytes']:.2f} of it; "
+            f"{found['seconds']:.0f} s"
+        )
+
+
+def mapped(run: Runner) -> None:
+    """Print what one epoch over a memory-mapped matrix takes."""
+    n_rows = int(run.options.gibibytes * GIB) // (MAPPED_FEATURES * 4)
+    with tempfile.TemporaryDirectory(dir=run.options.folder) as folder:
+        write_mapped(Path(folder), 1000 if run.quick else n_rows)
+        found = run("fit_mapped", folder=folder, settings=MAPPED_SETTINGS)
+    n_rows, n_features = found["shape"]
+    print(
+        f"mapped, {n_rows:,} rows × {n_features:,} features × {MAPPED_LABELS} labels, "
+        f"{found['bytes'] / GIB:.2f} GiB, {MAPPED_SETTINGS}: {found['seconds']:.0f} s, peak RssAnon "
+        f"{found['extra'] / GIB:.2f} GiB above the process before; micro-F1 "
+        f"{found['micro_f1']:.3f}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the measurements that were asked for."""
-    work = {"imdb": imdb, "labels": labels, "memory": memory, "growth": growth}
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", choices=[*work, []], default=list(work))
-    chosen = parser.parse_args().what
-    print(f"threads: {torch.get_num_threads()}, torch {torch.__version__}, numpy {np.__version__}")
-    for name in chosen:
-        work[name]()
+    works = {work.__name__: work for work in (imdb, labels, memory, growth, fits, mapped)}
+    parser = make_parser(__doc__)
+    parser.add_argument("what", nargs="*", choices=[*works, "all"], default="all")
+    parser.add_argument("--gibibytes", type=float, default=20, help="size of the mapped matrix")
+    parser.add_argument("--members", type=int, default=1, help="of the whole fits")
+    parser.add_argument("--folder", type=Path, help="where temporary files are written")
+    parser.add_argument("--call", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.call:
+        name, arguments = json.loads(options.call)
+        print(json.dumps(globals()[name](**arguments)))
+        return 0
+    print(environment())
+    for name in works if "all" in options.what else options.what:
+        works[name](Runner(options))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

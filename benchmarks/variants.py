@@ -1,32 +1,42 @@
-"""What settings of C-GMVAE do, on validation rows alone.
+"""The effect of settings of C-GMVAE, measured on validation rows.
 
     python benchmarks/variants.py --data yeast scene --variants kl_weight=0,contrastive_weight=0
     python benchmarks/variants.py --data sider --variants dropout=.3 dropout=.5,epochs=20
 
-A variant is a list of parameters of ``CGMVAEClassifier`` or of its ``settings``; the defaults are
-always the first one. Splits 0, 1, 2 are used, and of them the training and validation rows only:
-this is what defaults are chosen with. The five metrics are each at its best threshold on the same
-validation rows, so they compare variants and are no estimate of what a model reaches. Beside them:
-the micro-F1 that is lost when the decoder is given another row's z, the rank correlation of label
+A variant is a list of parameters of ``CGMVAEClassifier`` or of its ``settings``; the defaults
+always come first. Only the training and validation rows of splits 0, 1 and 2 are used: this is how
+defaults are chosen. Each of the five metrics is taken at its best threshold on the same validation
+rows, so the numbers compare variants and do not estimate what a model reaches. The further columns
+are the micro-F1 lost when the decoder gets the z of another row, the rank correlation of label
 similarity with label co-occurrence, and the epoch that was kept.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import inspect
 import itertools
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from accuracy import CHOSEN_ON, DATA, load_parts
+from measurement import (
+    CHOSEN_ON,
+    TINY,
+    TINY_ROWS,
+    fit_input,
+    load_parts,
+    make_parser,
+    print_header,
+    print_row,
+)
 
 from cgmvae.evaluation import PAPER_METRICS, Scored, evaluate
 from cgmvae.methods import CGMVAEClassifier, fit_together
 
+DATA = ("yeast", "scene", "sider", "reuters_tfidf", "delicious", "bbs_2003_2009")
 PARAMETERS = set(inspect.signature(CGMVAEClassifier).parameters)
 
 
@@ -39,19 +49,20 @@ class Run(NamedTuple):
     held: Any
 
     def plan(self) -> str:
-        """Return what members of one pack must agree in."""
+        """Return what the members of one pack have in common."""
         n_rows, n_labels = self.train.Y.shape
         sparse = sp.issparse(self.train.X)
         preset = self.model.resolved_preset(n_rows, sparse=sparse, n_labels=n_labels)
         return repr((preset.network, sorted(preset.training.items())))
 
 
-def parse(variant: str) -> dict[str, Any]:
+def parse(variant: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Read ``name=value,name=value`` into the estimator's parameters."""
     given = dict(part.split("=", 1) for part in variant.split(",") if part)
     values = {name: literal(text) for name, text in given.items()}
     own = {name: value for name, value in values.items() if name in PARAMETERS}
-    return own | {"settings": {k: v for k, v in values.items() if k not in PARAMETERS}}
+    settings = {name: value for name, value in values.items() if name not in PARAMETERS}
+    return {**defaults, **own, "settings": {**defaults.get("settings", {}), **settings}}
 
 
 def literal(text: str) -> Any:
@@ -65,7 +76,7 @@ def literal(text: str) -> Any:
 
 
 def packs(runs: list[Run]) -> Iterator[list[Run]]:
-    """Give the runs that can be trained together."""
+    """Yield the runs that can be trained together."""
     ordered = sorted(runs, key=Run.plan)
     for _, pack in itertools.groupby(ordered, key=Run.plan):
         yield list(pack)
@@ -82,38 +93,41 @@ def row(run: Run) -> list[float]:
     return [*five, float(np.mean(five)), lost, found["similarity_cooccurrence"], kept]
 
 
-def compare(name: str, variants: list[str], members: int) -> None:
-    """Print one data set's table."""
-    splits = [load_parts(name, seed) for seed in CHOSEN_ON]
-    runs = [
-        Run(variant, CGMVAEClassifier(n_members=members, random_state=s, **parse(variant)), *parts)
-        for s, (*parts, _) in enumerate(splits)
-        for variant in variants
-    ]
+def compare(name: str, variants: list[str], members: int, *, quick: bool) -> None:
+    """Print the table of one data set."""
+    splits = [load_parts(name, seed, TINY_ROWS if quick else None) for seed in CHOSEN_ON]
+    runs = []
+    for (i, (*parts, _)), variant in itertools.product(enumerate(splits), variants):
+        parameters = parse(variant, TINY if quick else {})
+        model = CGMVAEClassifier(n_members=members, random_state=i, **parameters)
+        runs.append(Run(variant, model, *parts))
     numbers: dict[str, list[list[float]]] = {}
     for pack in packs(runs):
-        data = [(run.train.X, run.train.Y, (run.held.X, run.held.Y)) for run in pack]
-        fit_together([run.model for run in pack], data)
+        fit_together([run.model for run in pack], [fit_input((r.train, r.held)) for r in pack])
         for run in pack:
             numbers.setdefault(run.variant, []).append(row(run))
-    names = (*PAPER_METRICS, "mean", "lost without z", "similarity ~ co-occurrence", "epoch")
-    print(f"\n### {name}\n\n| variant | " + " | ".join(names) + " |\n|---" + "|---" * 9 + "|")
+    print(f"\n### {name}\n")
+    more = ("mean", "lost without z", "similarity ~ co-occurrence", "epoch")
+    print_header("variant", *PAPER_METRICS, *more)
     for variant in variants:
         *means, kept = np.mean(numbers[variant], axis=0)
-        cells = " | ".join(f"{value:.4f}" for value in means)
-        print(f"| {variant or 'defaults'} | {cells} | {kept:.0f} |", flush=True)
+        print_row(variant or "defaults", *(f"{value:.4f}" for value in means), f"{kept:.0f}")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--data", nargs="+", default=list(DATA))
     parser.add_argument("--variants", nargs="*", default=[])
     parser.add_argument("--members", type=int, default=4)
-    arguments = parser.parse_args()
-    for name in arguments.data:
-        compare(name, ["", *arguments.variants], arguments.members)
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.data, options.members = ["yeast"], 1
+        options.variants = ["kl_weight=0,dropout=.3", "feature_hidden=8+8", "prior=standard"]
+    for name in options.data:
+        compare(name, ["", *options.variants], options.members, quick=options.quick)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
