@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ class Effort(NamedTuple):
     """How large everything is."""
 
     n_rows: int | None = None
-    settings: dict[str, Any] = {}
+    settings: Mapping[str, Any] = MappingProxyType({})
     n_jobs: int = -1
     n_trees: int = 300
     n_blocks: int = 5

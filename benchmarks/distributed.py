@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from measurement import TINY, exit_code, make_parser, quartiles, start_child
+from measurement import TINY_NETWORK, exit_code, make_parser, quartiles, start_child
 from numpy.typing import NDArray
 
 from cgmvae.data import make_survey
@@ -37,14 +37,16 @@ from cgmvae.training.loop import train
 class Bench:
     """A synthetic survey, and a pack with one member per process."""
 
-    def __init__(self, group: Group, n_rows: int, embedding_dim: int, epochs: int) -> None:
+    def __init__(
+        self, group: Group, n_rows: int, embedding_dim: int, epochs: int, *, quick: bool
+    ) -> None:
         self.group, self.epochs = group, epochs
         model = CGMVAEClassifier(
             n_members=group.size,
             embedding_dim=embedding_dim,
             epochs=epochs,
             batch_size=128,
-            settings=TINY["settings"] if embedding_dim < 64 else None,
+            settings=TINY_NETWORK["settings"] if quick else None,
             device="cpu",
             random_state=0,
         )
@@ -117,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     group = current_group()
     if group.size == 1:
         parser.error("start it with torchrun and at least two processes")
-    bench = Bench(group, options.rows, options.embedding_dim, options.epochs)
+    bench = Bench(group, options.rows, options.embedding_dim, options.epochs, quick=options.quick)
     for name, times in bench.measure(options.repeats).items():
         one, all_ = (statistics.median(column) for column in zip(*times, strict=True))
         ratio = quartiles([b / a for a, b in times])

@@ -19,13 +19,14 @@ trained again alone; one member for 100 epochs; 64 members packed and one by one
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from measurement import (
-    TINY,
+    TINY_NETWORK,
     TINY_ROWS,
     fit_input,
     load_parts,
@@ -52,7 +53,7 @@ class Scale(NamedTuple):
     """How large everything is."""
 
     n_rows: int | None = None
-    network: dict[str, Any] = {"embedding_dim": 1024}
+    network: Mapping[str, Any] = MappingProxyType({"embedding_dim": 1024})
     matrix_width: int = 8192
     n_copied: int = 2**30
     """Numbers that are copied to measure the bandwidth."""
@@ -67,8 +68,7 @@ class Scale(NamedTuple):
     """Members packed, and those of them that are also trained one by one."""
 
 
-_TINY_NETWORK = {name: value for name, value in TINY.items() if name != "epochs"}
-QUICK = Scale(TINY_ROWS, _TINY_NETWORK, 64, 2**12, 2, (1, 2), 2, 3, (1,), 1, (2, 1))
+QUICK = Scale(TINY_ROWS, TINY_NETWORK, 64, 2**12, 2, (1, 2), 2, 3, (1,), 1, (2, 1))
 
 
 class YeastPack:

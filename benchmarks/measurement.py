@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,8 +36,9 @@ GIB, MIB = 2**30, 2**20
 CHOSEN_ON, UNSEEN = (0, 1, 2), (3, 4, 5, 6, 7)
 
 #: Settings of C-GMVAE with which a fit of a few hundred rows takes a fraction of a second.
-TINY_LAYERS = {"latent_dim": 8, "feature_hidden": (16,), "label_hidden": (16,)}
-TINY = {"embedding_dim": 16, "epochs": 2, "settings": TINY_LAYERS | {"decoder_hidden": (16,)}}
+TINY_LAYERS = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
+TINY_NETWORK = {"embedding_dim": 16, "settings": {"latent_dim": 8, **TINY_LAYERS}}
+TINY = {**TINY_NETWORK, "epochs": 2}
 
 #: Rows of a data set that --quick uses.
 TINY_ROWS = 320
@@ -241,6 +243,18 @@ def start_child(work: Callable[[], object]) -> int:
 def exit_code(child: int) -> int:
     """Wait for a child and return its exit code, negative if a signal ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextmanager
+def hypothesis_files_in(folder: Path) -> Iterator[None]:
+    """Let hypothesis write its files to a folder instead of the current one."""
+    from hypothesis.configuration import set_hypothesis_home_dir
+
+    set_hypothesis_home_dir(folder)
+    try:
+        yield
+    finally:
+        set_hypothesis_home_dir(None)
 
 
 # Splits and metrics

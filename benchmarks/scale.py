@@ -36,7 +36,8 @@ import scipy.sparse as sp
 from measurement import (
     GIB,
     MIB,
-    TINY,
+    TINY_NETWORK,
+    TINY_ROWS,
     PeakMemory,
     environment,
     epoch_over_products,
@@ -100,15 +101,20 @@ class Runner:
             return {"failed": done.stderr.strip().splitlines()[-1:]}
         return json.loads(done.stdout.splitlines()[-1])
 
-    def size(self, number: float) -> int:
+    @property
+    def network(self) -> dict[str, Any]:
+        """Settings of C-GMVAE."""
+        return TINY_NETWORK if self.quick else {}
+
+    def size(self, number: float, least: int = 20) -> int:
         """Return a number of rows, features or labels, smaller with ``--quick``."""
-        return max(20, int(number) // QUICK_DIVISOR) if self.quick else int(number)
+        return max(least, int(number) // QUICK_DIVISOR) if self.quick else int(number)
 
     def sizes(self, **changes: float) -> dict[str, float]:
         """Return the sizes of a survey."""
         sizes = BASE | changes
-        whole = ("n_samples", "n_features", "n_labels")
-        sizes |= {name: self.size(sizes[name]) for name in whole}
+        sizes |= {name: self.size(sizes[name]) for name in ("n_features", "n_labels")}
+        sizes["n_samples"] = self.size(sizes["n_samples"], TINY_ROWS)
         return sizes | {"cardinality": min(sizes["cardinality"], sizes["n_labels"] / 4)}
 
 
@@ -128,14 +134,16 @@ def survey(sizes: Mapping[str, float]) -> MultiLabelDataset:
     return data
 
 
-def measure_survey(sizes: Mapping[str, float], dense: bool = False, epochs: int = 3) -> Any:
+def measure_survey(
+    sizes: Mapping[str, float], settings: Mapping[str, Any], *, dense: bool = False, epochs: int = 3
+) -> Any:
     """Return the median seconds of a step, and the bytes of a fit beyond those of the input."""
     data = survey(sizes)
     if dense:
         data = MultiLabelDataset(_dense(data.X), _dense(data.Y), name=data.name)
     steps = -(-data.n_samples // BATCH)
     with encoding_all_labels(dense), PeakMemory() as memory:
-        times = epoch_seconds(data, epochs, n_members=int(sizes["n_members"]))
+        times = epoch_seconds(data, epochs, n_members=int(sizes["n_members"]), **settings)
     return {"step": statistics.median(times) / steps, "bytes": memory.above}
 
 
@@ -154,9 +162,11 @@ def _dense(matrix: Any) -> np.ndarray:
     return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
-def kl_shares(sizes: Mapping[str, float], epochs: int) -> list[float]:
+def kl_shares(sizes: Mapping[str, float], settings: Mapping[str, Any], epochs: int) -> list[float]:
     """Return the shares of an epoch that the KL takes, from two fits whose epochs alternate."""
-    full, without = alternating_epochs(survey(sizes), epochs, {}, {"kl_weight": 0.0})
+    full, without = alternating_epochs(
+        survey(sizes), epochs, settings, {**settings, "kl_weight": 0.0}
+    )
     return [1 - b / a for a, b in zip(full, without, strict=True)]
 
 
@@ -199,8 +209,8 @@ def fit_loaded(folder: str, n_members: int, settings: Mapping[str, Any]) -> dict
     Y = np.load(path.with_name("Y.npy"))
     parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     n_bytes = Y.nbytes + sum(part.nbytes for part in parts)
-    settings = {"epochs": 2, **settings}
-    model = CGMVAEClassifier(n_members=n_members, random_state=0, device="cpu", **settings)
+    parameters = {"epochs": 2, "random_state": 0, "device": "cpu", **settings}
+    model = CGMVAEClassifier(n_members=n_members, **parameters)
     started = time.perf_counter()
     with PeakMemory() as memory:
         model.fit(X, Y)
@@ -280,12 +290,17 @@ def labels(run: Runner) -> None:
     """Print the time per step by the number of labels, the slope, and the share of the KL."""
     steps = []
     for n_labels in MANY_LABELS:
-        found = run("measure_survey", sizes=wide_sizes(run, n_labels, 1408), epochs=2)
+        found = run(
+            "measure_survey",
+            sizes=wide_sizes(run, n_labels, 1408),
+            settings=run.network,
+            epochs=2,
+        )
         steps.append(found["step"])
         print(f"{run.size(n_labels):,} labels: {found['step'] * 1e3:.0f} ms per step", flush=True)
     print(f"slope of the step in the labels: {slope(MANY_LABELS, steps):.2f}")
     sizes = wide_sizes(run, MANY_LABELS[-1], KL_ROWS)
-    shares = run("kl_shares", sizes=sizes, epochs=2 if run.quick else 24)
+    shares = run("kl_shares", sizes=sizes, settings=run.network, epochs=2 if run.quick else 24)
     print(f"share of the KL in a step at {int(sizes['n_labels']):,} labels: {quartiles(shares)}")
 
 
@@ -297,7 +312,7 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
 def memory(run: Runner) -> None:
     """Print the peak memory of two epochs on 14,000 rows and 30,000 labels."""
     sizes = wide_sizes(run, 30_000, 14_000)
-    found = run("measure_survey", sizes=sizes, epochs=1)
+    found = run("measure_survey", sizes=sizes, settings=run.network, epochs=1)
     shape = "{n_labels:,} labels, {n_samples:,} rows × {n_features:,} features".format(**sizes)
     print(f"{shape}: {found['bytes'] / GIB:.2f} GiB, {found['step'] * 1e3:.0f} ms per step")
 
@@ -308,7 +323,12 @@ def growth(run: Runner) -> None:
         sizes = GROWING[name][:2] if run.quick else GROWING[name]
         found = []
         for size in sizes:
-            one = run("measure_survey", sizes=run.sizes(**{name: size}), dense=dense)
+            one = run(
+                "measure_survey",
+                sizes=run.sizes(**{name: size}),
+                settings=run.network,
+                dense=dense,
+            )
             if "failed" in one:
                 print(f"{name} = {size:g}, dense = {dense}: {one['failed']}")
                 break
@@ -330,8 +350,7 @@ def fits(run: Runner) -> None:
     for kind, (*shape, density) in FITS.items():
         with tempfile.TemporaryDirectory(dir=run.options.folder) as folder:
             write_loaded(Path(folder), [run.size(size) for size in shape], density)
-            settings = TINY if run.quick else {}
-            found = run("fit_loaded", folder=folder, n_members=members, settings=settings)
+            found = run("fit_loaded", folder=folder, n_members=members, settings=run.network)
         n_rows, n_features = found["shape"]
         print(
             f"{kind}, {n_rows:,} rows × {n_features:,} features (density {density}), "
@@ -350,8 +369,8 @@ def mapped(run: Runner) -> None:
     n_rows, n_features = found["shape"]
     print(
         f"mapped, {n_rows:,} rows × {n_features:,} features × {MAPPED_LABELS} labels, "
-        f"{found['bytes'] / GIB:.2f} GiB, {MAPPED_SETTINGS}: {found['seconds']:.0f} s, peak RssAnon "
-        f"{found['extra'] / GIB:.2f} GiB above the process before; micro-F1 "
+        f"{found['bytes'] / GIB:.2f} GiB, {MAPPED_SETTINGS}: {found['seconds']:.0f} s, peak "
+        f"RssAnon {found['extra'] / GIB:.2f} GiB above the process before; micro-F1 "
         f"{found['micro_f1']:.3f}"
     )
 

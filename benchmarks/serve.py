@@ -1,23 +1,24 @@
-"""How a served model holds up: requests a second, and what generated requests do to it.
+"""Throughput of a served model, and its robustness to generated requests.
 
     python benchmarks/serve.py [--clients 1 16 64] [--seconds 10]
     python benchmarks/serve.py --fuzz 10000
 
 The first starts ``cgmvae serve`` twice in processes of their own, with micro-batching and without,
-and measures one after the other at each number of clients; they send one row of yeast a request,
-each its next when it has the answer. Clients are plain sockets in this process. The model is
-C-GMVAE with its default sizes; how long it was trained does not matter here. The processor time of
-a server a request hardly depends on what else the machine does; the other times do, so the load
-average is printed with them.
+and measures them in turn at each number of clients. Each request has one row of yeast, and a client
+sends the next when it has the response. Clients are plain sockets in this process. The model is
+C-GMVAE with its default sizes; how long it was trained does not matter here. A server's CPU time
+per request hardly depends on other programs; the other times do, so the load average is printed
+with them.
 
-The second sends generated requests to applications in this process: what schemathesis makes of
-their description, right and wrong, and bodies whose bytes were altered. It counts statuses.
+The second sends generated requests to applications in this process, for a model of numbers and one
+of columns of all types: valid and invalid ones that schemathesis derives from their description,
+and bodies whose bytes were altered. It counts statuses. ``--quick`` does a little of both.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -25,33 +26,43 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serve_requests import fuzz
+from measurement import (
+    MIB,
+    TINY,
+    anonymous_bytes,
+    environment,
+    hypothesis_files_in,
+    make_parser,
+    print_header,
+    print_row,
+)
 
-#: Seconds before times count.
-WARM_UP = 1.0
+import cgmvae
+from cgmvae.data.columns import as_columns
 
 BATCHING = {"with batches": [], "without": ["--batch-rows", "1"]}
 
+# Throughput
 
-def fitted_model() -> tuple[Any, list[list[float]]]:
-    """Return C-GMVAE after one epoch on yeast, and rows to ask about."""
-    from cgmvae.data import load_dataset
-    from cgmvae.methods import CGMVAEClassifier
 
-    data = load_dataset("yeast")
-    model = CGMVAEClassifier(epochs=1, random_state=0).fit(data.X, data)
+def fitted_model(*, quick: bool) -> tuple[Any, list[list[float]]]:
+    """Return C-GMVAE after one epoch on yeast, and rows to send."""
+    data = cgmvae.load_dataset("yeast")
+    settings = TINY if quick else {"epochs": 1}
+    model = cgmvae.CGMVAEClassifier(random_state=0, **settings).fit(data.X, data)
     return model, data.X[:500].astype(np.float32).tolist()
 
 
 @contextmanager
 def server(model: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """Run ``cgmvae serve``; give its process and its port."""
+    """Run ``cgmvae serve``; yield its process id and its port."""
     command = [sys.executable, "-m", "cgmvae", "serve", str(model), "--port", "0", "--quiet"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -61,19 +72,21 @@ def server(model: Path, *options: str) -> Iterator[tuple[int, int]]:
             process.terminate()
 
 
-def processor_seconds(process: int) -> float:
-    """Return the processor time that a process has used."""
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def ask(port: int, bodies: list[bytes], first: int, until: float) -> list[tuple[float, int]]:
-    """Send one request after the other; return when each was answered, how late, and how."""
+async def send_requests(
+    port: int, bodies: list[bytes], first: int, until: float
+) -> list[tuple[float, int]]:
+    """Send requests one after the other; return the latency and the status of each."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    found, place = [], first
+    found, number = [], first
     while (start := time.perf_counter()) < until:
-        body = bodies[place % len(bodies)]
-        place += 1
+        body = bodies[number % len(bodies)]
+        number += 1
         writer.write(
             b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -86,59 +99,183 @@ async def ask(port: int, bodies: list[bytes], first: int, until: float) -> list[
 
 
 async def load(port: int, bodies: list[bytes], n_clients: int, seconds: float) -> list[Any]:
-    """Let clients ask for some seconds; return how late each answer was, and its status."""
+    """Let clients send requests for some seconds; return latencies and statuses."""
     until = time.perf_counter() + seconds
-    asking = [ask(port, bodies, 7 * client, until) for client in range(n_clients)]
-    return [answer for answers in await asyncio.gather(*asking) for answer in answers]
+    clients = [send_requests(port, bodies, 7 * client, until) for client in range(n_clients)]
+    return [response for responses in await asyncio.gather(*clients) for response in responses]
 
 
-def row_of(process: int, port: int, bodies: list[bytes], n_clients: int, seconds: float) -> str:
-    """Measure a server, and return the cells of the table."""
-    asyncio.run(load(port, bodies, n_clients, WARM_UP))
-    before, start = processor_seconds(process), time.perf_counter()
+def measure_server(
+    process: int, port: int, bodies: list[bytes], n_clients: int, seconds: float
+) -> list[str]:
+    """Measure a server after a warm-up, and return the cells of the table."""
+    asyncio.run(load(port, bodies, n_clients, seconds / 10))
+    before, start = cpu_seconds(process), time.perf_counter()
     found = asyncio.run(load(port, bodies, n_clients, seconds))
-    elapsed, used = time.perf_counter() - start, processor_seconds(process) - before
-    middle, late = np.percentile([1000 * wait for wait, _ in found], [50, 99])
-    errors = sum(status != 200 for _, status in found)
-    return (
-        f"{len(found) / elapsed:,.1f} | {middle:,.1f} | {late:,.1f} "
-        f"| {1000 * used / len(found):,.2f} | {errors}"
-    )
+    elapsed, used = time.perf_counter() - start, cpu_seconds(process) - before
+    times = np.percentile([1000 * wait for wait, _ in found], [50, 99])
+    numbers = [len(found) / elapsed, *times, 1000 * used / len(found)]
+    return [*(f"{each:,.1f}" for each in numbers), str(sum(code != 200 for _, code in found))]
 
 
-def measure(numbers: list[int], seconds: float) -> None:
+def measure(numbers: list[int], seconds: float, *, quick: bool) -> None:
     """Print the table of both servers at each number of clients."""
-    model, rows = fitted_model()
+    model, rows = fitted_model(quick=quick)
     bodies = [json.dumps({"rows": [row]}).encode() for row in rows]
-    print(f"{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f} at the start")
-    print("| clients | server | requests a second | p50 ms | p99 ms | processor ms | errors |")
-    print("|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
+    print(environment())
+    columns = ("requests per second", "p50 ms", "p99 ms", "CPU ms per request", "errors")
+    print_header("clients", "server", *columns)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         model.save(path := Path(folder, "yeast.cgmvae"))
-        with ExitStack() as running:
-            servers = {
-                name: running.enter_context(server(path, *options))
-                for name, options in BATCHING.items()
-            }
-            for n_clients in numbers:
-                for name, place in servers.items():
-                    cells = row_of(*place, bodies, n_clients, seconds)
-                    print(f"| {n_clients} | {name} | {cells} |", flush=True)
+        servers = {
+            name: running.enter_context(server(path, *options))
+            for name, options in list(BATCHING.items())[: 1 if quick else None]
+        }
+        for n_clients in numbers:
+            for name, address in servers.items():
+                print_row(n_clients, name, *measure_server(*address, bodies, n_clients, seconds))
     print(f"load average {os.getloadavg()[0]:.1f} at the end")
 
 
-def main() -> None:
+# Generated requests
+
+
+class Watched:
+    """A client in this process that records statuses, the slowest response and peak memory."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.statuses: Counter[int] = Counter()
+        self.slowest = 0.0
+        self.first = self.most = anonymous_bytes() / MIB
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return the cells of the table."""
+        counts = ", ".join(f"{status}: {n:,}" for status, n in sorted(self.statuses.items()))
+        return counts, f"{self.slowest * 1000:,.0f}", f"{self.first:,.0f}, {self.most:,.0f}"
+
+    def send(self, **request: Any) -> None:
+        """Send one request."""
+        start = time.perf_counter()
+        response = self.client.request(**request)
+        self.slowest = max(self.slowest, time.perf_counter() - start)
+        self.statuses[response.status_code] += 1
+        self.most = max(self.most, anonymous_bytes() / MIB)
+        if response.status_code != 200 and list(response.json()) != ["error"]:
+            raise AssertionError(f"An error is not one sentence: {response.text}")
+
+
+def small_models() -> dict[str, Any]:
+    """Return a model of numbers, and one of columns of all types."""
+    rng = np.random.default_rng(0)
+    words = ["owl", "hawk", "tree", "lake", "river", "stone"]
+    depth, height = rng.normal(size=(2, 250))
+    habitat = rng.choice(["wetland", "forest", "field"], 250)
+    notes = [" ".join(rng.choice(words, 6)) for _ in range(250)]
+    days = [f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}" for i in range(250)]
+    columns = {"depth": depth, "height": height, "habitat": habitat, "day": days, "notes": notes}
+    Y = np.column_stack([habitat == "wetland", ["owl" in text for text in notes], depth > 0])
+    network = cgmvae.CGMVAEClassifier(epochs=2, embedding_dim=16, n_members=2, random_state=0)
+    return {
+        "numbers": network.fit(np.column_stack([depth, height]), Y.astype(int)),
+        "all types": cgmvae.BinaryRelevance(random_state=0).fit(as_columns(columns), Y.astype(int)),
+    }
+
+
+def altered_bodies(rows: list[Any]) -> Any:
+    """Return a strategy of requests whose bodies were valid before some bytes were replaced."""
+    from hypothesis import strategies as st
+
+    whole = json.dumps({"rows": rows}).encode()
+    named = rows[0] if isinstance(rows[0], dict) else dict(zip("ab", rows[0], strict=True))
+    lines = [",".join(map(str, cells)) for cells in (named, named.values())]
+    kinds = {"application/json": whole, "text/csv": "\n".join(lines).encode()}
+    words = [b'"', b"\n", b",", b"[", b"}", b"1e39", b"null", b"\\ud800", b"-", b"\x00", b"\xff"]
+    positions, pieces = st.integers(0, len(whole)), st.binary(max_size=6) | st.sampled_from(words)
+    edits = st.lists(st.tuples(positions, st.integers(0, 4), pieces), min_size=1, max_size=4)
+
+    def altered(kind: str, changes: list[tuple[int, int, bytes]]) -> dict[str, Any]:
+        body = kinds[kind]
+        for start, removed, piece in changes:
+            body = body[:start] + piece + body[start + removed :]
+        headers = {"Content-Type": kind}
+        return {"method": "POST", "url": "/predict", "content": body, "headers": headers}
+
+    return st.builds(altered, st.sampled_from(list(kinds)), edits)
+
+
+def requests_of(app: Any, rows: list[Any]) -> dict[str, Any]:
+    """Return strategies of requests by name."""
+    import schemathesis
+    from schemathesis import GenerationMode
+
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+    found = {"altered bytes": altered_bodies(rows)}
+    operations = (("/predict", "POST"), ("/similar/{label}", "GET"))
+    for (path, method), mode in itertools.product(operations, GenerationMode):
+        strategy = schema[path][method].as_strategy(generation_mode=mode)
+        found[f"{path}, {mode.value}"] = strategy.map(_as_request)
+    return found
+
+
+def _as_request(case: Any) -> dict[str, Any]:
+    given = case.as_transport_kwargs(base_url="http://testserver")
+    known = ("method", "url", "params", "headers", "json", "content", "data")
+    return {name: value for name, value in given.items() if name in known}
+
+
+def send_all(watched: Watched, strategy: Any, n_requests: int) -> None:
+    """Send this number of requests of a strategy."""
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    @settings(
+        max_examples=n_requests,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def send(request: dict[str, Any]) -> None:
+        watched.send(**request)
+
+    send()
+
+
+def fuzz(n_requests: int) -> None:
+    """Send generated requests, and print the statuses of the responses."""
+    from starlette.testclient import TestClient
+
+    from cgmvae.serving.app import make_app
+
+    row = {"depth": 0.5, "height": 1.0, "habitat": "field", "day": "2024-05-31", "notes": "owl"}
+    sent = {"numbers": [[0.5, 1.0]] * 2, "all types": [row] * 2}
+    print_header("model", "requests", "statuses", "slowest ms", "memory before, peak (MiB)")
+    for title, model in small_models().items():
+        with TestClient(make_app(model)) as client:
+            strategies = requests_of(client.app, sent[title])
+            for name, strategy in strategies.items():
+                watched = Watched(client)
+                send_all(watched, strategy, -(-n_requests // 2 // len(strategies)))
+                print_row(title, name, *watched.cells())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure or fuzz."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--fuzz", type=int, metavar="N", help="send N generated requests instead")
-    arguments = parser.parse_args()
-    if arguments.fuzz:
-        fuzz(arguments.fuzz)
-    else:
-        measure(arguments.clients, arguments.seconds)
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.clients, options.seconds, options.fuzz = [2], 0.2, 20
+    if options.quick or not options.fuzz:
+        measure(options.clients, options.seconds, quick=options.quick)
+    if options.fuzz:
+        with tempfile.TemporaryDirectory() as folder, hypothesis_files_in(Path(folder)):
+            fuzz(options.fuzz)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

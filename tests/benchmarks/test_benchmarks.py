@@ -1,0 +1,62 @@
+"""Every program in ``benchmarks/`` runs with ``--quick`` and prints its numbers."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+#: Files that only hold what the benchmarks share.
+SHARED = {"measurement", "fuzz_inputs"}
+
+#: A result that each benchmark prints, with its number.
+EXPECTED = {
+    "accuracy": r"\| yeast \| \*C-GMVAE − best peer\* \| [+-]0\.\d+ ±",
+    "distributed": r"members: \d+\.\d+ s per epoch in one process, .* in 2; ratio \d",
+    "epoch": r"one member / bare matrix products: \d+\.\d+",
+    "fuzz": r"\| checkpoint \| 30 \| \d+ \| \d+ \| 0 \|",
+    "gpu": r"weights alone and in the pack differ by \d",
+    "kills": r"\| save \| 1 \| .*\| 1 of 1 \|",
+    "methods": r"\| yeast \| RBCC \| 0\.\d+",
+    "predict_stream": r"peak RssAnon +\d+ MB",
+    "scale": r"mapped, 1,000 rows .* micro-F1 0\.\d+",
+    "search": r"\| yeast \| test-oracle \| \*searched − default\* \| [+-]0\.\d+ ±",
+    "serve": r"\| all types \| altered bytes \| (200|422): \d",
+    "small_data": r"\| yeast \| 60 \| 2 \| 0\.\d+",
+    "variants": r"\| prior=standard \| 0\.\d+",
+}
+
+#: These fork processes, which a process with threads, such as this one, must not do.
+FORKING = {"distributed", "fuzz", "kills"}
+
+#: Several runs of several commands take long even on tiny data.
+SLOW = {"kills"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.stem, marks=pytest.mark.slow if path.stem in SLOW else ())
+        for path in sorted(FOLDER.glob("*.py"))
+        if path.stem not in SHARED
+    ],
+)
+def test_quick_run(name, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    path = str(FOLDER / f"{name}.py")
+    if name in FORKING:
+        code = subprocess.run([sys.executable, path, "--quick"], check=False).returncode
+    else:
+        monkeypatch.syspath_prepend(FOLDER)
+        monkeypatch.setattr(sys, "argv", [path, "--quick"])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(path, run_name="__main__")
+        code = ended.value.code
+    printed, errors = capfd.readouterr()
+    assert code == 0, printed + errors
+    assert re.search(EXPECTED[name], printed), printed + errors
+    assert list(tmp_path.iterdir()) == []
