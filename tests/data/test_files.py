@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -404,6 +405,21 @@ class TestTemporaryFolders:
         assert folder.exists()
         write(target)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model.cgmvae", "other"]
+
+    def test_that_of_a_process_killed_before_it_held_the_lock_is_removed(self, tmp_path):
+        (tmp_path / f".a.abcdefgh{TEMPORARY_SUFFIX}").mkdir()
+        write(tmp_path / "a")
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+    def test_one_that_another_process_removes_before_the_lock_is_held(self, tmp_path, monkeypatch):
+        class Lock(FileLock):
+            def acquire(self, *args, **kwargs):
+                Path(self.lock_file).parent.rmdir()
+                return super().acquire(*args, **kwargs)
+
+        monkeypatch.setattr(files, "FileLock", Lock)
+        write(tmp_path / "a")
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
     def test_that_of_a_process_at_work_is_left_alone(self, tmp_path):
         target = tmp_path / "a"

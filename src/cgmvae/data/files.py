@@ -313,6 +313,7 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         with suppress(OSError, NotImplementedError):  # a file system without locks
             stack.enter_context(FileLock(folder / _LOCK))
+        folder.mkdir(mode=0o700, exist_ok=True)
         yield folder
 
 
@@ -324,7 +325,11 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
         for entry in entries:
             if not name.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
                 continue
-            if not Path(entry, _LOCK).exists():  # just created, and not locked yet
+            if not Path(entry, _LOCK).exists():
+                # Its process was killed before it locked the folder, or is just about to lock it,
+                # and then creates it again.
+                with suppress(OSError):
+                    Path(entry).rmdir()
                 continue
             with suppress(Timeout), FileLock(Path(entry, _LOCK), timeout=0):
                 shutil.rmtree(entry, ignore_errors=True)

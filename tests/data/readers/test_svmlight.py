@@ -157,6 +157,7 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     ("text", "message"),
     [
         ("0 1:1\n1.5 1:1\n", "line 2: the label 1.5 is not an integer"),
+        ("0 1:1\n9223372036854775808 1:1\n", r"line 2: the label 9\.22337e\+18 is too large"),
         ("a 1:1\n", "line 1: could not convert"),
         ("1, 1:1\n", "line 1: could not convert"),
         ("1 2 1:1\n", r"line 1: .*a row must look like 1,3,7 12:0\.5"),

@@ -10,7 +10,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -31,6 +31,9 @@ from cgmvae.errors import InputError, one_line
 
 #: Bytes per batch of lines that is parsed, and rows per batch that is written.
 _READ_BATCH, _WRITE_BATCH = 1 << 22, 1024
+
+#: scikit-learn reads label ids as float64, which holds integers exactly up to this one.
+_HIGHEST_LABEL = 2**53
 
 _HEADER = re.compile(rb"([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})\s*")
 
@@ -202,8 +205,11 @@ class _Lines:
             content = io.BytesIO(b"\n".join(line or b"0" for line in lines))
             X, labels = load_svmlight_file(content, multilabel=True, zero_based=True)
             labels = [ids if line else () for ids, line in zip(labels, lines, strict=True)]
-            if odd := next((i for ids in labels for i in ids if not float(i).is_integer()), None):
-                raise ValueError(f"the label {odd:g} is not an integer")
+            for label in chain.from_iterable(labels):
+                if not float(label).is_integer():
+                    raise ValueError(f"the label {label:g} is not an integer")
+                if abs(label) > _HIGHEST_LABEL:
+                    raise ValueError(f"the label {label:g} is too large")
             return sp.csr_array(X), labels
 
         try:
