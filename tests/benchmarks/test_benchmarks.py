@@ -33,8 +33,8 @@ EXPECTED = {
 #: These fork processes, which a process with threads, such as this one, must not do.
 FORKING = {"distributed", "fuzz", "kills"}
 
-#: Several runs of several commands take long even on tiny data.
-SLOW = {"kills"}
+#: Ten readers, or several runs of five commands, take long even on tiny data.
+SLOW = {"fuzz", "kills"}
 
 
 @pytest.mark.parametrize(
