@@ -33,8 +33,8 @@ EXPECTED = {
 #: These fork processes, which a process with threads, such as this one, must not do.
 FORKING = {"distributed", "fuzz", "kills"}
 
-#: Ten readers, or several runs of five commands, take long even on tiny data.
-SLOW = {"fuzz", "kills"}
+#: Ten readers, several runs of five commands, and generated requests take long on tiny data too.
+SLOW = {"fuzz", "kills", "serve"}
 
 
 @pytest.mark.parametrize(
