@@ -88,7 +88,9 @@ def open_blocks(
     if chosen.name == "parquet":
         return ParquetBlocks(path, features, others, **options)
     if chosen.name == "arff":
-        return _arff_blocks(path, **options)
+        names = arff.read_feature_names(Path(path), **options)
+        column_names(names, "feature", len(names))  # rejects names that are not unique
+        return LineBlocks(path, names, partial(arff.read_parts, **options), is_text=True)
     if chosen.name == "svmlight":
         return _svmlight_blocks(path, **options)
     if chosen.name == "npz":
@@ -221,12 +223,6 @@ class LineBlocks(MatrixBlocks):
                 yield from self._read_parts(self._file, self.path)
 
 
-def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> LineBlocks:
-    names = arff.read_feature_names(Path(path), **options)
-    names = list(column_names(names, "feature", len(names)))
-    return LineBlocks(path, names, partial(arff.read_parts, **options), is_text=True)
-
-
 def _svmlight_blocks(
     path: str | os.PathLike[str],
     *,
@@ -243,21 +239,10 @@ def _svmlight_blocks(
 
 
 class TableBlocks(Blocks):
-    """Blocks of an Arrow table.
+    """Blocks of an Arrow table, given all its columns and those that are not features.
 
     Columns are found by name, and their types are given, never guessed from a block. The meaning of
     a cell may still depend on other rows; see :class:`_Context`.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    names : sequence of str
-        The columns of the file.
-    others : collection of str
-        Columns that are not features.
-    options : mapping
-        The options of the reader.
     """
 
     text_is_parsed = False

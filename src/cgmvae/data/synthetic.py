@@ -74,7 +74,8 @@ class SurveyTruth:
 
     def niches(self, labels: ArrayLike | None = None) -> sp.csr_array:
         """Return the unit niche directions of these labels, or all, (n_chosen, n_features)."""
-        return sp.csr_array(self._weights(labels) @ self.niche_axes.T)
+        chosen = self.niche_weights if labels is None else self.niche_weights[np.asarray(labels)]
+        return sp.csr_array(chosen @ self.niche_axes.T)
 
     def latent_correlation(self, labels: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the correlations of the latent scores of these labels, or all, (n, n).
@@ -91,9 +92,6 @@ class SurveyTruth:
             correlation += self.feature_strength * block @ block.T
         np.fill_diagonal(correlation, 1.0)
         return correlation
-
-    def _weights(self, labels: ArrayLike | None) -> sp.csr_array:
-        return self.niche_weights if labels is None else self.niche_weights[np.asarray(labels)]
 
 
 def make_survey(

@@ -176,7 +176,7 @@ def test_missing_part_of_a_sparse_matrix(tmp_path):
         ("indptr", [0, 3, 2, 4], "is malformed"),
         ("indices", [0, 9, 1, 1], "is malformed"),
         ("indices", [0, 0, 0, 1], "two values for the same cell"),
-        ("indices", [0.0, 0.0, 1.0, 1.0], "must be integers"),
+        ("indices", [0.0, 0.0, 1.0, 1.0], "not integers"),
         ("data", ["a", "b", "c", "d"], "is malformed|must be numbers"),
         ("shape", [3], "states the shape"),
         ("shape", [3, COLUMNS_LIMIT + 1], f"at most {COLUMNS_LIMIT:,} columns"),

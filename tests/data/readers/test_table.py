@@ -419,7 +419,7 @@ class TestCsvFile:
             table.read_csv(path, labels=["owl"])
 
     def test_many_blocks(self, tmp_path, rng, monkeypatch):
-        monkeypatch.setattr(table_module, "_BLOCK", 1000)
+        monkeypatch.setattr(table_module, "_SMALL_BLOCK", 1000)
         X = rng.random((500, 3)).astype(np.float32)
         data = MultiLabelDataset(X, rng.integers(0, 2, (500, 2)), groups=np.arange(500))
         table.write_csv(data, tmp_path / "a.csv")
@@ -479,6 +479,7 @@ class TestCsvFile:
             table.read_csv(csv(tmp_path, '"a,owl\n1,1\n'), labels=["owl"])
 
     def test_row_longer_than_a_block(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(table_module, "_SMALL_BLOCK", 20)
         monkeypatch.setattr(table_module, "_BLOCK", 20)
         path = csv(tmp_path, f"a,owl\n1,1\n{'1' * 100},1\n")
         with pytest.raises(InputError, match="is not a readable CSV file"):
