@@ -201,19 +201,18 @@ class TestAtomicPath:
             write_half(tmp_path / "a.csv", OSError(28, "No space left on device"))
         assert list(tmp_path.iterdir()) == []
 
-    def test_missing_folder(self, tmp_path):
-        with (
-            pytest.raises(InputError, match=r"The folder .*nowhere does not exist"),
-            atomic_path(tmp_path / "nowhere" / "a.csv"),
-        ):
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("nowhere/a.csv", r"The folder .*nowhere does not exist"),
+            (".", "is a folder; name a file inside it"),
+            ("a" * 300, r"Cannot write .*aaa \(File name too long\); choose"),
+        ],
+    )
+    def test_paths_that_cannot_be_written(self, tmp_path, name, message):
+        with pytest.raises(InputError, match=message), atomic_path(tmp_path / name):
             pass
-
-    def test_a_folder_where_the_file_should_be(self, tmp_path):
-        with (
-            pytest.raises(InputError, match="is a folder; name a file inside it"),
-            atomic_path(tmp_path),
-        ):
-            pass
+        assert list(tmp_path.iterdir()) == []
 
     def test_read_only_folder(self, tmp_path, monkeypatch):
         error = PermissionError(13, "Permission denied")
@@ -229,14 +228,6 @@ class TestAtomicPath:
         with atomic_path(target) as temporary:
             temporary.write_text("x")
         assert target.read_text() == "x"
-
-    def test_name_that_is_too_long(self, tmp_path):
-        with (
-            pytest.raises(InputError, match=r"Cannot write .*aaa \(File name too long\); choose"),
-            atomic_path(tmp_path / ("a" * 300)),
-        ):
-            pass
-        assert list(tmp_path.iterdir()) == []
 
 
 class TestAtomicPaths:

@@ -219,12 +219,6 @@ class TestOfficial:
         np.testing.assert_array_equal(split.test, np.arange(15, 20))
         assert set(split.train) == set(range(10))
 
-    def test_the_seed_draws_other_validation_rows(self):
-        data = a_survey()
-        first, second = (make_split(data, "official", seed=seed) for seed in (0, 1))
-        assert set(first.validation) != set(second.validation)
-        np.testing.assert_array_equal(first.test, second.test)
-
 
 class TestEveryKind:
     @pytest.mark.parametrize("kind", KINDS)

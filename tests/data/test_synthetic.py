@@ -134,10 +134,6 @@ class TestTruth:
         used = np.unique(truth.niches([0, 5, 10]).nonzero()[1])
         assert len(used) == synthetic.NICHE_FEATURES / density
 
-    def test_thresholds_are_quantiles(self):
-        _, truth = make_survey(10, n_labels=2, n_groups=1, cardinality=1.0, frequency_decay=0)
-        np.testing.assert_allclose(truth.thresholds, 0, atol=1e-12)
-
 
 class TestSeeds:
     @pytest.mark.parametrize("density", [1.0, 0.2])

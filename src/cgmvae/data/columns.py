@@ -341,22 +341,21 @@ def _match_all(pattern: re.Pattern[str], texts: Sequence[str]) -> list[re.Match[
 
 def _dates(found: Sequence[re.Match[str]], *, month_first: bool) -> NDArray[np.datetime64] | None:
     """Return the dates of all matches, or None if one does not exist, such as 30 February."""
+
+    def moment(match: re.Match[str]) -> datetime:
+        month, day = int(match["one"]), int(match["other"])
+        if not month_first:
+            month, day = day, month
+        hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+        local = datetime(int(match["year"]), month, day, hour, minute, second)
+        hours, minutes = int(match["zone_hours"] or 0), int(match["zone_minutes"] or 0)
+        offset = timedelta(hours=hours, minutes=minutes)
+        return local + offset if match["sign"] == "-" else local - offset
+
     try:
-        return np.array([_datetime(match, month_first) for match in found], dtype="datetime64[s]")
+        return np.array(list(map(moment, found)), dtype="datetime64[s]")
     except (ValueError, OverflowError):
         return None
-
-
-def _datetime(match: re.Match[str], month_first: bool) -> datetime:
-    month, day = int(match["one"]), int(match["other"])
-    if not month_first:
-        month, day = day, month
-    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
-    moment = datetime(int(match["year"]), month, day, hour, minute, second)
-    if match["sign"] is None:
-        return moment
-    offset = timedelta(hours=int(match["zone_hours"]), minutes=int(match["zone_minutes"]))
-    return moment - offset if match["sign"] == "+" else moment + offset
 
 
 def _as_text(name: str, value: Any) -> str | None:

@@ -170,7 +170,16 @@ def make_split(
     if kind not in _KINDS:
         raise InputError(f"There is no split {kind!r}; use one of {', '.join(_KINDS)}.")
     _check_seed(seed)
-    _check_fractions(fractions)
+    if len(fractions) != len(_PARTS):
+        raise InputError(
+            f"There are {len(fractions)} fractions; give three: training, validation, test."
+        )
+    usable = fractions[0] > 0 and min(fractions) >= 0
+    if not usable or not math.isclose(sum(fractions), 1, abs_tol=_SUM_TOLERANCE):
+        raise InputError(
+            f"The fractions {tuple(fractions)} must add up to 1, with none below 0 and some rows "
+            "for training."
+        )
     if not 0 < train_fraction <= 1:
         raise InputError(f"train_fraction is {train_fraction}; it must be above 0 and at most 1.")
     rows = np.arange(dataset.n_samples, dtype=np.int64)
@@ -388,19 +397,6 @@ def _n_held(n: int, fraction: float, what: str) -> int:
 def _check_seed(seed: int) -> None:
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise InputError(f"The seed is {seed}; it must be an integer from 0 to 2³² − 1.")
-
-
-def _check_fractions(fractions: Fractions) -> None:
-    if len(fractions) != len(_PARTS):
-        raise InputError(
-            f"There are {len(fractions)} fractions; give three: training, validation, test."
-        )
-    usable = fractions[0] > 0 and min(fractions) >= 0
-    if not usable or not math.isclose(sum(fractions), 1, abs_tol=_SUM_TOLERANCE):
-        raise InputError(
-            f"The fractions {tuple(fractions)} must add up to 1, with none below 0 and some rows "
-            "for training."
-        )
 
 
 def _as_indices(values: Any, part: str) -> Indices:

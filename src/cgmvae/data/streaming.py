@@ -255,7 +255,14 @@ class TableBlocks(Blocks):
         options: Mapping[str, Any],
     ) -> None:
         reject_repeated(names)
-        super().__init__(path, [n for n in _possible_features(names, options) if n not in others])
+        named = {*as_list(options.get("drop") or ()), options.get("groups")}
+        rest = [name for name in names if name not in named]
+        if count := options.get("label_count"):
+            rest = rest[count:] if count > 0 else rest[:count]
+        if prefix := options.get("label_prefix"):
+            rest = [name for name in rest if not name.startswith(prefix)]
+        labels = as_list(options.get("labels") or ())
+        super().__init__(path, [name for name in rest if name not in {*others, *labels}])
         self.all_names = tuple(names)
         self.stored: dict[bytes, bytes] = {}
 
@@ -343,18 +350,6 @@ class ParquetBlocks(TableBlocks):
                 n_read += batch.num_rows
                 self._share = n_read / self._n_rows
                 yield pa.Table.from_batches([batch]).select(names)
-
-
-def _possible_features(columns: Sequence[str], options: Mapping[str, Any]) -> list[str]:
-    """Return the columns that the reading options do not declare as anything else."""
-    named = {*as_list(options.get("drop") or ()), options.get("groups")}
-    rest = [name for name in columns if name not in named]
-    if count := options.get("label_count"):
-        rest = rest[count:] if count > 0 else rest[:count]
-    if prefix := options.get("label_prefix"):
-        rest = [name for name in rest if not name.startswith(prefix)]
-    labels = set(as_list(options.get("labels") or ()))
-    return [name for name in rest if name not in labels]
 
 
 class _Context:

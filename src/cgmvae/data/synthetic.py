@@ -154,7 +154,10 @@ def make_survey(
     >>> truth.latent_correlation([0, 3]).shape
     (2, 2)
     """
-    _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels)
+    sizes = {"n_samples": n_samples, "n_features": n_features, "n_labels": n_labels}
+    for name, size in sizes.items():
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise InputError(f"{name} is {size}; it must be an integer of at least 1.")
     _check_model(n_labels, n_groups, cardinality, frequency_decay)
     _check_shares(feature_strength, group_strength, feature_density, unknown_share)
     if not isinstance(seed, int | np.integer) or seed < 0:
@@ -300,12 +303,6 @@ def _collect(
         cells.append(columns[column])
     row, column = np.concatenate(rows), np.concatenate(cells)
     return sp.csr_array((np.ones(len(row), dtype=np.uint8), (row, column)), shape=shape)
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if not isinstance(size, int | np.integer) or size < 1:
-            raise InputError(f"{name} is {size}; it must be an integer of at least 1.")
 
 
 def _check_model(n_labels: int, n_groups: int, cardinality: float, decay: float) -> None:

@@ -150,11 +150,6 @@ def test_groups_of_another_key(tmp_path):
     assert npz.read(path).groups is None
 
 
-def test_groups_of_a_key_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="has no array 'route' to take the groups from"):
-        npz.read(archive(tmp_path, X=X, Y=Y), groups="route")
-
-
 @pytest.mark.parametrize("key", ["X", "Y"])
 def test_missing_matrix(tmp_path, key):
     arrays = {"X": X, "Y": Y}
@@ -230,8 +225,12 @@ def test_member_that_unpacks_to_more_than_the_archive_states(tmp_path):
         npz.read(path)
 
 
-def test_not_an_archive(tmp_path):
-    path = tmp_path / "a.npz"
+def test_what_is_not_as_expected(tmp_path):
+    path = archive(tmp_path, X=X, Y=Y, label_names=np.array([["owl", "hawk"]]))
+    with pytest.raises(InputError, match="has no array 'route' to take the groups from"):
+        npz.read(path, groups="route")
+    with pytest.raises(InputError, match=r"'label_names' of .* must be a list of names"):
+        npz.read(path)
     path.write_text("owl,hawk\n1,0\n")
     with pytest.raises(InputError, match="is not an npz archive"):
         npz.read(path)
@@ -257,12 +256,6 @@ def test_every_flipped_byte_is_either_harmless_or_an_input_error(tmp_path):
         except InputError:
             refused += 1
     assert refused > len(content) / 2
-
-
-@pytest.mark.parametrize("names", [np.array([1, 2]), np.array([["owl", "hawk"]])])
-def test_names_that_are_none(tmp_path, names):
-    with pytest.raises(InputError, match=r"'label_names' of .* must be a list of names"):
-        npz.read(archive(tmp_path, X=X, Y=Y, label_names=names))
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -37,6 +37,11 @@ def test_a_small_file(tmp_path):
     assert (data.name, data.Y.dtype) == ("toy", np.uint8)
 
 
+def test_negative_ids_with_a_given_number_of_labels_are_refused(tmp_path):
+    with pytest.raises(InputError, match="the label -1, which is out of range for 2 labels"):
+        read(tmp_path, "-1 1:1\n", n_labels=2)
+
+
 def test_a_line_may_begin_with_a_feature(tmp_path):
     data = read(tmp_path, "1:2 2:3\n0 1:1\n")
     assert data.Y.tolist() == [[0], [1]]
@@ -180,13 +185,3 @@ def test_bad_input_is_refused(tmp_path, text, message):
 def test_options_that_do_not_fit_are_refused(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, "0 1:1\n3 2:1\n", **options)
-
-
-def test_an_index_zero_when_counting_from_one_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"index 0, which is out of range .* from 1"):
-        read(tmp_path, "0 0:1\n", zero_based=False)
-
-
-def test_negative_ids_with_a_given_number_of_labels_are_refused(tmp_path):
-    with pytest.raises(InputError, match="the label -1, which is out of range for 2 labels"):
-        read(tmp_path, "-1 1:1\n", n_labels=2)

@@ -117,11 +117,17 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     arrays = {
         **_parts("X", dataset.X),
         **_parts("Y", Y),
-        "label_names": _name_array(dataset.label_names),
-        "feature_names": _name_array(dataset.feature_names),
+        "label_names": np.array(dataset.label_names, dtype=np.str_),
+        "feature_names": np.array(dataset.feature_names, dtype=np.str_),
     }
-    if dataset.groups is not None:
-        arrays["group"] = _plain(dataset.groups)
+    if any(name.endswith("\0") for name in (*dataset.label_names, *dataset.feature_names)):
+        raise InputError("A name ends in the character NUL, which npz cannot store; rename it.")
+    if (groups := dataset.groups) is not None:
+        arrays["group"] = np.array(groups.tolist()) if groups.dtype == object else groups
+        if arrays["group"].dtype == object or arrays["group"].tolist() != groups.tolist():
+            raise InputError(
+                "The groups are Python objects of several types; convert them to text."
+            )
     if dataset.official_split is not None:
         arrays["official_split"] = dataset.official_split
     with files.atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -138,22 +144,6 @@ def _parts(key: str, matrix: Matrix) -> dict[str, NDArray[Any]]:
     values: tuple[NDArray[Any], ...]
     values = (matrix.data, matrix.indices, matrix.indptr, np.array(matrix.shape, dtype=np.int64))
     return {f"{key}_{part}": value for part, value in zip(CSR_PARTS, values, strict=True)}
-
-
-def _name_array(names: Any) -> NDArray[Any]:
-    array = np.array(names, dtype=np.str_)
-    if array.tolist() != list(names):
-        raise InputError("A name ends in the character NUL, which npz cannot store; rename it.")
-    return array
-
-
-def _plain(groups: NDArray[Any]) -> NDArray[Any]:
-    if groups.dtype != object:
-        return groups
-    plain = np.array(groups.tolist())
-    if plain.dtype == object or plain.tolist() != groups.tolist():
-        raise InputError("The groups are Python objects of several types; convert them to text.")
-    return plain
 
 
 class ArrayHeader(NamedTuple):

@@ -339,7 +339,15 @@ def table_of(dataset: MultiLabelDataset) -> Any:
     for j in range(dataset.n_labels):
         columns.append(pa.array(Y[:, j], mask=None if unknown is None else unknown[:, j]))
     if dataset.groups is not None:
-        columns.append(pa.array(_group_column(dataset.groups)))
+        groups = dataset.groups
+        if groups.dtype.kind not in "iu":
+            groups = groups.astype(np.str_)
+            if (np.char.strip(groups) == "").any():
+                raise InputError(
+                    "A row has a blank group, which a table cannot store; name it, or write npz."
+                )
+            _reject_surrogates(np.unique(groups).tolist())
+        columns.append(pa.array(groups))
     return pa.table(columns, names=names)
 
 
@@ -357,18 +365,6 @@ def _feature_columns(X: Features) -> list[Any]:
             values = days if ((days == values) | np.isnat(values)).all() else values
         columns.append(pa.array(values, from_pandas=True))
     return columns
-
-
-def _group_column(groups: NDArray[Any]) -> NDArray[Any]:
-    if groups.dtype.kind in "iu":
-        return groups
-    groups = groups.astype(np.str_)
-    if (np.char.strip(groups) == "").any():
-        raise InputError(
-            "A row has a blank group, which a table cannot store; name it, or write npz."
-        )
-    _reject_surrogates(np.unique(groups).tolist())
-    return groups
 
 
 def _reject_surrogates(names: list[str]) -> None:
