@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import warnings
-from collections import Counter
 from decimal import Decimal
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +21,6 @@ from cgmvae.data import catalog, readers
 from cgmvae.data.catalog import (
     CHECKSUMS,
     availability,
-    checksum_of,
     entries,
     fetch,
     load_dataset,
@@ -112,13 +109,6 @@ def test_catalog_agrees_with_the_paper_where_it_must():
             assert entry.statistics.labels == entry.paper.labels
         difference = entry.statistics.cardinality - entry.paper.mean_labels_per_sample
         assert abs(difference) < Decimal("0.05")
-
-
-def test_entries_are_read_only():
-    entries().clear()
-    assert entries()
-    with pytest.raises(AttributeError):
-        entries()["yeast"].title = ""
 
 
 @pytest.fixture
@@ -258,14 +248,6 @@ def test_embedded_comes_first(folders):
     assert load_dataset("yeast").n_samples == 2417
 
 
-def test_what_can_be_downloaded_says_so(folders):
-    assert {name for name in entries() if availability(name) == "to download"} == {
-        "scene",
-        "delicious",
-        "imdb",
-    }
-
-
 def test_released_matrix_with_its_options(folders, tiny_entry, tiny):
     tiny_entry(
         file="tiny/tiny_data.npy",
@@ -277,14 +259,6 @@ def test_released_matrix_with_its_options(folders, tiny_entry, tiny):
     assert np.array_equal(dataset.X, tiny.X)
     assert np.array_equal(dataset.Y, tiny.Y)
     assert dataset.name == "tiny"
-
-
-def test_arff_by_hand_with_its_xml(folders, tiny_entry, tiny):
-    tiny_entry(file="tiny/tiny.arff")
-    (folders[0] / "tiny").mkdir()
-    readers.write(tiny, folders[0] / "tiny" / "tiny.arff")
-    assert (folders[0] / "tiny" / "tiny.xml").is_file()
-    assert np.array_equal(load_dataset("tiny").Y, tiny.Y)
 
 
 def test_own_archive_stands_in_for_the_publishers_file(folders, tiny_entry, put_tiny, tiny):
@@ -334,29 +308,19 @@ def server():
     server.server_close()
 
 
-def test_fetches_the_bytes_and_reports_progress(server, tmp_path):
+@pytest.mark.parametrize(("path", "stated"), [("/file", len(BODY)), ("/unstated", None)])
+def test_fetches_the_bytes_and_reports_progress(server, tmp_path, path, stated):
     seen = []
     target = tmp_path / "file"
     result = fetch(
-        f"{server.address}/file", target, progress=lambda done, total: seen.append((done, total))
+        server.address + path, target, progress=lambda done, total: seen.append((done, total))
     )
     assert result == target
     assert target.read_bytes() == BODY
     done = [done for done, _ in seen]
     assert done == sorted(set(done))
     assert done[-1] == len(BODY)
-    assert {total for _, total in seen} == {len(BODY)}
-
-
-def test_size_that_is_not_stated_is_reported_as_none(server, tmp_path):
-    seen = []
-    fetch(
-        f"{server.address}/unstated",
-        tmp_path / "file",
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    assert (tmp_path / "file").read_bytes() == BODY
-    assert seen[-1] == (len(BODY), None)
+    assert {total for _, total in seen} == {stated}
 
 
 def test_redirects_are_followed(server, tmp_path):
@@ -367,20 +331,9 @@ def test_redirects_are_followed(server, tmp_path):
 def test_file_addresses(tmp_path):
     source = tmp_path / "source"
     source.write_bytes(BODY)
-    fetch(source.as_uri(), tmp_path / "copy", sha256=SHA256)
+    fetch(source.as_uri(), tmp_path / "copy", sha256=SHA256.upper())
     assert (tmp_path / "copy").read_bytes() == BODY
-
-
-def test_known_checksum_is_verified_and_not_recorded(server, tmp_path):
-    fetch(f"{server.address}/file", tmp_path / "file", sha256=SHA256.upper())
-    assert checksum_of(tmp_path / "file") == SHA256
     assert not (tmp_path / CHECKSUMS).exists()
-
-
-def test_wrong_checksum_leaves_nothing(server, tmp_path):
-    with pytest.raises(InputError, match=f"checksum {SHA256[:12]}… where 000000000000…"):
-        fetch(f"{server.address}/file", tmp_path / "file", sha256="0" * 64)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_first_download_records_the_checksum(server, tmp_path):
@@ -402,6 +355,8 @@ def test_second_download_must_agree_with_the_first(server, tmp_path):
     target = tmp_path / "file"
     fetch(f"{server.address}/file", target)
     fetch(f"{server.address}/file", target)
+    with pytest.raises(InputError, match=f"checksum {SHA256[:12]}… where 000000000000…"):
+        fetch(f"{server.address}/file", target, sha256="0" * 64)
     server.bodies["/file"] = BODY[:-1] + b"!"
     with pytest.raises(InputError, match="was expected"):
         fetch(f"{server.address}/file", target)
@@ -418,24 +373,6 @@ def test_truncated_body_leaves_nothing(server, tmp_path):
 def test_missing_page_is_one_sentence(server, tmp_path):
     with pytest.raises(InputError, match=r"downloaded \(404 Client Error: Not Found .*\); check"):
         fetch(f"{server.address}/nothing", tmp_path / "file")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_server_that_is_not_there(server, tmp_path):
-    address = server.address
-    server.shutdown()
-    server.server_close()
-    with pytest.raises(InputError, match="cannot be downloaded"):
-        fetch(f"{address}/file", tmp_path / "file")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_interrupted_download_leaves_nothing(server, tmp_path):
-    def interrupt(done: int, total: int | None) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fetch(f"{server.address}/file", tmp_path / "file", progress=interrupt)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -466,11 +403,6 @@ def test_a_redirect_from_https_to_http_is_rejected(monkeypatch, tmp_path):
         else:
             with pytest.raises(InputError, match="must begin with https:"):
                 catalog._reject_downgrade(response)
-
-
-def test_folder_of_the_target_must_exist(server, tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        fetch(f"{server.address}/file", Path(tmp_path / "no" / "file"))
 
 
 @pytest.fixture
@@ -513,14 +445,6 @@ def test_train_and_test_files_are_downloaded_and_joined(served, folders, tiny):
     assert all(done == total for done, total in seen)
     assert availability("tiny") == "cached"
     assert locate("tiny") == folders[1] / "tiny" / "tiny-train.arff"
-
-
-def test_second_time_reads_the_cache(served, folders):
-    load_dataset("tiny")
-    for path in served.iterdir():
-        path.unlink()
-    assert load_dataset("tiny").n_samples == 3
-    assert load_dataset("tiny", download=False).n_samples == 3
 
 
 def test_originals_in_the_data_folder_are_used(served, folders, tiny):
@@ -624,10 +548,9 @@ def source_table(folder, name):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in HERE]
 )
-def test_statistics_agree_with_the_publishers_and_with_plain_loops(real, name):
+def test_statistics_agree_with_the_publishers(real, name):
     dataset = load_dataset(name, download=False)  # which compares them with the catalog
     assert dataset.name == name
-    compare_with_loops(dataset.describe(), *raw_labels(real, name))
     found = dataset.describe().to_dict()
     stated = source_table(real, name)
     if name == "reuters_tfidf":  # the table is that of the other features; the labels are the same
@@ -642,39 +565,6 @@ def test_statistics_agree_with_the_publishers_and_with_plain_loops(real, name):
     if "train=" in stated.get("official_split", ""):
         counts = np.bincount(dataset.official_split).tolist()
         assert stated["official_split"] == f"train={counts[0]}, test={counts[1]}"
-
-
-def raw_labels(folder, name):
-    """Return known positive labels as lists of column numbers, and the number of unknown cells."""
-    with np.load(folder / entries()[name].file) as arrays:
-        Y = arrays["Y"]
-        X_shape = arrays["X"].shape if "X" in arrays else tuple(arrays["X_shape"])
-        values = arrays["X"] if "X" in arrays else arrays["X_data"]
-    rows = [[] for _ in range(len(Y))]
-    for row, column in np.argwhere(Y == 1).tolist():
-        rows[row].append(column)
-    return rows, Y.shape, int((Y == 255).sum()), X_shape, int((values != 0).sum())
-
-
-def compare_with_loops(found, rows, Y_shape, n_unknown, X_shape, n_nonzero):
-    (n, n_labels), n_features = Y_shape, X_shape[1]
-    sizes = sorted(len(row) for row in rows)
-    per_label = Counter(label for row in rows for label in row)
-    assert (found.samples, found.labels, found.features) == (n, n_labels, n_features)
-    assert found.mean_labels_per_sample == pytest.approx(sum(sizes) / n)
-    assert found.median_labels_per_sample == (sizes[(n - 1) // 2] + sizes[n // 2]) / 2
-    assert found.max_labels_per_sample == sizes[-1]
-    assert found.mean_samples_per_label == pytest.approx(sum(sizes) / n_labels)
-    assert found.density == pytest.approx(sum(sizes) / (n * n_labels - n_unknown))
-    assert found.rows_without_labels == sum(size == 0 for size in sizes)
-    assert found.labels_without_rows == n_labels - len(per_label)
-    assert found.unknown_share == pytest.approx(n_unknown / (n * n_labels))
-    assert found.feature_density == pytest.approx(n_nonzero / (n * n_features))
-    largest = max(per_label.values())
-    ratios = [largest / count for count in per_label.values()]
-    assert found.imbalance_ratio == pytest.approx(sum(ratios) / len(ratios))
-    assert found.distinct_label_sets == len({tuple(row) for row in rows})
-    assert found.missing_share == 0
 
 
 @pytest.mark.parametrize(
@@ -742,22 +632,10 @@ def test_originals_of_mulan_give_the_archive(data_folder, folders):
     assert np.array_equal(dataset.official_split, known.official_split)
 
 
-def test_no_warning_where_all_is_as_known(real):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load_dataset("sider", download=False)
-
-
 def test_embedded_yeast_equals_the_archive(data_folder, folders):
     yeast = load_dataset("yeast")
     with np.load(data_folder / "yeast" / "yeast.npz") as arrays:
         assert np.array_equal(yeast.X, arrays["X"])
-        assert yeast.X.dtype == arrays["X"].dtype == np.float32
-        assert np.array_equal(yeast.Y, arrays["Y"])
-        assert yeast.Y.dtype == arrays["Y"].dtype == np.uint8
-        assert list(yeast.label_names) == arrays["label_names"].tolist()
-        assert list(yeast.feature_names) == arrays["feature_names"].tolist()
-        assert np.array_equal(yeast.official_split, arrays["official_split"])
         package = resources.files("cgmvae.data") / "embedded" / "yeast.npz"
         with np.load(Path(str(package))) as embedded:
             assert sorted(embedded.files) == sorted(arrays.files)

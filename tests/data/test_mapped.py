@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cgmvae.data import mapped
-from cgmvae.data.mapped import MappedRows, StackedRows, as_mapped, check_finite, dense, vstack
+from cgmvae.data.mapped import MappedRows, StackedRows, as_mapped, check_finite, dense
 from cgmvae.errors import InputError
 
 
@@ -38,15 +36,6 @@ def test_rows_are_those_of_the_matrix(table, tmp_path, form):
     np.testing.assert_array_equal(np.asarray(rows[5:9][:, [4, 0]]), table[5:9][:, [4, 0]])
     gathered = chosen.then(lambda block: block * 2).gather([2, 0, 2])
     np.testing.assert_array_equal(mapped.dense(gathered), 2 * table[[17, 3, 17]])
-
-
-@given(st.lists(st.integers(0, 9)), st.data())
-def test_taking_twice_is_taking_once(numbers, data):
-    table = np.arange(20.0).reshape(10, 2)
-    rows = MappedRows(table).take(numbers)
-    places = data.draw(st.lists(st.integers(0, len(numbers) - 1))) if numbers else []
-    expected = table[numbers][places] if places else np.zeros((0, 2))
-    np.testing.assert_array_equal(rows.take(places).gather(np.arange(len(places))), expected)
 
 
 @pytest.mark.parametrize("form", ["disk", "memory", "sparse"])
@@ -129,12 +118,3 @@ def test_parts_are_numbered_on(table, tmp_path):
     np.testing.assert_array_equal(rows.gather(numbers), whole[numbers])
     for where, block in rows.blocks():
         np.testing.assert_array_equal(dense(block), whole[where])
-
-
-@pytest.mark.parametrize("n_sparse", [0, 1, 3])
-def test_parts_are_put_into_one(table, n_sparse):
-    parts = [table[:7], table[7:8], table[8:]]
-    parts[:n_sparse] = map(sp.csr_array, parts[:n_sparse])
-    whole = vstack(parts)
-    assert sp.issparse(whole) == (n_sparse > 0)
-    np.testing.assert_array_equal(dense(whole), table)

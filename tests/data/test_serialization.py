@@ -1,5 +1,4 @@
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -137,15 +136,6 @@ class TestSafetensors:
         write_tensors(tmp_path / "a.safetensors", sample_arrays(), DESCRIPTION)
         assert_same(load_file(tmp_path / "a.safetensors"), sample_arrays())
 
-    def test_we_read_what_it_writes(self, tmp_path):
-        arrays = {name: np.ascontiguousarray(a) for name, a in sample_arrays().items() if a.ndim}
-        arrays["no dimension"] = np.array(2.5)
-        metadata = {"description": json.dumps(DESCRIPTION), "format": "np"}
-        save_file(arrays, tmp_path / "a.safetensors", metadata)
-        found, description = read_tensors(tmp_path / "a.safetensors")
-        assert_same(found, arrays)
-        assert description == DESCRIPTION
-
     def test_a_file_without_our_description_is_refused(self, tmp_path):
         save_file({"a": np.ones(2)}, tmp_path / "a.safetensors")
         with pytest.raises(InputError, match="damaged"):
@@ -159,35 +149,22 @@ DAMAGE = {
     "length beyond the file": packed(header_of(), length=10_000),
     "enormous length": packed(header_of(), length=2**63),
     "not JSON": packed(b"{'a': 1}"),
-    "not UTF-8": packed(b'{"\xff\xfe": 1}'),
     "nested without end": packed(b"[" * 200_000),
     "a number of too many digits": packed(b'{"a": ' + b"9" * 10_000 + b"}"),
     "a list": packed([1, 2]),
     "no description": packed({"a": entry()}, EIGHT),
-    "metadata is text": packed({"__metadata__": "a"}),
-    "description is no text": packed({"__metadata__": {"description": {}}}),
     "description is no JSON": packed({"__metadata__": {"description": "{"}}),
     "entry is no object": packed({"__metadata__": {"cgmvae": "[1]"}}),
     "entry without checksum": packed({"__metadata__": {"cgmvae": '{"description": 1}'}}),
     "description nested too deeply": packed({"__metadata__": {"description": "[" * 40 + "]" * 40}}),
     "another checksum": packed({"__metadata__": {"description": "{}", "checksum": "00000000"}}),
     "checksum is a word": packed({"__metadata__": {"description": "{}", "checksum": "owl"}}),
-    "unknown type": packed(header_of(a=entry("F8_E4M3", [8])), EIGHT),
     "type that NumPy lacks": packed(header_of(a=entry("BF16", [4])), EIGHT),
     "type that is not stored": packed(header_of(a=entry("C64", [1])), EIGHT),
-    "type of Python": packed(header_of(a=entry("object", [1])), EIGHT),
-    "negative shape": packed(header_of(a=entry(shape=[-1, -2])), EIGHT),
-    "shape too large": packed(header_of(a=entry(shape=[3])), EIGHT),
     "enormous shape": packed(header_of(a=entry(shape=[2**62, 2**62])), EIGHT),
-    "product beyond numpy": packed(header_of(a=entry(shape=[0, 2**40, 2**40], offsets=[0, 0]))),
-    "too many dimensions": packed(header_of(a=entry(shape=[1] * 99 + [2])), EIGHT),
-    "offsets turned round": packed(header_of(a=entry(offsets=[8, 0])), EIGHT),
-    "beyond the end": packed(header_of(a=entry(offsets=[4, 12])), EIGHT),
     "enormous claim": packed(header_of(a=entry("U8", [2**40], [0, 2**40])), EIGHT),
     "body cut off": packed(header_of(a=entry()), EIGHT[:7]),
     "more than the arrays": packed(header_of(a=entry()), EIGHT + b"\0"),
-    "a gap": packed(header_of(a=entry("U8", [3], [0, 3]), b=entry("U8", [4], [4, 8])), EIGHT),
-    "an overlap": packed(header_of(a=entry("U8", [5], [0, 5]), b=entry("U8", [4], [4, 8])), EIGHT),
     "neither true nor false": packed(header_of(a=entry("BOOL", [8])), EIGHT),
 }
 
@@ -204,12 +181,6 @@ class TestDamage:
         arrays, description = read_tensors(tmp_path / "a")
         assert arrays["a"].tobytes() == EIGHT
         assert description == {}
-
-    def test_missing_empty_and_folder(self, tmp_path):
-        (tmp_path / "empty").touch()
-        for name in ("missing", "empty", "."):
-            with pytest.raises(InputError):
-                read_tensors(tmp_path / name)
 
     def test_every_truncation_is_refused(self, tmp_path):
         write_tensors(tmp_path / "a", {"a": np.arange(3.0), "b": np.ones(2, bool)}, DESCRIPTION)
@@ -229,17 +200,6 @@ class TestDamage:
             (tmp_path / "a").write_bytes(changed)
             with pytest.raises(InputError, match="damaged"):
                 read_tensors(tmp_path / "a")
-
-    @pytest.mark.parametrize("name", ["enormous length", "enormous shape", "enormous claim"])
-    def test_claims_are_checked_before_memory_is_taken(self, tmp_path, name):
-        (tmp_path / "a").write_bytes(DAMAGE[name])
-        tracemalloc.start()
-        try:
-            with pytest.raises(InputError):
-                read_tensors(tmp_path / "a")
-            assert tracemalloc.get_traced_memory()[1] < 2**20
-        finally:
-            tracemalloc.stop()
 
 
 @pytest.fixture(scope="module")
@@ -273,24 +233,3 @@ class TestAnyBytes:
         for place in data.draw(st.lists(places, min_size=1, max_size=6)):
             changed[place] ^= data.draw(st.integers(1, 255))
         read_or_refuse(folder / "flipped", bytes(changed))
-
-    numbers = (
-        st.integers(-2, 9)
-        | st.sampled_from([2**31, 2**63, 2**64, 2**100, 1.5, 2.0, float("inf"), float("nan")])
-        | st.none()
-        | st.booleans()
-        | st.text(max_size=2)
-    )
-    values = st.recursive(numbers, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
-    entries = st.fixed_dictionaries(
-        {
-            "dtype": st.sampled_from(["F64", "F32", "U8", "BOOL", "I16", "C64", 3]),
-            "shape": st.lists(st.integers(0, 8), max_size=3) | st.lists(numbers) | values,
-            "data_offsets": st.tuples(st.integers(0, 8), st.integers(0, 8)) | values,
-        }
-    )
-
-    @settings(max_examples=50, deadline=None)
-    @given(header=st.dictionaries(st.text(max_size=2), entries | values, max_size=3))
-    def test_any_header_raises_nothing_else(self, folder, header):
-        read_or_refuse(folder / "header", packed(header_of(**header), bytes(8)))

@@ -74,14 +74,6 @@ class TestRandom:
         np.testing.assert_array_equal(split.validation, order[int(0.8 * n) : int(0.9 * n)])
         np.testing.assert_array_equal(split.test, order[int(0.9 * n) :])
 
-    @given(n=st.integers(10, 3000))
-    @settings(max_examples=50, deadline=None)
-    def test_sizes_for_every_number_of_rows(self, n):
-        data = MultiLabelDataset(np.zeros((n, 1)), np.ones((n, 1)))
-        split = make_split(data)
-        sizes = [len(split.train), len(split.validation), len(split.test)]
-        assert sizes == [int(0.8 * n), int(0.9 * n) - int(0.8 * n), n - int(0.9 * n)]
-
     def test_the_second_cut_does_not_suffer_from_adding_floats(self):
         assert int((0.7 + 0.2) * 30) == 26
         data = MultiLabelDataset(np.zeros((30, 1)), np.ones((30, 1)))
@@ -134,11 +126,6 @@ class TestGroup:
         )
         assert not train & validation
         assert not (train | validation) & test
-
-    def test_groups_may_be_text(self):
-        data = a_survey()
-        text = a_survey(groups=np.array([f"{group:05d}" for group in data.groups]))
-        assert make_split(data, "group").equals(make_split(text, "group"))
 
     def test_a_small_training_fraction_is_of_rows_from_many_groups(self):
         data = a_survey(1000, groups=np.arange(1000) // 5)
@@ -195,10 +182,6 @@ class TestStratified:
         split = make_split(data, "stratified", seed=seed, drop_unlabelled=False)
         assert [len(split.train), len(split.validation), len(split.test)] == [48, 6, 6]
 
-    def test_the_sizes_are_exact_where_every_label_is_rare(self):
-        split = make_split(MultiLabelDataset(np.zeros((100, 1)), np.eye(100)), "stratified")
-        assert [len(split.train), len(split.validation), len(split.test)] == [80, 10, 10]
-
     def test_rows_without_labels_are_spread(self):
         Y = np.zeros((200, 2), dtype=np.uint8)
         Y[:100, 0] = 1
@@ -235,12 +218,6 @@ class TestOfficial:
         np.testing.assert_array_equal(split.validation, np.arange(10, 15))
         np.testing.assert_array_equal(split.test, np.arange(15, 20))
         assert set(split.train) == set(range(10))
-
-    def test_the_seed_draws_other_validation_rows(self):
-        data = a_survey()
-        first, second = (make_split(data, "official", seed=seed) for seed in (0, 1))
-        assert set(first.validation) != set(second.validation)
-        np.testing.assert_array_equal(first.test, second.test)
 
 
 class TestEveryKind:
@@ -287,11 +264,6 @@ class TestEveryKind:
         assert (loaded.kind, loaded.seed, loaded.train_fraction) == (kind, 3, 0.5)
         assert loaded.train.dtype == np.int64
         assert [path.name for path in tmp_path.iterdir()] == ["split.json"]
-
-    def test_an_empty_part_comes_back(self, tmp_path):
-        split = make_split(a_survey(), fractions=(0.5, 0.0, 0.5))
-        split.save(tmp_path / "split.json")
-        assert Split.load(tmp_path / "split.json").equals(split)
 
 
 class TestParts:
@@ -358,7 +330,6 @@ class TestHoldout:
         ("arguments", "message"),
         [
             ({"fraction": 0.0}, "between 0 and 1"),
-            ({"fraction": 1.0}, "between 0 and 1"),
             ({"Y": np.ones((1, 2))}, "at least two rows"),
             ({"Y": np.ones(4)}, "two dimensions"),
             ({"groups": np.zeros(4)}, "at least two groups"),
@@ -380,13 +351,10 @@ class TestBadInput:
             ({"kind": "stratify"}, "random, group, stratified, official"),
             ({"fractions": (0.8, 0.1)}, "give three"),
             ({"fractions": (0.8, 0.1, 0.2)}, "add up to 1"),
-            ({"fractions": (1.1, 0.1, -0.2)}, "none below 0"),
             ({"fractions": (0.0, 0.5, 0.5)}, "some rows for training"),
             ({"fractions": (np.nan, 0.5, 0.5)}, "add up to 1"),
             ({"train_fraction": 0.0}, "train_fraction is 0.0"),
-            ({"train_fraction": 1.5}, "train_fraction is 1.5"),
             ({"seed": -1}, "The seed is -1"),
-            ({"seed": 0.5}, "integer"),
         ],
     )
     def test_of_the_arguments(self, arguments, message):
@@ -398,10 +366,6 @@ class TestBadInput:
         data = MultiLabelDataset(np.zeros((5, 1)), np.ones((5, 1)))
         with pytest.raises(InputError, match="leaves no validation rows"):
             make_split(data, kind)
-
-    def test_too_few_groups(self):
-        with pytest.raises(InputError, match="leaves no train rows"):
-            make_split(a_survey(groups=np.zeros(200)), "group")
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_no_labelled_rows(self, kind):
@@ -428,11 +392,9 @@ class TestBadInput:
         ("parts", "message"),
         [
             (([0, 1], [1], [2]), "more than once"),
-            (([0, 0], [1], [2]), "more than once"),
             (([], [1], [2]), "no training rows"),
             (([0], [-1], [2]), "row -1"),
             (([0.5], [1], [2]), "train rows must be"),
-            (([0], [[1]], [2]), "validation rows must be"),
             (([0], [1], [[2], [3, 4]]), "test rows are not"),
             (([0], [1], [2**70]), "test rows must be"),
         ],
@@ -464,24 +426,8 @@ class TestDamagedFiles:
         with pytest.raises(InputError, match="not a split"):
             Split.load(tmp_path / "split.json")
 
-    @pytest.mark.parametrize("missing", ["train", "test", "kind"])
-    def test_what_lacks_a_part(self, tmp_path, record, missing):
-        del record[missing]
-        (tmp_path / "split.json").write_text(json.dumps(record))
-        with pytest.raises(InputError, match="not a split"):
-            Split.load(tmp_path / "split.json")
-
     @pytest.mark.parametrize("test", [["a"], [[1], [2]], [1, [2]], [None], [1e3], [2**70]])
     def test_rows_that_are_none(self, tmp_path, record, test):
         (tmp_path / "split.json").write_text(json.dumps(record | {"test": test}))
         with pytest.raises(InputError, match="not a usable split"):
             Split.load(tmp_path / "split.json")
-
-    def test_no_file_an_empty_one_and_no_folder(self, tmp_path):
-        (tmp_path / "empty.json").touch()
-        with pytest.raises(InputError, match="does not exist"):
-            Split.load(tmp_path / "none.json")
-        with pytest.raises(InputError, match="is empty"):
-            Split.load(tmp_path / "empty.json")
-        with pytest.raises(InputError, match="create it first"):
-            make_split(a_survey()).save(tmp_path / "none" / "split.json")

@@ -40,16 +40,12 @@ class TestFrequencies:
         assert truth.frequencies.sum() == pytest.approx(cardinality)
         assert np.abs(z_scores(data.Y.sum(axis=0), truth.frequencies, n)).max() < Z_BOUND
 
-    def test_the_cardinality_is_met(self):
-        n = 20_000
-        data, _ = make_survey(n, cardinality=4.0)
-        per_row = data.Y.sum(axis=1)
-        assert abs(per_row.mean() - 4.0) < Z_BOUND * per_row.std() / np.sqrt(n)
-
     def test_follow_the_power_law(self):
         _, truth = make_survey(10, frequency_decay=1.5, cardinality=1.2)
         ranked = np.sort(truth.frequencies)[::-1]
         np.testing.assert_allclose(ranked / ranked[0], np.arange(1, 31) ** -1.5)
+        assert (np.diff(truth.frequencies) > 0).any()  # ranks are shuffled, groups are not
+        assert truth.label_groups[:7].tolist() == [0, 1, 2, 3, 4, 0, 1]
 
     def test_are_capped(self):
         _, truth = make_survey(10, frequency_decay=1.0, cardinality=20.0)
@@ -58,14 +54,8 @@ class TestFrequencies:
         free = ranked < MAX_FREQUENCY - 1e-9
         np.testing.assert_allclose(np.diff(np.log(ranked * np.arange(1, 31))[free]), 0, atol=1e-9)
         assert ranked.sum() == pytest.approx(20.0)
-
-    def test_all_at_the_cap(self):
         _, truth = make_survey(10, cardinality=MAX_FREQUENCY * 30)
         np.testing.assert_allclose(truth.frequencies, MAX_FREQUENCY)
-
-    def test_ranks_are_shuffled_over_the_labels(self):
-        _, truth = make_survey(10)
-        assert (np.diff(truth.frequencies) > 0).any()
 
 
 class TestCorrelation:
@@ -93,18 +83,13 @@ class TestCorrelation:
         assert abs(correlation[~same].mean()) < 0.15
         assert correlation[same & off_diagonal].min() > np.abs(correlation[~same]).max()
 
-    def test_of_a_subset_is_the_subset(self, survey):
-        _, truth = survey
-        chosen = [7, 2, 11]
-        np.testing.assert_allclose(
-            truth.latent_correlation(chosen), truth.latent_correlation()[np.ix_(chosen, chosen)]
-        )
-
     def test_in_blocks_of_features_is_the_same(self, survey, monkeypatch):
         _, truth = survey
         whole = truth.latent_correlation()
         monkeypatch.setattr(synthetic, "_BLOCK_CELLS", 50)
         np.testing.assert_allclose(truth.latent_correlation(), whole)
+        chosen = [7, 2, 11]
+        np.testing.assert_allclose(truth.latent_correlation(chosen), whole[np.ix_(chosen, chosen)])
 
     def test_features_predict_as_strongly_as_stated(self, survey):
         data, truth = survey
@@ -134,10 +119,6 @@ class TestCorrelation:
 
 
 class TestTruth:
-    def test_groups_are_dealt_in_turn(self):
-        _, truth = make_survey(10, n_labels=7, n_groups=3)
-        assert truth.label_groups.tolist() == [0, 1, 2, 0, 1, 2, 0]
-
     @pytest.mark.parametrize("n_features", [1, 2, 20, 300])
     @pytest.mark.parametrize("density", [1.0, 0.1])
     def test_niches_have_length_one(self, n_features, density):
@@ -152,10 +133,6 @@ class TestTruth:
         _, truth = make_survey(10, 1000, feature_density=density)
         used = np.unique(truth.niches([0, 5, 10]).nonzero()[1])
         assert len(used) == synthetic.NICHE_FEATURES / density
-
-    def test_thresholds_are_quantiles(self):
-        _, truth = make_survey(10, n_labels=2, n_groups=1, cardinality=1.0, frequency_decay=0)
-        np.testing.assert_allclose(truth.thresholds, 0, atol=1e-12)
 
 
 class TestSeeds:
@@ -194,9 +171,6 @@ class TestShares:
         per_label = z_scores(data.unknown.sum(axis=0), share, 2000)
         assert np.abs(per_label).max() < Z_BOUND
 
-    def test_nothing_is_unknown_unless_asked(self):
-        assert make_survey(50)[0].unknown is None
-
     @pytest.mark.parametrize("density", [0.001, 0.05, 0.7])
     def test_feature_density_is_met(self, density):
         data, _ = make_survey(1000, 500, feature_density=density)
@@ -211,12 +185,6 @@ class TestShares:
     def test_a_density_that_leaves_nothing(self):
         data, _ = make_survey(20, 5, feature_density=1e-18)
         assert data.X.nnz == 0
-
-    def test_dense_features_are_standard_normal(self):
-        X = make_survey(5000)[0].X
-        assert X.dtype == np.float32
-        assert abs(X.mean()) < Z_BOUND / np.sqrt(X.size)
-        assert X.std() == pytest.approx(1, abs=0.02)
 
     def test_frequencies_are_nearly_met_with_sparse_features(self):
         data, truth = make_survey(
@@ -252,19 +220,12 @@ class TestSize:
         assert (data.X.shape, data.Y.shape) == ((1, 1), (1, 1))
         np.testing.assert_array_equal(truth.latent_correlation(), [[1.0]])
 
-    def test_names(self):
-        data, _ = make_survey(5, 2, 3, n_groups=1, cardinality=1.0)
-        assert data.label_names == ("species_0", "species_1", "species_2")
-        assert data.name == "survey"
-
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"n_samples": 0}, "n_samples is 0"),
         ({"n_features": 2.5}, "n_features is 2.5"),
-        ({"n_labels": -1}, "n_labels is -1"),
-        ({"n_groups": 0}, "n_groups is 0"),
         ({"n_groups": 31}, "use 1 to 30"),
         ({"cardinality": 0.0}, "cardinality is 0.0"),
         ({"cardinality": 29.0}, "at most 28.5"),
@@ -273,11 +234,8 @@ class TestSize:
         ({"feature_strength": 0.8, "group_strength": 0.3}, "sum not above 1"),
         ({"feature_strength": -0.1}, "neither may be below 0"),
         ({"feature_density": 0.0}, "feature_density is 0.0"),
-        ({"feature_density": 1.5}, "feature_density is 1.5"),
         ({"unknown_share": 1.0}, "unknown_share is 1.0"),
-        ({"unknown_share": -0.1}, "unknown_share is -0.1"),
         ({"seed": -1}, "seed is -1"),
-        ({"seed": 0.5}, "seed is 0.5"),
     ],
 )
 def test_bad_input(change, message):

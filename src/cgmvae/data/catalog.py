@@ -116,19 +116,14 @@ class CatalogEntry:
 @cache
 def _catalog() -> dict[str, CatalogEntry]:
     text = (resources.files("cgmvae.data") / "catalog.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text, parse_float=Decimal)
-    return {name: _entry(name, table) for name, table in tables.items()}
-
-
-def _entry(name: str, table: dict[str, Any]) -> CatalogEntry:
-    fields = {
-        **table,
-        "statistics": ExpectedStatistics(**table["statistics"]),
-        "options": tuple(table.get("options", {}).items()),
-        "downloads": tuple(Original(**original) for original in table.get("downloads", ())),
-        "paper": PaperRow(**table["paper"]) if "paper" in table else None,
-    }
-    return CatalogEntry(name=name, **fields)
+    found = {}
+    for name, table in tomllib.loads(text, parse_float=Decimal).items():
+        table["statistics"] = ExpectedStatistics(**table["statistics"])
+        table["options"] = tuple(table.get("options", {}).items())
+        table["downloads"] = tuple(Original(**each) for each in table.get("downloads", ()))
+        table["paper"] = PaperRow(**table["paper"]) if "paper" in table else None
+        found[name] = CatalogEntry(name=name, **table)
+    return found
 
 
 def entries() -> dict[str, CatalogEntry]:
@@ -165,15 +160,6 @@ def load_dataset(
     progress : callable, optional
         Called during a download with the bytes so far and the total (or None).
 
-    Returns
-    -------
-    MultiLabelDataset
-
-    Raises
-    ------
-    InputError
-        If the name is unknown, the data is not available, or it differs from the catalog.
-
     Warns
     -----
     UserWarning
@@ -208,11 +194,8 @@ def locate(name: str) -> Path | None:
 def availability(name: str) -> str:
     """Return where a data set is.
 
-    Returns
-    -------
-    str
-        ``embedded`` (in the package), ``here`` (in the folder ``CGMVAE_DATA``), ``cached``,
-        ``to download``, or ``by hand`` if the user must fetch or make the file.
+    ``embedded`` (in the package), ``here`` (in the folder ``CGMVAE_DATA``), ``cached``,
+    ``to download``, or ``by hand`` if the user must fetch or make the file.
     """
     entry = find_entry(name)
     origin = next((origin for origin, _ in _locations(entry)), None)
@@ -241,16 +224,14 @@ def _locations(entry: CatalogEntry) -> Iterator[tuple[str, tuple[Path, ...]]]:
     if entry.embedded:
         path = resources.files("cgmvae.data") / "embedded" / entry.embedded
         yield "embedded", (Path(str(path)),)
-    if data_folder := os.environ.get("CGMVAE_DATA"):
-        yield from (("here", files) for files in _files_in(entry, Path(data_folder)))
-    yield from (("cached", files) for files in _files_in(entry, cache_folder()))
-
-
-def _files_in(entry: CatalogEntry, folder: Path) -> Iterator[tuple[Path, ...]]:
-    own = folder / entry.name / f"{entry.name}.npz"
-    for files in ((folder / entry.file,), (own,), _originals(entry, folder)):
-        if files and all(path.is_file() for path in files):
-            yield files
+    for origin in ("here", "cached"):
+        named = os.environ.get("CGMVAE_DATA") if origin == "here" else cache_folder()
+        if named:
+            folder = Path(named)
+            own = folder / entry.name / f"{entry.name}.npz"
+            for files in ((folder / entry.file,), (own,), _originals(entry, folder)):
+                if files and all(path.is_file() for path in files):
+                    yield origin, files
 
 
 def _originals(entry: CatalogEntry, folder: Path) -> tuple[Path, ...]:
@@ -289,13 +270,8 @@ def _read(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
     if files[0].suffix == ".npz":
         groups = {"groups": entry.groups} if entry.groups else {}
         return readers.read(files[0], **groups)
-    if files[0].name in {original.file_name for original in entry.downloads}:
-        return _read_originals(entry, files)
-    return readers.read(files[0], **dict(entry.options))
-
-
-def _read_originals(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
-    """Read the data file, or the train file and the test file, and join these."""
+    if files[0].name not in {original.file_name for original in entry.downloads}:
+        return readers.read(files[0], **dict(entry.options))
     by_role = {original.role: path for original, path in zip(entry.downloads, files, strict=True)}
     xml: dict[str, Any] = {"xml": by_role["labels"]} if "labels" in by_role else {}
     if "data" in by_role:
@@ -374,17 +350,6 @@ def fetch(
         ``SHA256SUMS`` beside the target, and later downloads must agree with it.
     progress : callable, optional
         Called with the bytes so far and the total, which is None if unknown.
-
-    Returns
-    -------
-    Path
-        The target.
-
-    Raises
-    ------
-    InputError
-        If the server cannot be reached, the file is truncated or too large, or the checksum
-        differs.
     """
     target = Path(target)
     _check_scheme(address, _SCHEMES)

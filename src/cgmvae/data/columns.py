@@ -165,8 +165,16 @@ def as_columns(
     found = []
     for name in wanted:
         source = table[keys[name]]
-        kind = given.get(name) or own.get(name) or _dtype_category(source)
-        found.append(typed_column(name, _as_array(name, source), kind))
+        dtype = str(getattr(source, "dtype", "")).split("(")[0].lower()
+        by_dtype: ColumnType | None = "category" if dtype in _CATEGORY_DTYPES else None
+        try:
+            values = np.asarray(source.to_numpy() if hasattr(source, "to_numpy") else source)
+        except ValueError as error:
+            raise InputError(
+                f"The column {name!r} holds lists of different lengths; drop it, or convert it to "
+                "text."
+            ) from error
+        found.append(typed_column(name, values, given.get(name) or own.get(name) or by_dtype))
     return Columns(wanted, tuple(f[0] for f in found), tuple(f[1] for f in found))
 
 
@@ -181,18 +189,10 @@ def names_of(X: Any) -> list[str]:
 def typed_column(
     name: str, values: NDArray[Any], kind: ColumnType | None, *, text_is_parsed: bool = True
 ) -> tuple[NDArray[Any], ColumnType]:
-    """Convert a column to the representation of its type, and return it with the type.
+    """Convert a column, (n_rows,), to the representation of its type, and return both.
 
-    Parameters
-    ----------
-    name : str
-        The column's name, for messages.
-    values : array, (n_rows,)
-        Numbers, booleans, datetime64, text or Python objects.
-    kind : {"number", "category", "date", "text"} or None
-        The type that the column must have; None to guess it.
-    text_is_parsed : bool
-        Whether text may be guessed to be numbers.
+    ``kind`` is the type that the column must have; if it is None, it is guessed, and
+    ``text_is_parsed`` says whether text may be numbers. The name is for messages.
     """
     if values.ndim != 1 or values.dtype.kind not in "fiubMOUT":
         raise InputError(
@@ -226,17 +226,9 @@ def as_texts(name: str, values: NDArray[Any]) -> NDArray[Any]:
 def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -> ColumnType:
     """Guess the type of a column from its cells, by the rules in the module's docstring.
 
-    Parameters
-    ----------
-    name : str
-        The column's name, for messages.
-    texts : object array of str or None, (n_rows,)
-        Stripped cells; None where missing.
-    text_is_parsed : bool
-        Whether text may be numbers; not in files that store the types of their columns.
+    The cells are stripped, and None where missing. Text cannot be numbers (``text_is_parsed``) in
+    files that store the types of their columns.
 
-    Examples
-    --------
     >>> guess_type("habitat", np.array(["wetland", None, "forest", "wetland"], dtype=object))
     'category'
     """
@@ -247,7 +239,14 @@ def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -
     if text_is_parsed:
         if parse_numbers(distinct) is not None:
             return "number"
-        _reject_mixed_numbers(name, distinct)
+        others = [text for text in distinct if not _is_number(text)]
+        if len(distinct) - len(others) > max(MANY_NUMBERS, len(others)):
+            more = f" and {len(others) - 1:,} more such values" if len(others) > 1 else ""
+            raise InputError(
+                f"The column {name!r} holds numbers, but also {others[0]!r}{more}; correct these "
+                f"cells or leave them blank, drop the column (drop=[{name!r}]), or declare its "
+                f"type (category=[{name!r}])."
+            )
     if parse_dates(name, distinct) is not None:
         return "date"
     rarely_repeats = len(distinct) > len(present) / 2
@@ -293,15 +292,8 @@ def parse_dates(name: str, texts: Sequence[str]) -> NDArray[np.datetime64] | Non
     whole column leaves no doubt which comes first. A time may follow (``2024-05-31 06:30``,
     ``2024-05-31T06:30:00Z``); a time with an offset is converted to UTC.
 
-    Parameters
-    ----------
-    name : str
-        The column's name, for the message about ambiguous dates.
-    texts : sequence of str
-        The column's values; distinct ones are enough.
+    Distinct texts are enough; the column's name is for the message about ambiguous dates.
 
-    Examples
-    --------
     >>> parse_dates("day", ["31/05/2024", "01/06/2024"]).astype("datetime64[D]").tolist()
     [datetime.date(2024, 5, 31), datetime.date(2024, 6, 1)]
     """
@@ -349,22 +341,21 @@ def _match_all(pattern: re.Pattern[str], texts: Sequence[str]) -> list[re.Match[
 
 def _dates(found: Sequence[re.Match[str]], *, month_first: bool) -> NDArray[np.datetime64] | None:
     """Return the dates of all matches, or None if one does not exist, such as 30 February."""
+
+    def moment(match: re.Match[str]) -> datetime:
+        month, day = int(match["one"]), int(match["other"])
+        if not month_first:
+            month, day = day, month
+        hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+        local = datetime(int(match["year"]), month, day, hour, minute, second)
+        hours, minutes = int(match["zone_hours"] or 0), int(match["zone_minutes"] or 0)
+        offset = timedelta(hours=hours, minutes=minutes)
+        return local + offset if match["sign"] == "-" else local - offset
+
     try:
-        return np.array([_datetime(match, month_first) for match in found], dtype="datetime64[s]")
+        return np.array(list(map(moment, found)), dtype="datetime64[s]")
     except (ValueError, OverflowError):
         return None
-
-
-def _datetime(match: re.Match[str], month_first: bool) -> datetime:
-    month, day = int(match["one"]), int(match["other"])
-    if not month_first:
-        month, day = day, month
-    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
-    moment = datetime(int(match["year"]), month, day, hour, minute, second)
-    if match["sign"] is None:
-        return moment
-    offset = timedelta(hours=int(match["zone_hours"]), minutes=int(match["zone_minutes"]))
-    return moment - offset if match["sign"] == "+" else moment + offset
 
 
 def _as_text(name: str, value: Any) -> str | None:
@@ -390,24 +381,23 @@ def _parse(name: str, texts: NDArray[Any], kind: ColumnType) -> NDArray[Any]:
     is_date = kind == "date"
     parsed: Any = parse_dates(name, distinct) if is_date else parse_numbers(distinct)
     if parsed is None:
-        raise InputError(_parse_complaint(name, distinct, kind))
+        parse = (lambda texts: parse_dates(name, texts)) if is_date else parse_numbers
+        odd = next((text for text in distinct if parse([text]) is None), None)
+        if odd is not None:
+            raise InputError(
+                f"The column {name!r} must hold {kind}s, but {odd!r} is not a {kind}; correct it, "
+                "or leave the cell blank if the value is missing."
+            )
+        problem = (
+            "mixes date formats; write all dates as in 2024-05-31"
+            if is_date
+            else "holds both numbers and true or false; write all as numbers"
+        )
+        raise InputError(f"The column {name!r} {problem}.")
     values = np.full(len(texts), "NaT" if is_date else "nan", parsed.dtype)
     index = {text: i for i, text in enumerate(distinct)}
     values[present] = parsed[[index[text] for text in texts[present]]]
     return values
-
-
-def _parse_complaint(name: str, distinct: Sequence[str], kind: ColumnType) -> str:
-    parse = parse_numbers if kind == "number" else lambda texts: parse_dates(name, texts)
-    odd = next((text for text in distinct if parse([text]) is None), None)
-    if odd is not None:
-        return (
-            f"The column {name!r} must hold {kind}s, but {odd!r} is not a {kind}; correct it, or "
-            "leave the cell blank if the value is missing."
-        )
-    if kind == "number":
-        return f"The column {name!r} holds both numbers and true or false; write all as numbers."
-    return f"The column {name!r} mixes date formats; write all dates as in 2024-05-31."
 
 
 def _is_number(text: str) -> bool:
@@ -418,18 +408,6 @@ def _is_number(text: str) -> bool:
     return "_" not in text  # which Python allows inside numbers
 
 
-def _reject_mixed_numbers(name: str, distinct: Sequence[str]) -> None:
-    """Reject many numbers mixed with a few other values, which would become categories."""
-    others = [text for text in distinct if not _is_number(text)]
-    if len(distinct) - len(others) > max(MANY_NUMBERS, len(others)):
-        more = f" and {len(others) - 1:,} more such values" if len(others) > 1 else ""
-        raise InputError(
-            f"The column {name!r} holds numbers, but also {others[0]!r}{more}; correct these cells "
-            f"or leave them blank, drop the column (drop=[{name!r}]), or declare its type "
-            f"(category=[{name!r}])."
-        )
-
-
 def _finite(name: str, values: NDArray[Any]) -> NDArray[np.floating]:
     numbers = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     if np.isinf(numbers).any():
@@ -438,21 +416,6 @@ def _finite(name: str, values: NDArray[Any]) -> NDArray[np.floating]:
             "if the value is missing."
         )
     return numbers
-
-
-def _as_array(name: str, column: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
-    except ValueError as error:
-        raise InputError(
-            f"The column {name!r} holds lists of different lengths; drop it, or convert it to text."
-        ) from error
-
-
-def _dtype_category(column: Any) -> ColumnType | None:
-    """Return "category" if the column's dtype is categorical."""
-    dtype = str(getattr(column, "dtype", "")).split("(")[0].lower()
-    return "category" if dtype in _CATEGORY_DTYPES else None
 
 
 def _check_unique(names: Sequence[str]) -> None:

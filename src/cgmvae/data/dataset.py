@@ -121,7 +121,11 @@ class MultiLabelDataset:
         unknown = None if self.unknown is None else _as_unknown(self.unknown, Y)
         set_ = object.__setattr__
         set_(self, "X", X)
-        set_(self, "Y", Y if unknown is None else _zero_where(Y, unknown))
+        if unknown is not None and sp.issparse(Y):
+            Y = _without_zeros(sp.csr_array(Y - Y.multiply(unknown)).astype(np.uint8))
+        elif unknown is not None:
+            Y = np.where(unknown, np.uint8(0), Y)
+        set_(self, "Y", Y)
         set_(self, "unknown", unknown)
         set_(self, "label_names", column_names(self.label_names, "label", Y.shape[1]))
         set_(self, "feature_names", column_names(names, "feature", X.shape[1]))
@@ -176,8 +180,9 @@ class MultiLabelDataset:
 
     def describe(self) -> DatasetStatistics:
         """Compute the statistics of the data set."""
-        per_row = _sums(self.Y, axis=1)
-        per_label = _sums(self.Y, axis=0)
+        per_label, per_row = (
+            np.asarray(self.Y.sum(axis=axis, dtype=np.int64)).ravel() for axis in (0, 1)
+        )
         occurring = per_label[per_label > 0]
         n_cells = self.n_samples * self.n_labels
         n_unknown = 0 if self.unknown is None else int(self.unknown.sum())
@@ -203,13 +208,14 @@ class MultiLabelDataset:
         )
 
 
-def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
-    """Separate labels that may be NaN into 0/1 labels and the mask of the unknown ones.
+def split_unknown(Y: Any, code: float = np.nan) -> tuple[Matrix, Matrix | None]:
+    """Separate labels into 0/1 labels and the mask of the unknown ones.
 
     Parameters
     ----------
     Y : array or CSR array, (n_samples, n_labels)
-        0, 1, or NaN for unknown.
+        0, 1, or the code of an unknown label.
+    code : float
 
     Returns
     -------
@@ -218,18 +224,7 @@ def split_unknown(Y: Any) -> tuple[Matrix, Matrix | None]:
     """
     table = _as_matrix(Y)
     values = table.data if sp.issparse(table) else table
-    return separate_unknown(table, values != values)  # NaN differs from itself
-
-
-def separate_unknown(table: Matrix, is_unknown: NDArray[np.bool_]) -> tuple[Matrix, Matrix | None]:
-    """Separate labels as :func:`split_unknown` does, given the mask of the unknown ones.
-
-    Parameters
-    ----------
-    table : array or CSR array, (n_samples, n_labels)
-        0, 1, or any value where the label is unknown.
-    is_unknown : array of bool, (n_samples, n_labels); for a CSR array, (n_stored_values,)
-    """
+    is_unknown = values != values if np.isnan(code) else values == code  # NaN is not itself
     if not np.any(is_unknown):
         return _as_labels(table), None
     if not sp.issparse(table):
@@ -257,20 +252,9 @@ def csr_from_parts(
 ) -> sp.csr_array:
     """Build a CSR array from the parts that a file stores; raise a ValueError if they do not fit.
 
-    SciPy does not check them: it would read outside an array that an index points past.
+    SciPy does not check them: it would read outside an array that an index points past. The parts
+    are the values, (n_values,), the column of each, and the row offsets, (n_rows + 1,).
 
-    Parameters
-    ----------
-    data : array, (n_values,)
-        The stored values.
-    indices : array of int, (n_values,)
-        The column of each value.
-    indptr : array of int, (n_rows + 1,)
-        Start of each row, and end of the last one.
-    shape : (n_rows, n_columns)
-
-    Examples
-    --------
     >>> parts = np.ones(1), np.array([2]), np.array([0, 0, 1])
     >>> csr_from_parts(*parts, shape=(2, 3)).toarray().tolist()
     [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -351,12 +335,6 @@ def _as_unknown(unknown: Any, Y: Matrix) -> Matrix | None:
     return sp.csr_array(unknown) if sp.issparse(Y) else dense(unknown)
 
 
-def _zero_where(Y: Matrix, unknown: Matrix) -> Matrix:
-    if sp.issparse(Y):
-        return _without_zeros(sp.csr_array(Y - Y.multiply(unknown)).astype(np.uint8))
-    return np.where(dense(unknown), np.uint8(0), Y)
-
-
 def _without_zeros(matrix: Matrix) -> Matrix:
     """Drop the explicit zeros of a CSR array in place; a dense array is returned unchanged."""
     if sp.issparse(matrix):
@@ -398,10 +376,6 @@ def _split_codes(values: Any, n_samples: int) -> NDArray[Any]:
             f"(validation) in each row, but one is {odd!r}; correct it."
         )
     return codes
-
-
-def _sums(Y: Matrix, axis: int) -> NDArray[np.int64]:
-    return np.asarray(Y.sum(axis=axis, dtype=np.int64)).ravel()
 
 
 def _cell_counts(X: Features) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -114,14 +114,11 @@ def parse_limited_json(text: bytes) -> Any:
         raise ValueError("it is nested too deeply") from error
     level: list[Any] = [parsed]
     for _ in range(JSON_DEPTH_LIMIT):
-        level = [inner for each in level for inner in _items(each)]
+        level = [list(each.values()) if isinstance(each, dict) else each for each in level]
+        level = [inner for each in level if isinstance(each, list) for inner in each]
         if not level:
             return parsed
     raise ValueError("it is nested too deeply")
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 class _Decompressed(io.RawIOBase):
@@ -340,24 +337,14 @@ def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:
     with ExitStack() as undo:
         for temporary, target in zip(temporaries, targets, strict=True):
             if target is not targets[-1]:
-                undo.callback(_restore, target, _backup(target, temporary.parent))
+                if os.path.lexists(target):
+                    backup = Path(tempfile.mkdtemp(dir=temporary.parent)) / target.name
+                    shutil.copy2(target, backup, follow_symlinks=False)
+                    undo.callback(backup.replace, target)
+                else:
+                    undo.callback(target.unlink, missing_ok=True)
             temporary.replace(target)
         undo.pop_all()
-
-
-def _backup(path: Path, folder: Path) -> Path | None:
-    """Copy a file into a new folder inside ``folder``; None if there is no file."""
-    if not os.path.lexists(path):
-        return None
-    copy = Path(tempfile.mkdtemp(dir=folder)) / path.name
-    return Path(shutil.copy2(path, copy, follow_symlinks=False))
-
-
-def _restore(path: Path, backup: Path | None) -> None:
-    if backup is None:
-        path.unlink(missing_ok=True)
-    else:
-        backup.replace(path)
 
 
 def _flush_to_disk(path: Path) -> None:

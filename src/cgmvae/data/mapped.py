@@ -123,11 +123,7 @@ class MappedRows:
     def then(self, step: _Step) -> MappedRows:
         """Return these rows with a transformation that is applied whenever they are read.
 
-        Parameters
-        ----------
-        step : callable
-            Maps a block of rows to a block of as many rows. It must transform each row
-            independently of the others.
+        It maps a block of rows to as many rows, each independently of the others.
         """
         changed = copy.copy(self)
         changed._steps = (*self._steps, step)
@@ -193,10 +189,7 @@ class MappedRows:
 def as_mapped(X: Any) -> MappedRows | None:
     """Return rows of float32 or float64 that can stay on disk; None for any other input.
 
-    Parameters
-    ----------
-    X : anything
-        MappedRows, or a memory-mapped array in C order of at least :data:`LARGE_BYTES`.
+    These are MappedRows, and memory-mapped arrays in C order of at least :data:`LARGE_BYTES`.
     """
     if isinstance(X, np.memmap):
         by_rows = X.ndim == 2 and X.flags.c_contiguous and X.dtype.kind in "fiub"

@@ -27,20 +27,7 @@ _ENTRY = "cgmvae"
 #: The limit of safetensors on the header, in bytes.
 _HEADER_LIMIT = 100_000_000
 
-_DTYPES = {
-    np.dtype(name)
-    for name in (
-        "float64",
-        "float32",
-        "float16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "bool",
-    )
-}
+_DTYPES = set(map(np.dtype, ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1", "bool")))
 
 #: What a damaged header can cause: bad JSON, wrong types, missing entries.
 _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)

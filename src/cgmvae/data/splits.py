@@ -101,7 +101,14 @@ class Split:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Split:
         """Read a split that :meth:`save` wrote."""
-        record = _read_record(path)
+        record = read_json(path, advice="make the split again")
+        types: dict[str, Any] = {"kind": str, "seed": int, "train_fraction": float | int}
+        types |= dict.fromkeys(_PARTS, list)
+        whole = isinstance(record, dict) and record.keys() == types.keys()
+        if not whole or not all(isinstance(record[key], types[key]) for key in types):
+            raise InputError(
+                f"{path} is not a split; it must hold {', '.join(types)}: make the split again."
+            )
         try:
             return cls(**record)
         except InputError as error:
@@ -163,10 +170,21 @@ def make_split(
     if kind not in _KINDS:
         raise InputError(f"There is no split {kind!r}; use one of {', '.join(_KINDS)}.")
     _check_seed(seed)
-    _check_fractions(fractions)
+    if len(fractions) != len(_PARTS):
+        raise InputError(
+            f"There are {len(fractions)} fractions; give three: training, validation, test."
+        )
+    usable = fractions[0] > 0 and min(fractions) >= 0
+    if not usable or not math.isclose(sum(fractions), 1, abs_tol=_SUM_TOLERANCE):
+        raise InputError(
+            f"The fractions {tuple(fractions)} must add up to 1, with none below 0 and some rows "
+            "for training."
+        )
     if not 0 < train_fraction <= 1:
         raise InputError(f"train_fraction is {train_fraction}; it must be above 0 and at most 1.")
-    rows = _usable_rows(dataset, drop_unlabelled)
+    rows = np.arange(dataset.n_samples, dtype=np.int64)
+    if drop_unlabelled:
+        rows = np.flatnonzero(np.asarray(dataset.Y.sum(axis=1, dtype=np.int64)).ravel())
     parts = _KINDS[kind](dataset, rows, fractions, seed)
     for part, share, name in zip(parts, fractions, _PARTS, strict=True):
         if share > 0 and len(part) == 0:
@@ -270,13 +288,6 @@ _KINDS: dict[str, Callable[[MultiLabelDataset, Indices, Fractions, int], list[In
 }
 
 
-def _usable_rows(dataset: MultiLabelDataset, drop_unlabelled: bool) -> Indices:
-    if not drop_unlabelled:
-        return np.arange(dataset.n_samples, dtype=np.int64)
-    per_row = np.asarray(dataset.Y.sum(axis=1, dtype=np.int64)).ravel()
-    return np.flatnonzero(per_row > 0)
-
-
 def _permutation(n: int, seed: int) -> Indices:
     # The legacy generator, because the published splits are defined by it.
     return np.random.RandomState(seed).permutation(n)
@@ -312,16 +323,8 @@ def stratify(
     Without that, the sizes drift when most labels are rare (0.73, 0.14, 0.13 instead of 0.8, 0.1,
     0.1 for 5,000 labels of 2,000 rows).
 
-    Parameters
-    ----------
-    positives : CSR array of bool, (n_samples, n_labels)
-    sizes : sequence of int, (n_parts,)
-        Number of rows of each part; they add up to ``n_samples``.
-    rng : numpy Generator
-
-    Returns
-    -------
-    part : array of int64, (n_samples,)
+    ``positives`` is a CSR array of bool, (n_samples, n_labels); the sizes, (n_parts,), add up to
+    ``n_samples``. Returns the part of each row, (n_samples,).
     """
     n_samples, n_labels = positives.shape
     part = np.full(n_samples, -1, dtype=np.int64)
@@ -396,19 +399,6 @@ def _check_seed(seed: int) -> None:
         raise InputError(f"The seed is {seed}; it must be an integer from 0 to 2³² − 1.")
 
 
-def _check_fractions(fractions: Fractions) -> None:
-    if len(fractions) != len(_PARTS):
-        raise InputError(
-            f"There are {len(fractions)} fractions; give three: training, validation, test."
-        )
-    usable = fractions[0] > 0 and min(fractions) >= 0
-    if not usable or not math.isclose(sum(fractions), 1, abs_tol=_SUM_TOLERANCE):
-        raise InputError(
-            f"The fractions {tuple(fractions)} must add up to 1, with none below 0 and some rows "
-            "for training."
-        )
-
-
 def _as_indices(values: Any, part: str) -> Indices:
     try:
         indices = np.asarray(values)
@@ -419,14 +409,3 @@ def _as_indices(values: Any, part: str) -> Indices:
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise InputError(f"The {part} rows must be a flat list of integer row indices.")
     return indices.astype(np.int64)
-
-
-def _read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    record = read_json(path, advice="make the split again")
-    kinds = {"kind": str, "seed": int, "train_fraction": float | int, **dict.fromkeys(_PARTS, list)}
-    whole = isinstance(record, dict) and record.keys() == kinds.keys()
-    if not whole or not all(isinstance(record[key], kind) for key, kind in kinds.items()):
-        raise InputError(
-            f"{path} is not a split; it must hold {', '.join(kinds)}: make the split again."
-        )
-    return record

@@ -88,7 +88,9 @@ def open_blocks(
     if chosen.name == "parquet":
         return ParquetBlocks(path, features, others, **options)
     if chosen.name == "arff":
-        return _arff_blocks(path, **options)
+        names = arff.read_feature_names(Path(path), **options)
+        column_names(names, "feature", len(names))  # rejects names that are not unique
+        return LineBlocks(path, names, partial(arff.read_parts, **options), is_text=True)
     if chosen.name == "svmlight":
         return _svmlight_blocks(path, **options)
     if chosen.name == "npz":
@@ -221,12 +223,6 @@ class LineBlocks(MatrixBlocks):
                 yield from self._read_parts(self._file, self.path)
 
 
-def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> LineBlocks:
-    names = arff.read_feature_names(Path(path), **options)
-    names = list(column_names(names, "feature", len(names)))
-    return LineBlocks(path, names, partial(arff.read_parts, **options), is_text=True)
-
-
 def _svmlight_blocks(
     path: str | os.PathLike[str],
     *,
@@ -243,21 +239,10 @@ def _svmlight_blocks(
 
 
 class TableBlocks(Blocks):
-    """Blocks of an Arrow table.
+    """Blocks of an Arrow table, given all its columns and those that are not features.
 
     Columns are found by name, and their types are given, never guessed from a block. The meaning of
     a cell may still depend on other rows; see :class:`_Context`.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    names : sequence of str
-        The columns of the file.
-    others : collection of str
-        Columns that are not features.
-    options : mapping
-        The options of the reader.
     """
 
     text_is_parsed = False
@@ -270,7 +255,14 @@ class TableBlocks(Blocks):
         options: Mapping[str, Any],
     ) -> None:
         reject_repeated(names)
-        super().__init__(path, [n for n in _possible_features(names, options) if n not in others])
+        named = {*as_list(options.get("drop") or ()), options.get("groups")}
+        rest = [name for name in names if name not in named]
+        if count := options.get("label_count"):
+            rest = rest[count:] if count > 0 else rest[:count]
+        if prefix := options.get("label_prefix"):
+            rest = [name for name in rest if not name.startswith(prefix)]
+        labels = as_list(options.get("labels") or ())
+        super().__init__(path, [name for name in rest if name not in {*others, *labels}])
         self.all_names = tuple(names)
         self.stored: dict[bytes, bytes] = {}
 
@@ -358,18 +350,6 @@ class ParquetBlocks(TableBlocks):
                 n_read += batch.num_rows
                 self._share = n_read / self._n_rows
                 yield pa.Table.from_batches([batch]).select(names)
-
-
-def _possible_features(columns: Sequence[str], options: Mapping[str, Any]) -> list[str]:
-    """Return the columns that the reading options do not declare as anything else."""
-    named = {*as_list(options.get("drop") or ()), options.get("groups")}
-    rest = [name for name in columns if name not in named]
-    if count := options.get("label_count"):
-        rest = rest[count:] if count > 0 else rest[:count]
-    if prefix := options.get("label_prefix"):
-        rest = [name for name in rest if not name.startswith(prefix)]
-    labels = set(as_list(options.get("labels") or ()))
-    return [name for name in rest if name not in labels]
 
 
 class _Context:

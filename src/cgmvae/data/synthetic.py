@@ -74,7 +74,8 @@ class SurveyTruth:
 
     def niches(self, labels: ArrayLike | None = None) -> sp.csr_array:
         """Return the unit niche directions of these labels, or all, (n_chosen, n_features)."""
-        return sp.csr_array(self._weights(labels) @ self.niche_axes.T)
+        chosen = self.niche_weights if labels is None else self.niche_weights[np.asarray(labels)]
+        return sp.csr_array(chosen @ self.niche_axes.T)
 
     def latent_correlation(self, labels: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the correlations of the latent scores of these labels, or all, (n, n).
@@ -91,9 +92,6 @@ class SurveyTruth:
             correlation += self.feature_strength * block @ block.T
         np.fill_diagonal(correlation, 1.0)
         return correlation
-
-    def _weights(self, labels: ArrayLike | None) -> sp.csr_array:
-        return self.niche_weights if labels is None else self.niche_weights[np.asarray(labels)]
 
 
 def make_survey(
@@ -156,7 +154,10 @@ def make_survey(
     >>> truth.latent_correlation([0, 3]).shape
     (2, 2)
     """
-    _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels)
+    sizes = {"n_samples": n_samples, "n_features": n_features, "n_labels": n_labels}
+    for name, size in sizes.items():
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise InputError(f"{name} is {size}; it must be an integer of at least 1.")
     _check_model(n_labels, n_groups, cardinality, frequency_decay)
     _check_shares(feature_strength, group_strength, feature_density, unknown_share)
     if not isinstance(seed, int | np.integer) or seed < 0:
@@ -302,12 +303,6 @@ def _collect(
         cells.append(columns[column])
     row, column = np.concatenate(rows), np.concatenate(cells)
     return sp.csr_array((np.ones(len(row), dtype=np.uint8), (row, column)), shape=shape)
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if not isinstance(size, int | np.integer) or size < 1:
-            raise InputError(f"{name} is {size}; it must be an integer of at least 1.")
 
 
 def _check_model(n_labels: int, n_groups: int, cardinality: float, decay: float) -> None:

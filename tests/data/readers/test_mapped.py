@@ -105,13 +105,6 @@ def test_a_table_is_unpacked_as_it_is_read(full, tmp_path, suffix):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_parquet_file_of_ours_needs_no_options(full, tmp_path):
-    readers.write(full, tmp_path / "birds.parquet")
-    found = unpack(tmp_path / "birds.parquet", tmp_path / "birds.mapped")
-    same(found, readers.read(tmp_path / "birds.parquet"))
-
-
-@pytest.mark.usefixtures("small_blocks")
 def test_label_sets_of_all_rows_are_known(tmp_path):
     rows = [f"{i}.5,{'owl' if i == 99 else 'hawk;wren' if i % 2 else ''}" for i in range(100)]
     (tmp_path / "a.csv").write_text("height,seen\n" + "\n".join(rows))
@@ -215,13 +208,6 @@ def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "a.mapped").write_text("birds")
     with pytest.raises(InputError, match="is a file"):
         readers.read(tmp_path / "a.mapped")
-
-
-def test_columns_that_are_no_numbers_are_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("habitat,owl\n" + "wood,1\nheath,0\n" * 20)
-    data = readers.read(tmp_path / "a.csv", labels=["owl"])
-    with pytest.raises(InputError, match="mapped holds only numbers"):
-        readers.write(data, tmp_path / "a.mapped")
 
 
 def test_rows_without_features_are_refused(survey, tmp_path):

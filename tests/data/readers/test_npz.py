@@ -107,15 +107,6 @@ def test_round_trip_is_exact(tmp_path_factory, data):
     assert [file.name for file in path.parent.iterdir()] == ["birds.npz"]
 
 
-@settings(max_examples=30, deadline=None)
-@given(data=datasets())
-def test_the_same_data_gives_the_same_bytes(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("bytes")
-    npz.write(data, folder / "a.npz")
-    npz.write(data, folder / "b.npz")
-    assert (folder / "a.npz").read_bytes() == (folder / "b.npz").read_bytes()
-
-
 def test_numpy_reads_what_is_written(tmp_path):
     data = MultiLabelDataset(X, Y % 255, unknown=Y == 255, groups=["a", "b", "b"])
     npz.write(data, tmp_path / "a.npz")
@@ -139,14 +130,6 @@ def test_dense_labels_with_unknown_ones(tmp_path):
     assert data.groups is None
 
 
-def test_sparse_labels_with_unknown_ones(tmp_path):
-    data = npz.read(archive(tmp_path, X=X, **csr_parts("Y", Y)))
-    assert sp.issparse(data.Y)
-    assert data.Y.toarray().tolist() == [[1, 0], [0, 1], [0, 0]]
-    assert data.unknown.toarray().tolist() == [[False, False], [True, False], [False, False]]
-    assert data.unknown.nnz == 1
-
-
 def test_unsorted_indices_are_the_same_matrix(tmp_path):
     parts = csr_parts("X", [[1.0, 2.0], [0.0, 3.0]])
     parts["X_data"][:2] = parts["X_data"][1::-1].copy()
@@ -165,11 +148,6 @@ def test_groups_of_another_key(tmp_path):
     path = archive(tmp_path, X=X, Y=Y, route=np.array([7, 7, 9]))
     assert npz.read(path, groups="route").groups.tolist() == [7, 7, 9]
     assert npz.read(path).groups is None
-
-
-def test_groups_of_a_key_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="has no array 'route' to take the groups from"):
-        npz.read(archive(tmp_path, X=X, Y=Y), groups="route")
 
 
 @pytest.mark.parametrize("key", ["X", "Y"])
@@ -191,18 +169,12 @@ def test_missing_part_of_a_sparse_matrix(tmp_path):
     ("part", "value", "message"),
     [
         ("indptr", [0, 3, 2, 4], "is malformed"),
-        ("indptr", [0, 2], "is malformed"),
-        ("indptr", [1, 2, 3, 4], "is malformed"),
         ("indices", [0, 9, 1, 1], "is malformed"),
-        ("indices", [0, -1, 1, 1], "is malformed"),
         ("indices", [0, 0, 0, 1], "two values for the same cell"),
-        ("indices", [0.0, 0.0, 1.0, 1.0], "must be integers"),
-        ("data", [1.0, 2.0], "is malformed"),
+        ("indices", [0.0, 0.0, 1.0, 1.0], "not integers"),
         ("data", ["a", "b", "c", "d"], "is malformed|must be numbers"),
         ("shape", [3], "states the shape"),
-        ("shape", [-3, 2], "states the shape"),
         ("shape", [3, COLUMNS_LIMIT + 1], f"at most {COLUMNS_LIMIT:,} columns"),
-        ("shape", [3, 2**40], f"at most {COLUMNS_LIMIT:,} columns"),
         ("shape", [2**40, 2], "is malformed"),
     ],
 )
@@ -235,14 +207,6 @@ def test_text_of_no_width_cannot_state_any_number_of_rows(tmp_path):
         npz.read(path)
 
 
-def test_more_bytes_than_are_accepted(tmp_path, monkeypatch):
-    path = archive(tmp_path, X=np.zeros((1000, 100), np.float32), Y=np.zeros((1000, 2), np.uint8))
-    assert path.stat().st_size < 3000
-    monkeypatch.setattr(files, "UNPACKED_LIMIT", 100_000)
-    with pytest.raises(InputError, match="unpacks to more than the 100,000 bytes"):
-        npz.read(path)
-
-
 def test_the_arrays_count_together(tmp_path, monkeypatch):
     path = archive(tmp_path, X=np.zeros((100, 1), np.float32), Y=np.zeros((100, 4), np.uint8))
     monkeypatch.setattr(files, "UNPACKED_LIMIT", 800)
@@ -261,16 +225,13 @@ def test_member_that_unpacks_to_more_than_the_archive_states(tmp_path):
         npz.read(path)
 
 
-def test_not_an_archive(tmp_path):
-    path = tmp_path / "a.npz"
-    path.write_text("owl,hawk\n1,0\n")
-    with pytest.raises(InputError, match="is not an npz archive"):
+def test_what_is_not_as_expected(tmp_path):
+    path = archive(tmp_path, X=X, Y=Y, label_names=np.array([["owl", "hawk"]]))
+    with pytest.raises(InputError, match="has no array 'route' to take the groups from"):
+        npz.read(path, groups="route")
+    with pytest.raises(InputError, match=r"'label_names' of .* must be a list of names"):
         npz.read(path)
-
-
-def test_a_single_array_is_not_an_archive(tmp_path):
-    path = tmp_path / "a.npz"
-    path.write_bytes(npy(X))
+    path.write_text("owl,hawk\n1,0\n")
     with pytest.raises(InputError, match="is not an npz archive"):
         npz.read(path)
 
@@ -297,39 +258,12 @@ def test_every_flipped_byte_is_either_harmless_or_an_input_error(tmp_path):
     assert refused > len(content) / 2
 
 
-def test_member_that_is_no_array(tmp_path):
-    path = archive_of_members(tmp_path, X=npy(X), Y=b"owl")
-    with pytest.raises(InputError, match=r"'Y' of .* is damaged"):
-        npz.read(path)
-
-
-@pytest.mark.parametrize("names", [np.array([1, 2]), np.array([["owl", "hawk"]])])
-def test_names_that_are_none(tmp_path, names):
-    with pytest.raises(InputError, match=r"'label_names' of .* must be a list of names"):
-        npz.read(archive(tmp_path, X=X, Y=Y, label_names=names))
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("key", ["label_names", "group"])
 def test_text_that_is_no_text(tmp_path, order, key):
     text = np.array([0x110000, 0x61], f"{order}u4").view(f"{order}U1")
     with pytest.raises(InputError, match=f"'{key}' of .* is damaged .*invalid character"):
         npz.read(archive(tmp_path, X=X, Y=Y, **{key: text}))
-
-
-def test_labels_that_are_neither_0_nor_1(tmp_path):
-    with pytest.raises(InputError, match="one is 4"):
-        npz.read(archive(tmp_path, X=X, Y=Y + 3))
-
-
-def test_labels_that_are_text(tmp_path):
-    with pytest.raises(InputError, match="labels must be 0 or 1"):
-        npz.read(archive(tmp_path, X=X, Y=np.array([["a"], ["b"], ["c"]])))
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        npz.read(tmp_path / "a.npz")
 
 
 def refuse_to_write(data: MultiLabelDataset, path: Path, match: str) -> None:
@@ -350,41 +284,3 @@ def test_groups_of_several_kinds(tmp_path):
 
 def test_packing_twice(tmp_path):
     refuse_to_write(MultiLabelDataset(X, Y % 255), tmp_path / "a.npz.gz", "compressed already")
-
-
-def test_a_failure_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
-    path = archive(tmp_path, X=X, Y=Y)
-    before = path.read_bytes()
-
-    def fail(*_args, **_kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np.lib.format, "write_array", fail)
-    with pytest.raises(InputError, match="No space left on device"):
-        npz.write(MultiLabelDataset(X, Y % 255), path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_real_archives(data_folder):
-    paths = [data_folder / name / f"{name}.npz" for name in ("yeast", "sider", "tox21", "reuters")]
-    for path in paths:
-        data = npz.read(path)
-        with np.load(path, allow_pickle=False) as arrays:
-            coded = arrays["Y"]
-            np.testing.assert_array_equal(data.Y, np.where(coded == 255, 0, coded))
-            assert (data.unknown is not None) == (coded == 255).any()
-            if data.unknown is not None:
-                np.testing.assert_array_equal(data.unknown, coded == 255)
-            if "X" in arrays:
-                np.testing.assert_array_equal(data.X, arrays["X"])
-            else:
-                for part in ("data", "indices", "indptr", "shape"):
-                    np.testing.assert_array_equal(getattr(data.X, part), arrays[f"X_{part}"])
-            for field, key in (("groups", "group"), ("official_split", "official_split")):
-                assert_same(getattr(data, field), arrays.get(key))
-            assert data.label_names == tuple(arrays["label_names"])
-            assert "feature_names" not in arrays or (
-                data.feature_names == tuple(arrays["feature_names"])
-            )
-        assert data.name == path.stem

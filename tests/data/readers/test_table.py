@@ -1,7 +1,5 @@
-import bz2
 import csv as csv_module
 import gzip
-import json
 import sys
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from cgmvae.data import files
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.mapped import dense
-from cgmvae.data.readers import npz, table
+from cgmvae.data.readers import table
 from cgmvae.data.readers import table as table_module
 from cgmvae.errors import InputError
 
@@ -113,13 +111,6 @@ class TestRoundTrip:
         table.write_csv(data, tmp_path / "a.csv")
         assert table.read_csv(tmp_path / "a.csv", label_count=-7).label_names == tuple(names)
 
-    def test_real_data(self, data_folder, tmp_path):
-        data = npz.read(data_folder / "yeast" / "yeast.npz")
-        table.write_csv(data, tmp_path / "yeast.csv.gz")
-        assert_same_cells(data, table.read_csv(tmp_path / "yeast.csv.gz", label_count=-14))
-        table.write_parquet(data, tmp_path / "yeast.parquet")
-        assert_same_cells(data, table.read_parquet(tmp_path / "yeast.parquet"))
-
 
 class TestLabelColumns:
     def test_by_name_in_the_order_asked_for(self, tmp_path):
@@ -148,16 +139,11 @@ class TestLabelColumns:
         assert data.groups.tolist() == ["r1"]
 
     def test_by_sets(self, tmp_path):
-        text = "height,birds\n1,owl; hawk\n2, wren\n3,owl;owl;;\n"
-        data = table.read_csv(csv(tmp_path, text), label_sets="birds")
-        assert data.label_names == ("hawk", "owl", "wren")
-        assert data.Y.tolist() == [[1, 1, 0], [0, 0, 1], [0, 1, 0]]
-        assert data.unknown is None
-
-    def test_sets_of_digits_stay_text(self, tmp_path):
-        text = "height,birds\n1,01|1\n2,10\n3,1\n"
+        text = "height,birds\n1,owl| 01\n2, 1\n3,owl|owl||\n"
         data = table.read_csv(csv(tmp_path, text), label_sets="birds", separator="|")
-        assert data.label_names == ("01", "1", "10")
+        assert data.label_names == ("01", "1", "owl")
+        assert data.Y.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 1]]
+        assert data.unknown is None
 
     def test_a_label_that_a_set_names_256_times_is_there(self, tmp_path):
         data = table.read_csv(csv(tmp_path, f"x,s\n1,{'owl;' * 256}\n"), label_sets="s")
@@ -186,47 +172,9 @@ class TestLabelColumns:
         data = table.read_csv(csv(tmp_path, "x,s\n1,NA;ZA\n2,ZA\n"), label_sets="s")
         assert data.label_names == ("NA", "ZA")
 
-    def test_no_set_names_a_label(self, tmp_path):
-        with pytest.raises(InputError, match="'s' of label sets holds no label"):
-            table.read_csv(csv(tmp_path, "x,s\n1,\n"), label_sets="s", blank_labels="absent")
-
-    def test_empty_separator(self, tmp_path):
-        with pytest.raises(InputError, match="separator of label sets is empty"):
-            table.read_csv(csv(tmp_path, "x,s\n1,a\n"), label_sets="s", separator="")
-
     def test_sets_that_are_not_text(self, tmp_path):
         with pytest.raises(InputError, match="'s' of label sets is not text"):
             table.read_parquet(parquet(tmp_path, x=[1.0], s=[3]), label_sets="s")
-
-    @pytest.mark.parametrize(
-        ("options", "given"),
-        [({}, "none"), ({"labels": ["owl"], "label_count": 1}, "labels and label_count")],
-    )
-    def test_exactly_one_way(self, tmp_path, options, given):
-        with pytest.raises(
-            InputError,
-            match=f"one of labels, label_prefix, label_count, label_sets; {given} was given",
-        ):
-            table.read_csv(csv(tmp_path, BIRDS), **options)
-
-    @pytest.mark.parametrize("count", [0, 4, -4, 9])
-    def test_count_that_does_not_fit(self, tmp_path, count):
-        with pytest.raises(InputError, match=f"label_count is {count}, but there are 4 columns"):
-            table.read_csv(csv(tmp_path, BIRDS), label_count=count)
-
-    def test_prefix_of_no_column(self, tmp_path):
-        with pytest.raises(
-            InputError, match="No column begins with 'sp_'; the first ones are 'hei"
-        ):
-            table.read_csv(csv(tmp_path, BIRDS), label_prefix="sp_")
-
-    def test_no_label_named(self, tmp_path):
-        with pytest.raises(InputError, match="list of label columns is empty"):
-            table.read_csv(csv(tmp_path, BIRDS), labels=[])
-
-    def test_no_feature_left(self, tmp_path):
-        with pytest.raises(InputError, match="No feature columns are left"):
-            table.read_csv(csv(tmp_path, BIRDS), label_prefix="")
 
 
 class TestLabelCells:
@@ -249,29 +197,10 @@ class TestLabelCells:
         with pytest.raises(InputError, match=r"'owl' has blank cells; give blank_labels"):
             table.read_csv(path, label_count=-2)
 
-    def test_column_of_blanks_only(self, tmp_path):
-        path = csv(tmp_path, "x,owl,hawk\n1,,1\n2,,0\n")
-        data = table.read_csv(path, label_count=-2, blank_labels="unknown")
-        assert data.unknown.tolist() == [[True, False], [True, False]]
-
-    def test_counts_are_refused(self, tmp_path):
-        path = csv(tmp_path, "x,owl\n1,0\n2,3\n")
-        with pytest.raises(InputError, match=r"'owl' holds 3; .* give counts='presence'"):
-            table.read_csv(path, labels=["owl"])
-
     def test_counts_as_presence(self, tmp_path):
         path = csv(tmp_path, "x,owl\n1,0\n2,3\n3,0.25\n4,1\n")
         data = table.read_csv(path, labels=["owl"], counts="presence")
         assert data.Y.tolist() == [[0], [1], [1], [1]]
-
-    @pytest.mark.parametrize("counts", ["refuse", "presence"])
-    def test_negative_numbers(self, tmp_path, counts):
-        with pytest.raises(InputError, match="'owl' holds -1, which is neither"):
-            table.read_csv(csv(tmp_path, "x,owl\n1,-1\n2,1\n"), labels=["owl"], counts=counts)
-
-    def test_other_words(self, tmp_path):
-        with pytest.raises(InputError, match="'owl' holds 'yes', 'no'; labels must be 0 and 1"):
-            table.read_csv(csv(tmp_path, "x,owl\n1,yes\n2,no\n"), labels=["owl"])
 
     def test_parquet_types(self, tmp_path):
         path = parquet(
@@ -286,11 +215,6 @@ class TestLabelCells:
         data = table.read_parquet(path, label_count=-5, blank_labels="unknown")
         assert data.Y.tolist() == [[1, 1, 1, 1, 0], [0, 1, 0, 0, 0]]
         assert data.unknown.tolist() == [[False] * 4 + [True], [True] + [False] * 3 + [True]]
-
-    @pytest.mark.parametrize(("option", "value"), [("counts", "sum"), ("blank_labels", "zero")])
-    def test_options_that_do_not_exist(self, tmp_path, option, value):
-        with pytest.raises(InputError, match=rf"{option} must be '.*', not '{value}'"):
-            table.read_csv(csv(tmp_path, BIRDS), label_count=-2, **{option: value})
 
 
 class TestFeatureCells:
@@ -355,58 +279,8 @@ class TestFeatureCells:
         X = table.read_csv(csv(tmp_path, "a,owl\n+-1,1\n2,0\n"), labels=["owl"]).X
         assert X.kinds == ("category",)
 
-    @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e300"])
-    def test_infinite_numbers(self, tmp_path, cell):
-        with pytest.raises(
-            InputError, match="'a' holds a number that is infinite or beyond float32"
-        ):
-            table.read_csv(csv(tmp_path, f"a,owl\n{cell},1\n"), labels=["owl"])
-
-    def test_number_beyond_float32_in_parquet(self, tmp_path):
-        with pytest.raises(InputError, match="infinite or beyond float32"):
-            table.read_parquet(parquet(tmp_path, a=[1e300], owl=[1]), labels=["owl"])
-
 
 class TestColumnNames:
-    def test_close_matches_are_offered(self, tmp_path):
-        with pytest.raises(InputError, match=r"no column 'hawks'; did you mean 'hawk'\?"):
-            table.read_csv(csv(tmp_path, BIRDS), labels=["owl", "hawks"])
-
-    def test_columns_are_listed_where_nothing_is_close(self, tmp_path):
-        with pytest.raises(
-            InputError, match="no column 'Z'; the columns are 'height', 'slope', 'o"
-        ):
-            table.read_csv(csv(tmp_path, BIRDS), labels=["owl"], drop=["Z"])
-
-    @pytest.mark.parametrize("option", ["groups", "label_sets"])
-    def test_columns_of_the_other_options(self, tmp_path, option):
-        options = {"label_count": -1} if option == "groups" else {}
-        with pytest.raises(InputError, match="no column 'slop'; did you mean 'slope'"):
-            table.read_csv(csv(tmp_path, BIRDS), **options, **{option: "slop"})
-
-    def test_duplicates_in_csv(self, tmp_path):
-        with pytest.raises(InputError, match="'a' names more than one column; rename"):
-            table.read_csv(csv(tmp_path, "a,a,owl\n1,2,1\n"), labels=["owl"])
-
-    def test_duplicates_in_parquet(self, tmp_path):
-        twice = pa.Table.from_arrays([pa.array([1])] * 3, names=["a", "a", "owl"])
-        pq.write_table(twice, tmp_path / "a.parquet")
-        with pytest.raises(InputError, match="'a' names more than one column; rename"):
-            table.read_parquet(tmp_path / "a.parquet", labels=["owl"])
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"labels": ["owl"], "drop": ["owl"]},
-            {"labels": ["owl"], "groups": "owl"},
-            {"labels": ["owl", "owl"]},
-            {"label_sets": "owl", "groups": "owl"},
-        ],
-    )
-    def test_column_with_two_roles(self, tmp_path, options):
-        with pytest.raises(InputError, match="'owl' is given twice among the labels, groups"):
-            table.read_csv(csv(tmp_path, BIRDS), **options)
-
     def test_column_without_a_name(self, tmp_path):
         path = tmp_path / "a.csv"
         pd.DataFrame({"x": [1.5], "owl": [1]}).to_csv(path)
@@ -423,12 +297,6 @@ class TestGroups:
             "7",
             "NA",
         ]
-
-    @pytest.mark.parametrize("blank", ["", " "])
-    def test_blank_group(self, tmp_path, blank):
-        path = csv(tmp_path, f"x,g,owl\n1,a,1\n2,{blank},0\n")
-        with pytest.raises(InputError, match="group column 'g' has blank cells; give every row"):
-            table.read_csv(path, labels=["owl"], groups="g")
 
     def test_null_group(self, tmp_path):
         path = parquet(tmp_path, x=[1.0, 2.0], g=[1, None], owl=[1, 0])
@@ -452,11 +320,6 @@ class TestCsvFile:
         path = csv(tmp_path, "\ufeff" + BIRDS)
         assert table.read_csv(path, label_count=-2).feature_names == ("height", "slope")
 
-    @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
-    def test_packed(self, tmp_path, suffix, pack):
-        path = csv(tmp_path, pack(BIRDS.encode()), f"birds.csv{suffix}")
-        assert table.read_csv(path, label_count=-2).Y.tolist() == [[1, 0], [0, 1]]
-
     def test_packed_file_that_is_cut_off_beyond_the_header(self, tmp_path, rng):
         text = "a,owl\n" + "".join(f"{x},1\n" for x in rng.random(20_000))
         path = csv(tmp_path, gzip.compress(text.encode())[:-2000], "a.csv.gz")
@@ -464,21 +327,13 @@ class TestCsvFile:
             table.read_csv(path, labels=["owl"])
 
     def test_many_blocks(self, tmp_path, rng, monkeypatch):
-        monkeypatch.setattr(table_module, "_BLOCK", 1000)
+        monkeypatch.setattr(table_module, "_SMALL_BLOCK", 1000)
         X = rng.random((500, 3)).astype(np.float32)
         data = MultiLabelDataset(X, rng.integers(0, 2, (500, 2)), groups=np.arange(500))
         table.write_csv(data, tmp_path / "a.csv")
         labels = data.label_names
         back = table.read_csv(tmp_path / "a.csv", labels=labels, groups="group")
         assert_same_cells(data, back)
-
-    @pytest.mark.parametrize("row", ["3,4,5", "3,4,5,6,7"])
-    def test_ragged_row(self, tmp_path, row):
-        cells = row.count(",") + 1
-        with pytest.raises(
-            InputError, match=rf"Row 3 of .*csv has {cells} cells and the header 4 \(the header is"
-        ):
-            table.read_csv(csv(tmp_path, f"{BIRDS.rstrip()[:-8]}\n{row}\n1,1,1,1\n"), label_count=1)
 
     def test_ragged_row_that_is_not_utf_8(self, tmp_path, monkeypatch):
         """Nothing is raised in a callback, which Python would print and pass over."""
@@ -489,73 +344,66 @@ class TestCsvFile:
             table.read_csv(tmp_path / "a.csv", labels=["owl"])
         assert ignored == []
 
-    def test_header_only(self, tmp_path):
-        with pytest.raises(InputError, match="has a header and no rows"):
-            table.read_csv(csv(tmp_path, "a,owl\n"), labels=["owl"])
-
-    def test_first_line_empty(self, tmp_path):
-        with pytest.raises(
-            InputError, match=r"first line of .* is empty; it must name the columns"
-        ):
-            table.read_csv(csv(tmp_path, "\na,owl\n1,1\n"), labels=["owl"])
-
-    @pytest.mark.parametrize(
-        "text", ["a,h\u00e9ron\n1,1\n", "a,owl\n\u00e9,1\n", "a,owl\n1,\u00e9\n"]
-    )
-    def test_another_encoding(self, tmp_path, text):
-        path = csv(tmp_path, text.encode("latin-1"))
-        with pytest.raises(InputError, match=r"is not UTF-8 text \(byte 0xe9\); save it as UTF-8"):
-            table.read_csv(path, label_count=-1)
-
-    def test_another_encoding_in_a_dropped_column(self, tmp_path):
-        path = csv(tmp_path, b"a,note,owl\n" + b"1,x,1\n" * 9000 + b"1,\xff,1\n")
-        with pytest.raises(InputError, match=r"is not UTF-8 text \(byte 0xff\)"):
-            table.read_csv(path, labels=["owl"], drop=["note"])
-
-    @pytest.mark.parametrize("note", ['"open', '"open\n'])
-    def test_quote_that_is_not_closed(self, tmp_path, note):
-        path = csv(tmp_path, f"a,owl,note\n1,1,{note}\n2,0,x\n3,1,y")
-        with pytest.raises(InputError, match="has a quote that is not closed"):
-            table.read_csv(path, labels=["owl"], drop=["note"])
-
-    def test_last_cell_of_two_lines(self, tmp_path):
-        path = csv(tmp_path, 'a,owl,note\n1,1,"two\nlines"\n')
-        assert table.read_csv(path, labels=["owl"], drop=["note"]).n_samples == 1
-
     def test_last_cell_of_two_lines_after_a_very_long_one(self, tmp_path):
         limit = csv_module.field_size_limit()
         path = csv(tmp_path, f'a,owl,note\n1,1,{"x" * 2 * limit}\n1,1,"two\nlines"\n')
         assert table.read_csv(path, labels=["owl"], drop=["note"]).n_samples == 2
         assert csv_module.field_size_limit() == limit
 
-    def test_quote_that_is_not_closed_in_the_header(self, tmp_path):
-        with pytest.raises(InputError, match=r"first line of .* does not name the columns"):
-            table.read_csv(csv(tmp_path, '"a,owl\n1,1\n'), labels=["owl"])
-
-    def test_nul_in_the_header(self, tmp_path):
-        path = csv(tmp_path, 'a,"owl\0"\n1,1\n3,"1"\n5,0\n')
-        with pytest.raises(InputError, match="column name holds the character NUL"):
-            table.read_csv(path, label_count=-1)
-
-    @pytest.mark.parametrize("delimiter", ["", ", ", "\n", "é"])
-    def test_delimiter_that_is_none(self, tmp_path, delimiter):
-        with pytest.raises(InputError, match="must be one character"):
-            table.read_csv(csv(tmp_path, BIRDS), labels=["owl"], delimiter=delimiter)
-
     def test_row_longer_than_a_block(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(table_module, "_SMALL_BLOCK", 20)
         monkeypatch.setattr(table_module, "_BLOCK", 20)
         path = csv(tmp_path, f"a,owl\n1,1\n{'1' * 100},1\n")
         with pytest.raises(InputError, match="is not a readable CSV file"):
             table.read_csv(path, labels=["owl"])
 
-    @pytest.mark.parametrize("read", [table.read_csv, table.read_parquet])
-    def test_missing_empty_and_folder(self, tmp_path, read):
-        with pytest.raises(InputError, match="does not exist"):
-            read(tmp_path / "none", labels=["owl"])
-        with pytest.raises(InputError, match="is a folder"):
-            read(tmp_path, labels=["owl"])
-        with pytest.raises(InputError, match="is empty"):
-            read(csv(tmp_path, ""), labels=["owl"])
+
+OWL = {"labels": ["owl"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        # which columns are labels
+        (BIRDS, {}, "one of labels, label_prefix, label_count, label_sets; none was given"),
+        (BIRDS, {**OWL, "label_count": 1}, "labels and label_count was given"),
+        (BIRDS, {"label_count": 0}, "label_count is 0, but there are 4 columns"),
+        (BIRDS, {"label_count": -4}, "label_count is -4, but there are 4 columns"),
+        (BIRDS, {"label_prefix": "sp_"}, "No column begins with 'sp_'; the first ones are 'hei"),
+        (BIRDS, {"labels": []}, "list of label columns is empty"),
+        (BIRDS, {"label_prefix": ""}, "No feature columns are left"),
+        (BIRDS, {"labels": ["owl", "hawks"]}, r"no column 'hawks'; did you mean 'hawk'\?"),
+        (BIRDS, {**OWL, "drop": ["Z"]}, "no column 'Z'; the columns are 'height', 'slope', 'o"),
+        (BIRDS, {**OWL, "drop": ["owl"]}, "'owl' is given twice among the labels, groups"),
+        (BIRDS, {"labels": ["owl", "owl"]}, "'owl' is given twice"),
+        (BIRDS, {"label_sets": "owl", "groups": "owl"}, "'owl' is given twice"),
+        (BIRDS, {**OWL, "counts": "sum"}, "counts must be '.*', not 'sum'"),
+        (BIRDS, {**OWL, "blank_labels": "zero"}, "blank_labels must be '.*', not 'zero'"),
+        ("a,a,owl\n1,2,1\n", OWL, "'a' names more than one column; rename"),
+        # cells
+        ("x,s\n1,\n", {"label_sets": "s", "blank_labels": "absent"}, "'s' .* holds no label"),
+        ("x,s\n1,a\n", {"label_sets": "s", "separator": ""}, "separator of label sets is empty"),
+        ("x,owl\n1,0\n2,3\n", OWL, "'owl' holds 3; .* give counts='presence'"),
+        ("x,owl\n1,-1\n", {**OWL, "counts": "presence"}, "'owl' holds -1, which is neither"),
+        ("x,owl\n1,yes\n2,no\n", OWL, "'owl' holds 'yes', 'no'; labels must be 0 and 1"),
+        ("a,owl\n-Infinity,1\n", OWL, "'a' holds a number that is infinite or beyond float32"),
+        ("a,owl\n1e300,1\n", OWL, "'a' holds a number that is infinite or beyond float32"),
+        ("x,g,owl\n1,a,1\n2, ,0\n", {**OWL, "groups": "g"}, "group column 'g' has blank cells"),
+        # the file
+        ("a,owl\n", OWL, "has a header and no rows"),
+        ("\na,owl\n1,1\n", OWL, "first line of .* is empty; it must name the columns"),
+        ('"a,owl\n1,1\n', OWL, "first line of .* does not name the columns"),
+        ('a,"owl\0"\n1,1\n', {"label_count": -1}, "column name holds the character NUL"),
+        ("a,owl\n1,1\n3,4,5\n", OWL, r"Row 3 of .*csv has 3 cells and the header 2 \(the header"),
+        ('a,owl,note\n1,1,"open\n2,0,x', {**OWL, "drop": ["note"]}, "a quote that is not closed"),
+        (b"a,h\xe9ron\n1,1\n", {"label_count": -1}, r"is not UTF-8 text \(byte 0xe9\); save it"),
+        (b"a,owl\n\xe9,1\n", OWL, r"is not UTF-8 text \(byte 0xe9\); save it"),
+        *((BIRDS, {**OWL, "delimiter": each}, "must be one character") for each in ("", ", ", "é")),
+    ],
+)
+def test_a_table_that_cannot_be_read(tmp_path, text, options, message):
+    with pytest.raises(InputError, match=message):
+        table.read_csv(csv(tmp_path, text), **options)
 
 
 class TestParquetFile:
@@ -563,12 +411,6 @@ class TestParquetFile:
     def test_not_parquet(self, tmp_path, content):
         with pytest.raises(InputError, match="is not a readable Parquet file"):
             table.read_parquet(csv(tmp_path, content, "a.parquet"), labels=["owl"])
-
-    def test_truncated(self, tmp_path):
-        path = parquet(tmp_path, a=[1.0], owl=[1])
-        path.write_bytes(path.read_bytes()[:-20])
-        with pytest.raises(InputError, match="is not a readable Parquet file"):
-            table.read_parquet(path, labels=["owl"])
 
     def test_text_that_is_not_utf8(self, tmp_path):
         path = parquet(tmp_path, a=[1.0], g=["route"], owl=[1])
@@ -588,18 +430,10 @@ class TestParquetFile:
         with pytest.raises(InputError, match="unpacks to 80,000 bytes, more than the 50,000"):
             table.read_parquet(path, labels=["owl"])
 
-    def test_packed_twice(self, tmp_path):
-        with pytest.raises(InputError, match="Parquet is compressed already"):
-            table.read_parquet(tmp_path / "a.parquet.gz", labels=["owl"])
-
     def test_options_outweigh_what_the_file_says(self, tmp_path):
         data = MultiLabelDataset([[1.0, 0.0]], [[1, 1]], label_names=["owl", "hawk"])
         table.write_parquet(data, tmp_path / "a.parquet")
         assert table.read_parquet(tmp_path / "a.parquet", labels=["hawk"]).label_names == ("hawk",)
-
-    def test_foreign_file_without_options(self, tmp_path):
-        with pytest.raises(InputError, match="exactly one of labels, label_prefix"):
-            table.read_parquet(parquet(tmp_path, a=[1.0], owl=[1]))
 
     @pytest.mark.parametrize(
         "stored", [b"{", b"3", b"[3]", b"\xff", b"[" * 100_000], ids=lambda stored: stored[:3]
@@ -619,12 +453,6 @@ class TestParquetFile:
         back = table.read_parquet(tmp_path / "a.parquet")
         assert back.groups is None
         assert back.feature_names == ("group",)
-
-    def test_label_names_are_stored_as_json(self, tmp_path):
-        data = MultiLabelDataset([[1.0]], [[1, 1]], label_names=["owl", "été"])
-        table.write_parquet(data, tmp_path / "a.parquet")
-        stored = pq.read_schema(tmp_path / "a.parquet").metadata
-        assert json.loads(stored[b"cgmvae.labels"]) == ["owl", "été"]
 
     @pytest.mark.parametrize("cells", [[[1], [2]], [{"a": 1}, {"a": 2}]])
     def test_a_label_that_is_a_list_or_a_record(self, tmp_path, cells):
@@ -646,10 +474,6 @@ class TestWritingThatFails:
     def test_feature_and_label_of_the_same_name(self, tmp_path, write, name):
         data = MultiLabelDataset([[1.0]], [[1]], feature_names=["owl"], label_names=["owl"])
         self.refuse(write, data, tmp_path / name, "name 'owl' would be given to two columns")
-
-    def test_label_named_like_the_groups(self, tmp_path, write, name):
-        data = MultiLabelDataset([[1.0]], [[1]], label_names=["group"], groups=[3])
-        self.refuse(write, data, tmp_path / name, "name 'group' would be given to two columns")
 
     def test_empty_name(self, tmp_path, write, name):
         data = MultiLabelDataset([[1.0]], [[1]], label_names=[""])
@@ -680,20 +504,6 @@ class TestWritingThatFails:
             write, data, tmp_path / name, "would take 3,600,000,000 bytes .* write npz or svmlight"
         )
 
-    def test_error_while_writing(self, tmp_path, write, name, monkeypatch):
-        def fail(*_args, **_kwargs):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("pyarrow.csv.write_csv", fail)
-        monkeypatch.setattr("pyarrow.parquet.write_table", fail)
-        data = MultiLabelDataset([[1.0]], [[1]])
-        self.refuse(write, data, tmp_path / name, "No space left on device")
-
-    def test_pyarrow_is_not_installed(self, tmp_path, write, name, monkeypatch):
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        data = MultiLabelDataset([[1.0]], [[1]])
-        self.refuse(write, data, tmp_path / name, r'pip install "cgmvae\[tables\]"')
-
 
 def test_nul_in_a_name(tmp_path):
     data = MultiLabelDataset([[1.0]], [[1]], label_names=["owl\0"])
@@ -707,6 +517,8 @@ def test_nul_in_a_name(tmp_path):
 def test_parquet_is_not_packed_twice(tmp_path):
     with pytest.raises(InputError, match="Parquet is compressed already"):
         table.write_parquet(MultiLabelDataset([[1.0]], [[1]]), tmp_path / "a.parquet.gz")
+    with pytest.raises(InputError, match="Parquet is compressed already"):
+        table.read_parquet(tmp_path / "a.parquet.gz", labels=["owl"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -715,12 +527,3 @@ def test_reading_without_pyarrow(tmp_path, read, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r'pip install "cgmvae\[tables\]"'):
         read(csv(tmp_path, BIRDS), labels=["owl"])
-
-
-def test_reading_and_writing_leave_the_data_as_it_was(tmp_path):
-    X, Y = np.array([[1.0, NAN]], np.float32), np.array([[1, 0]], np.uint8)
-    data = MultiLabelDataset(X.copy(), Y.copy(), unknown=np.array([[False, True]]))
-    table.write_csv(data, tmp_path / "a.csv")
-    assert (tmp_path / "a.csv").read_text().splitlines()[1] == "1,,1,"
-    np.testing.assert_array_equal(data.X, X)
-    np.testing.assert_array_equal(data.Y, Y)

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.columns import MISSING, Columns, as_columns
 from cgmvae.data.readers import table, write
-from cgmvae.data.readers.table.cells import columns_of
 from cgmvae.errors import InputError
 
 BIRDS = """depth,habitat,day,notes,owl
@@ -48,24 +46,12 @@ class TestCsv:
         assert np.isnat(day).tolist() == [False, False, True]
         assert notes[1] == "two hawks over the fen"
 
-    def test_the_same_as_from_a_frame(self, tmp_path):
-        path = csv(tmp_path)
-        frame = pd.read_csv(path, keep_default_na=False).drop(columns="owl")
-        found = table.read_csv(path, labels=["owl"]).X
-        assert_same(found[:, 1:], as_columns(frame)[:, 1:])
-
     def test_columns_are_told(self, tmp_path):
         path = csv(tmp_path, "code,word,day,owl\n007,fen,01.02.2024,1\n7,bog,,0\n")
         options = {"labels": ["owl"], "category": ["code"], "text": ["word"], "date": "day"}
         data = table.read_csv(path, **options)
         assert data.X.kinds == ("category", "text", "date")
         assert data.X.values[0].tolist() == ["007", "7"]
-
-    def test_numbers_alone_are_an_array(self, tmp_path):
-        text = "depth,wet,blank,owl\n0.5,true,,1\n2,FALSE,NA,0\n"
-        data = table.read_csv(csv(tmp_path, text), labels=["owl"])
-        assert data.X.dtype == np.float32
-        np.testing.assert_array_equal(data.X, np.float32([[0.5, 1, np.nan], [2, 0, np.nan]]))
 
     def test_columns_that_are_named_must_be_there(self, tmp_path):
         with pytest.raises(InputError, match="no column 'note'; did you mean 'notes'"):
@@ -83,17 +69,6 @@ class TestCsv:
         assert data.X.by_name() == {"site": "text", "habitat": "category"}
         with pytest.raises(InputError, match="'site' has a different value"):
             table.read_csv(path, labels=["owl"])
-
-    @pytest.mark.parametrize(
-        ("name", "kind", "message"),
-        [
-            ("habitat", "number", "Not numeric: 'habitat', which must hold numbers and holds 'fen"),
-            ("habitat", "date", "'habitat' must hold dates, but 'fen' is not"),
-        ],
-    )
-    def test_a_column_of_another_kind(self, tmp_path, name, kind, message):
-        with pytest.raises(InputError, match=message):
-            table.read_csv(csv(tmp_path), labels=["owl"], kinds={name: kind})
 
 
 class TestParquet:
@@ -120,11 +95,6 @@ class TestParquet:
         for place in (2, 3):
             np.testing.assert_array_equal(X.values[place], seconds)
 
-    def test_a_blank_column_of_text_is_missing_numbers(self, tmp_path):
-        path = self.write(tmp_path, a=[1, 2], b=pa.array([None, None], pa.string()), owl=[1, 0])
-        X = table.read_parquet(path, labels=["owl"]).X
-        np.testing.assert_array_equal(X, np.float32([[1, np.nan], [2, np.nan]]))
-
     def test_a_blank_column_of_text_may_be_told_to_be_numbers(self, tmp_path):
         path = self.write(tmp_path, a=[1, 2], b=pa.array([None, "NA"], pa.string()), owl=[1, 0])
         X = table.read_parquet(path, labels=["owl"], kinds={"a": "number", "b": "number"}).X
@@ -148,28 +118,6 @@ class TestParquet:
             pq.write_table(stored, tmp_path / "other.parquet")
             with pytest.raises(InputError, match="stored column types"):
                 table.read_parquet(tmp_path / "other.parquet", labels=["owl"])
-
-
-class TestParts:
-    def test_parts_give_what_the_whole_gives(self, tmp_path):
-        path = csv(tmp_path)
-        whole = table.read_csv(path, labels=["owl"]).X
-        cells = pa.table(pd.read_csv(path, dtype=str, keep_default_na=False))
-        for rows in (slice(0, 1), slice(1, 3)):
-            part = columns_of(
-                cells.slice(rows.start, rows.stop - rows.start),
-                whole.names,
-                kinds=whole.by_name(),
-                text_is_parsed=True,
-            )
-            assert_same(part, whole[rows])
-
-    def test_columns_come_in_the_order_that_is_asked_for(self, tmp_path):
-        cells = pa.table({"a": ["1"], "b": ["x"], "c": ["2"]})
-        found = columns_of(cells, ["c", "b"], kinds={}, text_is_parsed=True)
-        assert found.names == ("c", "b")
-        numbers = columns_of(cells, ["c", "a"], kinds={"b": "text"}, text_is_parsed=True)
-        assert numbers.tolist() == [[2, 1]]
 
 
 CELLS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9)
@@ -219,7 +167,7 @@ class TestWriting:
         back = table.read_csv(folder / "a.csv", labels=["owl"], category=["c"], date=["d"])
         assert_same(back.X, X)
 
-    @pytest.mark.parametrize("name", ["a.npz", "a.svm", "a.arff"])
+    @pytest.mark.parametrize("name", ["a.npz", "a.svm", "a.arff", "a.mapped"])
     def test_formats_of_numbers_refuse(self, tmp_path, name):
         with pytest.raises(InputError, match=r"holds only numbers, but the column 'habitat' is of"):
             write(self.dataset(), tmp_path / name)

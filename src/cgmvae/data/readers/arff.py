@@ -154,12 +154,23 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """
     reject_columns(dataset, "arff")
     path = Path(path)
-    _check_names(dataset)
-    with atomic_paths(_xml_path(path), path) as (xml, arff):
+    for name in (dataset.name, *dataset.feature_names, *dataset.label_names):
+        if _UNWRITABLE.search(name):
+            raise InputError(f"The name {name!r} holds a character that XML cannot; rename it.")
+    if both := set(dataset.feature_names).intersection(dataset.label_names):
+        raise InputError(
+            f"{min(both)!r} names a feature and a label; ARFF needs one of them renamed."
+        )
+    xml_path = path.with_name(f"{data_name(path)}.xml")
+    if xml_path.name.lower() == path.name.lower():  # a file system may ignore the case
+        raise InputError(
+            f"{path} is the file of label names beside an ARFF file; "
+            f"name the ARFF file {path.with_suffix('.arff').name}."
+        )
+    with atomic_paths(xml_path, path) as (xml, arff):
         write_label_names(dataset.label_names, xml)
         with create_binary(arff) as file:
-            file.writelines(map(str.encode, _header_texts(dataset)))
-            file.writelines(map(str.encode, _row_texts(dataset)))
+            file.writelines(map(str.encode, _texts(dataset)))
 
 
 # Header
@@ -359,16 +370,30 @@ class _RowParser:
             values = np.array(decoded["data"][0] if is_sparse else decoded["data"], np.float64)
         except (arff.ArffException, ValueError, TypeError, OverflowError, csv.Error) as error:
             at = min(max(0, decoder._current_line - len(self._header) - 1), len(lines) - 1)
-            raise self._error(numbers[at], error) from error
+            message = re.sub(r",? (at|in) line \d+", "", one_line(error)).rstrip(".")
+            raise _error_at(
+                self.path,
+                numbers[at],
+                f"{message}; the row must have {len(self.attributes):,} values, or be sparse "
+                "({index value, …}), with ? for a missing value.",
+            ) from error
         if is_sparse:
             rows, columns = (np.array(part, np.int64) for part in decoded["data"][1:])
-            self._check_repeated(lines, numbers, rows)
+            # Of an index that a row repeats, liac-arff keeps the last value.
+            n_given = [0 if _has_quotes(line) else line.count(",") + 1 for line in lines]
+            repeated = np.array(n_given) > np.maximum(1, np.bincount(rows, minlength=len(lines)))
+            if repeated.any():
+                number = numbers[int(np.argmax(repeated))]
+                raise _error_at(self.path, number, "an index is repeated; give each value once.")
         else:
             n_rows, n_columns = values.shape
             rows = np.repeat(np.arange(n_rows), n_columns)
             columns = np.tile(np.arange(n_columns), n_rows)
             values = values.ravel()
-        values = self._coded(columns, values)
+        for column, attribute in enumerate(self.attributes):
+            if attribute.values and not attribute.is_numeric and not attribute.is_category:
+                own = (columns == column) & ~np.isnan(values)  # booleans become 0 and 1
+                values[own] = np.array(attribute.codes)[values[own].astype(np.int64)]
         self._check_values(rows, columns, values, numbers)
         with np.errstate(over="ignore"):
             cells = values.astype(np.float32)
@@ -384,16 +409,6 @@ class _RowParser:
         if not is_sparse:
             return cells.reshape(shape)
         return self._with_omitted(sp.csr_array((cells, (rows, columns)), shape=shape))
-
-    def _coded(
-        self, columns: NDArray[np.int64], values: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Replace the indices of nominal values that are booleans by 0 and 1."""
-        for column, attribute in enumerate(self.attributes):
-            if attribute.values and not attribute.is_numeric and not attribute.is_category:
-                own = (columns == column) & ~np.isnan(values)
-                values[own] = np.array(attribute.codes)[values[own].astype(np.int64)]
-        return values
 
     def _with_omitted(self, block: Any) -> sp.csr_array:
         """Add the values that sparse rows leave out and that are not 0."""
@@ -430,25 +445,6 @@ class _RowParser:
                     "correct one of them.",
                 )
 
-    def _check_repeated(
-        self, lines: Sequence[str], numbers: Sequence[int], rows: NDArray[np.int64]
-    ) -> None:
-        """Reject a row that repeats an index, of which liac-arff would keep the last value."""
-        n_given = [0 if _has_quotes(line) else line.count(",") + 1 for line in lines]
-        repeated = np.array(n_given) > np.maximum(1, np.bincount(rows, minlength=len(lines)))
-        if repeated.any():
-            number = numbers[int(np.argmax(repeated))]
-            raise _error_at(self.path, number, "an index is repeated; give each value once.")
-
-    def _error(self, number: int, error: Exception) -> InputError:
-        message = re.sub(r",? (at|in) line \d+", "", one_line(error)).rstrip(".")
-        return _error_at(
-            self.path,
-            number,
-            f"{message}; the row must have {len(self.attributes):,} values, or be sparse "
-            "({index value, …}), with ? for a missing value.",
-        )
-
 
 def _has_quotes(line: str) -> bool:
     return "'" in line or '"' in line
@@ -482,13 +478,10 @@ class _Source:
             self.header, path, labels=labels, label_count=label_count, xml=xml
         )
         self._features = sorted(set(range(len(self.attributes))).difference(self._labels))
-        self._check_types()
-
-    def _check_types(self) -> None:
         for column, attribute in enumerate(self.attributes):
             if attribute.kind not in ("numeric", "nominal"):
                 raise InputError(
-                    f"The attribute {attribute.name!r} of {self.path} is of type {attribute.kind}; "
+                    f"The attribute {attribute.name!r} of {path} is of type {attribute.kind}; "
                     "drop it, or encode it as numbers."
                 )
             if attribute.is_category and column in self._labels:
@@ -618,13 +611,16 @@ def label_columns(
                 "give label_count: n for the first n attributes, -n for the last n."
             )
         return list(range(n)[:count] if count > 0 else range(n)[count:])
-    xml = _xml_beside(path) if xml is None else Path(xml)
+    if xml is None:  # with the same name, or that of the whole of which this file is a part
+        stem = data_name(path)
+        beside = (path.with_name(f"{n}.xml") for n in (stem, _PART_OF_SPLIT.sub("", stem)))
+        xml = next((candidate for candidate in beside if candidate.is_file()), None)
     if xml is None:
         raise InputError(
             f"{path} does not say which attributes are labels: give xml (Mulan's file of label "
             "names), label_count (n first attributes, or -n last ones) or labels (their names)."
         )
-    return _columns_of(read_label_names(xml), header, str(xml), path)
+    return _columns_of(read_label_names(Path(xml)), header, str(xml), path)
 
 
 def _columns_of(names: Iterable[str], header: _Header, source: str, path: Path) -> list[int]:
@@ -638,15 +634,6 @@ def _columns_of(names: Iterable[str], header: _Header, source: str, path: Path) 
             )
         chosen.add(index[name])
     return sorted(chosen)
-
-
-def _xml_beside(path: Path) -> Path | None:
-    stem = data_name(path)
-    for candidate in (stem, _PART_OF_SPLIT.sub("", stem)):
-        xml = path.with_name(f"{candidate}.xml")
-        if xml.is_file():
-            return xml
-    return None
 
 
 def read_label_names(path: Path) -> list[str]:
@@ -687,40 +674,11 @@ def write_label_names(names: Iterable[str], path: Path) -> None:
 # Writing
 
 
-def _xml_path(path: Path) -> Path:
-    """Return the path of the XML file of an ARFF file: ``a/yeast.arff.gz`` gives ``a/yeast.xml``.
-
-    That path itself is rejected for the ARFF file, in any case, since a file system may not tell
-    upper and lower case apart.
-    """
-    xml = path.with_name(f"{data_name(path)}.xml")
-    if xml.name.lower() == path.name.lower():
-        raise InputError(
-            f"{path} is the file of label names beside an ARFF file; "
-            f"name the ARFF file {path.with_suffix('.arff').name}."
-        )
-    return xml
-
-
-def _check_names(dataset: MultiLabelDataset) -> None:
-    """Reject names that ARFF or XML cannot hold, and names shared by a feature and a label."""
-    for name in (dataset.name, *dataset.feature_names, *dataset.label_names):
-        if _UNWRITABLE.search(name):
-            raise InputError(f"The name {name!r} holds a character that XML cannot; rename it.")
-    if both := set(dataset.feature_names).intersection(dataset.label_names):
-        raise InputError(
-            f"{min(both)!r} names a feature and a label; ARFF needs one of them renamed."
-        )
-
-
-def _header_texts(dataset: MultiLabelDataset) -> Iterator[str]:
+def _texts(dataset: MultiLabelDataset) -> Iterator[str]:
     yield f"@relation {_quoted(_OPTION.sub('', dataset.name))}\n\n"
     yield from (f"@attribute {_quoted(name)} numeric\n" for name in dataset.feature_names)
     yield from (f"@attribute {_quoted(name)} {{0,1}}\n" for name in dataset.label_names)
     yield "\n@data\n"
-
-
-def _row_texts(dataset: MultiLabelDataset) -> Iterator[str]:
     texts = _sparse_texts if sp.issparse(dataset.X) else _dense_texts
     targets = dataset.targets()
     for start in range(0, dataset.n_samples, _WRITE_BATCH):

@@ -57,7 +57,9 @@ def read(path: str | os.PathLike[str], *, name: str | None = None) -> MultiLabel
             f"{folder / _FEATURES} has {X.shape[0]:,} rows and {folder / _LABELS} "
             f"{labels.n_samples:,}; write the folder again."
         )
-    names = _read_names(folder / _NAMES)
+    names = files.read_json(folder / _NAMES, advice="write the folder again")
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise InputError(f"{folder / _NAMES} is not a list of names; write the folder again.")
     name = name or files.data_name(path)
     return replace(labels, X=MappedRows(X), feature_names=names, name=name)
 
@@ -84,20 +86,9 @@ def write_blocks(
     feature_names: Sequence[str],
     dtype: np.dtype[Any],
 ) -> None:
-    """Write a new folder with features that come in blocks.
+    """Write a new folder with features that come in blocks, each (n_rows, n_features).
 
-    Parameters
-    ----------
-    labels : MultiLabelDataset
-        Everything but the features.
-    blocks : iterable of array or CSR array, each (n_rows, n_features)
-        The features of all rows, from the first to the last.
-    path : path
-        The folder; if writing fails, it is not created.
-    feature_names : sequence of str
-        At least one.
-    dtype : dtype
-        Data type of the stored features.
+    ``labels`` is everything but the features. If writing fails, the folder is not created.
     """
     if len(feature_names) == 0:
         raise InputError("A mapped folder needs at least one feature; check the source.")
@@ -105,7 +96,18 @@ def write_blocks(
     with files.atomic_folder(path) as folder:
         npz.write(labels, folder / _LABELS)
         (folder / _NAMES).write_text(json.dumps(list(feature_names)), encoding="utf-8")
-        _write_features(folder / _FEATURES, shape, dtype, blocks)
+        n_rows = 0
+        with (folder / _FEATURES).open("wb") as file:
+            header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in blocks:
+                n_rows += block.shape[0]
+                file.write(np.ascontiguousarray(dense(block), dtype).data)
+        if n_rows != shape[0]:
+            raise InputError(
+                f"There are labels for {shape[0]:,} rows and features for {n_rows:,}; the file "
+                "changed while it was read, so convert it again."
+            )
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
@@ -122,23 +124,6 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); {advice}.") from error
     return folder
-
-
-def _write_features(
-    path: Path, shape: tuple[int, int], dtype: np.dtype[Any], blocks: Iterable[Matrix]
-) -> None:
-    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    n_rows = 0
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for block in blocks:
-            n_rows += block.shape[0]
-            file.write(np.ascontiguousarray(dense(block), dtype).data)
-    if n_rows != shape[0]:
-        raise InputError(
-            f"There are labels for {shape[0]:,} rows and features for {n_rows:,}; the file "
-            "changed while it was read, so convert it again."
-        )
 
 
 def _open_features(path: Path) -> NDArray[Any]:
@@ -160,10 +145,3 @@ def _open_features(path: Path) -> NDArray[Any]:
     if not X.flags.c_contiguous:
         raise InputError(f"{path} is in Fortran order; write it in C order.")
     return X
-
-
-def _read_names(path: Path) -> list[str]:
-    names = files.read_json(path, advice="write the folder again")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{path} is not a list of names; write the folder again.")
-    return names

@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data import files
-from cgmvae.data.dataset import Matrix, MultiLabelDataset, csr_from_parts, separate_unknown
+from cgmvae.data.dataset import Matrix, MultiLabelDataset, csr_from_parts, split_unknown
 from cgmvae.data.readers.conventions import COLUMNS_LIMIT, reject_columns
 from cgmvae.errors import InputError, first_line
 
@@ -92,7 +92,7 @@ def read(
     path = files.check_file(path)
     with Archive(path) as archive:
         archive.check_groups(groups)
-        labels, unknown = _known_labels(archive.matrix("Y"))
+        labels, unknown = split_unknown(archive.matrix("Y"), UNKNOWN)
         return MultiLabelDataset(
             X=archive.matrix("X"),
             Y=labels,
@@ -109,14 +109,25 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """Write a data set to a compressed ``.npz`` archive; the same data gives the same bytes."""
     reject_columns(dataset, "npz")
     files.reject_compressed(path, "npz")
+    Y = dataset.Y
+    if dataset.unknown is not None and sp.issparse(Y):
+        Y = sp.csr_array(Y + dataset.unknown.astype(np.uint8) * np.uint8(UNKNOWN))
+    elif dataset.unknown is not None:
+        Y = np.where(dataset.unknown, np.uint8(UNKNOWN), Y)
     arrays = {
         **_parts("X", dataset.X),
-        **_parts("Y", _coded_labels(dataset)),
-        "label_names": _name_array(dataset.label_names),
-        "feature_names": _name_array(dataset.feature_names),
+        **_parts("Y", Y),
+        "label_names": np.array(dataset.label_names, dtype=np.str_),
+        "feature_names": np.array(dataset.feature_names, dtype=np.str_),
     }
-    if dataset.groups is not None:
-        arrays["group"] = _plain(dataset.groups)
+    if any(name.endswith("\0") for name in (*dataset.label_names, *dataset.feature_names)):
+        raise InputError("A name ends in the character NUL, which npz cannot store; rename it.")
+    if (groups := dataset.groups) is not None:
+        arrays["group"] = np.array(groups.tolist()) if groups.dtype == object else groups
+        if arrays["group"].dtype == object or arrays["group"].tolist() != groups.tolist():
+            raise InputError(
+                "The groups are Python objects of several types; convert them to text."
+            )
     if dataset.official_split is not None:
         arrays["official_split"] = dataset.official_split
     with files.atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -127,41 +138,12 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def _known_labels(Y: Matrix) -> tuple[Matrix, Matrix | None]:
-    """Separate labels with 255 for unknown into 0/1 labels and the mask of unknown ones."""
-    return separate_unknown(Y, (Y.data if sp.issparse(Y) else Y) == UNKNOWN)
-
-
-def _coded_labels(dataset: MultiLabelDataset) -> Matrix:
-    if dataset.unknown is None:
-        return dataset.Y
-    if sp.issparse(dataset.Y):
-        return sp.csr_array(dataset.Y + dataset.unknown.astype(np.uint8) * np.uint8(UNKNOWN))
-    return np.where(np.asarray(dataset.unknown), np.uint8(UNKNOWN), dataset.Y)
-
-
 def _parts(key: str, matrix: Matrix) -> dict[str, NDArray[Any]]:
     if not sp.issparse(matrix):
         return {key: matrix}
     values: tuple[NDArray[Any], ...]
     values = (matrix.data, matrix.indices, matrix.indptr, np.array(matrix.shape, dtype=np.int64))
     return {f"{key}_{part}": value for part, value in zip(CSR_PARTS, values, strict=True)}
-
-
-def _name_array(names: Any) -> NDArray[Any]:
-    array = np.array(names, dtype=np.str_)
-    if array.tolist() != list(names):
-        raise InputError("A name ends in the character NUL, which npz cannot store; rename it.")
-    return array
-
-
-def _plain(groups: NDArray[Any]) -> NDArray[Any]:
-    if groups.dtype != object:
-        return groups
-    plain = np.array(groups.tolist())
-    if plain.dtype == object or plain.tolist() != groups.tolist():
-        raise InputError("The groups are Python objects of several types; convert them to text.")
-    return plain
 
 
 class ArrayHeader(NamedTuple):
@@ -200,7 +182,14 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(path)
         except _DAMAGE as error:
-            raise _not_an_archive(path) from error
+            with path.open("rb") as file:
+                begins_as_zip = file.read(2) == b"PK"
+            problem = (
+                "is a damaged or incomplete archive; fetch the file again"
+                if begins_as_zip
+                else "is not an npz archive; name its format, or save it with numpy.savez"
+            )
+            raise InputError(f"{path} {problem}.") from error
         self._members = {
             info.filename.removesuffix(".npy"): info
             for info in self._zip.infolist()
@@ -307,16 +296,6 @@ class Archive:
         return header
 
 
-def _not_an_archive(path: Path) -> InputError:
-    with path.open("rb") as file:
-        begins_as_zip = file.read(2) == b"PK"
-    if begins_as_zip:
-        return InputError(f"{path} is a damaged or incomplete archive; fetch the file again.")
-    return InputError(
-        f"{path} is not an npz archive; name its format, or save it with numpy.savez."
-    )
-
-
 def checked_csr(
     data: NDArray[Any],
     indices: NDArray[Any],
@@ -327,10 +306,6 @@ def checked_csr(
     path: Path,
 ) -> sp.csr_array:
     """Return the CSR matrix of these parts, checked and with sorted indices."""
-    if any(part.ndim != 1 or part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
-        raise InputError(
-            f"The indices and the shape of the sparse {key} of {path} must be integers."
-        )
     stated = checked_shape(shape, key=key, path=path)
     try:
         matrix = csr_from_parts(data, indices, indptr, shape=stated)

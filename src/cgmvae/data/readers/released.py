@@ -79,7 +79,15 @@ def read(
             f"{meta_offset} skipped columns and {n_labels} labels do not fit the "
             f"{table.shape[1]:,} columns of {path}; check meta_offset and n_labels."
         )
-    Y, unknown = split_unknown(_checked_labels(table[:, meta_offset:first], path))
+    labels = table[:, meta_offset:first]
+    fits = (labels == 0) | (labels == 1) | (labels != labels)  # NaN differs from itself
+    if not fits.all():
+        row, column = np.argwhere(~fits)[0]
+        raise InputError(
+            f"Label column {column} of {path} holds {labels[row, column]:g} in row {row}, which is "
+            "not 0 or 1; check meta_offset and n_labels."
+        )
+    Y, unknown = split_unknown(labels)
     with np.errstate(over="ignore"):  # the data set rejects infinite values
         X = table[:, first:].astype(np.float32)
     indices = {"train": train_index, "validation": validation_index, "test": test_index}
@@ -117,24 +125,17 @@ def _load(path: Path) -> NDArray[Any]:
     return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
 
 
-def _checked_labels(labels: NDArray[Any], path: Path) -> NDArray[Any]:
-    fits = (labels == 0) | (labels == 1) | (labels != labels)  # NaN differs from itself
-    if not fits.all():
-        row, column = np.argwhere(~fits)[0]
-        raise InputError(
-            f"Label column {column} of {path} holds {labels[row, column]:g} in row {row}, which is "
-            "not 0 or 1; check meta_offset and n_labels."
-        )
-    return labels
-
-
 def _official_split(
     path: Path, indices: dict[str, Index | None], n_samples: int
 ) -> NDArray[np.uint8] | None:
     split = np.full(n_samples, _NO_PART, dtype=np.uint8)
     found = False
     for part, (code, suffix) in _PARTS.items():
-        index = indices[part] if indices[part] is not None else _index_beside(path, suffix)
+        index = indices[part]
+        if index is None:
+            stem = data_name(path)
+            beside = (path.with_name(n + suffix) for n in (stem.removesuffix("_data"), stem))
+            index = next((candidate for candidate in beside if candidate.is_file()), None)
         if index is None:
             continue
         rows = _row_indices(index, f"The {part} index", n_samples)
@@ -151,15 +152,6 @@ def _official_split(
             "and test indices; give all index files, or add these rows to one."
         )
     return split if found else None
-
-
-def _index_beside(path: Path, suffix: str) -> Path | None:
-    stem = data_name(path)
-    for candidate in (stem.removesuffix("_data"), stem):
-        index = path.with_name(candidate + suffix)
-        if index.is_file():
-            return index
-    return None
 
 
 def _row_indices(index: Index, what: str, n_samples: int) -> NDArray[np.int64]:

@@ -101,16 +101,7 @@ def read_parts(
 ) -> Iterator[sp.csr_array]:
     """Yield the features that :func:`read` gives, some rows at a time; labels are only checked.
 
-    With ``zero_based="auto"``, the whole file is scanned first.
-
-    Parameters
-    ----------
-    file : binary file
-        Opened, at its beginning.
-    path : Path
-        The same file, for messages and the first scan.
-    n_features, n_labels, zero_based
-        As in :func:`read`.
+    The file must be at its beginning. With ``zero_based="auto"``, all of it is scanned first.
     """
     lines = _Lines(path, n_features, n_labels)
     if zero_based == "auto":

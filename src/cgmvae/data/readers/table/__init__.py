@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import IO, Any, get_args
 
 from cgmvae.data import files
@@ -27,11 +28,8 @@ from cgmvae.errors import InputError, first_line
 
 __all__ = ["read_csv", "read_parquet", "write_csv", "write_parquet"]
 
-#: Bytes per block that is parsed; a row must fit into one block.
-_BLOCK = 64 * 2**20
-
-#: Bytes per block where a file is read in parts: Arrow holds several such blocks.
-_SMALL_BLOCK = 2**21
+#: Bytes per block that is parsed, of which Arrow holds several; and where a row does not fit.
+_SMALL_BLOCK, _BLOCK = 2**21, 64 * 2**20
 
 #: Arrow's message about a row with too many or too few cells. Its callback for such rows cannot be
 #: used, because it fails on rows that are not UTF-8.
@@ -134,10 +132,11 @@ def read_csv(
         date=date,
         kinds=kinds,
     )
-    load_pyarrow()
+    pa = load_pyarrow()
     names = read_csv_names(path, delimiter)
     roles = choose_roles(names, options)
-    table = _read_cells(path, len(names), delimiter).rename_columns(names)
+    parts = iterate_csv(path, len(names), delimiter, partial(files.open_binary, path))
+    table = pa.concat_tables(parts).rename_columns(names)
     return dataset_of(
         table, roles, options, name=name or files.data_name(path), text_is_parsed=True
     )
@@ -252,20 +251,6 @@ def read_csv_names(path: str | os.PathLike[str], delimiter: str) -> list[str]:
     return names
 
 
-def _read_cells(path: str | os.PathLike[str], n_columns: int, delimiter: str) -> Any:
-    """Read every cell below the header as text, into the columns ``f0``, ``f1`` and so on."""
-    pa = load_pyarrow()
-    try:
-        with files.open_binary(path) as file:
-            table = pa.csv.read_csv(file, *_csv_options(n_columns, delimiter, _BLOCK))
-    except pa.ArrowInvalid as error:
-        raise _csv_error(path, error) from error
-    if table.num_rows == 0:
-        raise _no_rows(path)
-    _reject_open_quote(path, table, delimiter)
-    return table
-
-
 def iterate_csv(
     path: str | os.PathLike[str],
     n_columns: int,
@@ -274,17 +259,8 @@ def iterate_csv(
 ) -> Iterator[Any]:
     """Yield the cells of a CSV file as Arrow tables of text, some rows at a time.
 
-    Parameters
-    ----------
-    path : path
-        The file, for messages.
-    n_columns : int
-        Number of columns in the header.
-    delimiter : str
-        Separator of the cells.
-    open_file : callable
-        Opens the file for reading bytes. Called again if a row is too long for small blocks; the
-        rows that have been read are skipped then.
+    ``open_file`` is called again if a row is too long for small blocks; the rows that have been
+    read are skipped then. The path is for messages.
     """
     pa = load_pyarrow()
     n_rows, table = 0, None
@@ -300,7 +276,7 @@ def iterate_csv(
             if _WRONG_ROW.search(str(error)) or block == _BLOCK:
                 raise _csv_error(path, error) from error
     if table is None:
-        raise _no_rows(path)
+        raise InputError(f"{path} has a header and no rows; check how it was written.")
     _reject_open_quote(path, table, delimiter)
 
 
@@ -327,10 +303,6 @@ def _csv_options(n_columns: int, delimiter: str, block: int) -> tuple[Any, Any, 
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     text = pa.csv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(n_columns)})
     return read, parse, text
-
-
-def _no_rows(path: str | os.PathLike[str]) -> InputError:
-    return InputError(f"{path} has a header and no rows; check how it was written.")
 
 
 def _csv_error(path: str | os.PathLike[str], error: Exception) -> InputError:
@@ -397,7 +369,7 @@ def with_stored_options(
         if not isinstance(kinds, dict) or not all(kind in known for kind in kinds.values()):
             raise InputError(f"The stored column types of {path} are damaged; write it again.")
         options = replace(options, kinds=kinds)
-    if options.names_labels() or LABELS_KEY not in stored:
+    if options.label_options or LABELS_KEY not in stored:
         return options
     labels = _parse_json(stored[LABELS_KEY])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):

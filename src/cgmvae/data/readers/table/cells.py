@@ -24,7 +24,7 @@ from cgmvae.data.columns import (
 )
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
 from cgmvae.data.readers.conventions import labels_as_stored
-from cgmvae.data.readers.table.columns import ColumnRoles, Counts, TableOptions
+from cgmvae.data.readers.table.columns import ColumnRoles, TableOptions
 from cgmvae.errors import InputError
 
 #: Name of the column that the groups are written to.
@@ -56,20 +56,9 @@ def load_pyarrow() -> Any:
 def dataset_of(
     table: Any, roles: ColumnRoles, options: TableOptions, *, name: str, text_is_parsed: bool
 ) -> MultiLabelDataset:
-    """Convert an Arrow table to a data set.
+    """Convert an Arrow table with one row per sample to a data set.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        One row per sample.
-    roles : ColumnRoles
-        The feature and label columns.
-    options : TableOptions
-        The options of the reader.
-    name : str
-        Name of the data set.
-    text_is_parsed : bool
-        Whether text in the feature columns may be numbers, as in CSV.
+    ``text_is_parsed`` says whether text in the feature columns may be numbers, as in CSV.
     """
     features = columns_of(
         table,
@@ -104,25 +93,11 @@ def columns_of(
     text_is_parsed: bool,
     guess: bool = True,
 ) -> Features:
-    """Convert the feature columns of an Arrow table; to a float32 array if all are numbers.
+    """Convert the named columns of an Arrow table to features, in the order of the names.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        One row per sample.
-    names : sequence of str
-        The feature columns, in the order of the result.
-    kinds : mapping of str to {"number", "category", "date", "text"}
-        Column types by name; other names are ignored. If rows are read in parts, the types of all
-        columns must be given.
-    text_is_parsed : bool
-        Whether text may be numbers, as in CSV.
-    guess : bool
-        Whether to guess the types of other columns; if not, all that are not numbers are text.
-
-    Returns
-    -------
-    array of float32, (n_samples, n_features), or Columns
+    They become a float32 array, (n_samples, n_features), if all are numbers, otherwise Columns. The
+    types of columns that are not in ``kinds`` are guessed, or text unless they are numbers; if rows
+    are read in parts, all types must be given.
     """
     features = np.empty((table.num_rows, len(names)), dtype=np.float32)
     others: dict[int, tuple[NDArray[Any], ColumnType]] = {}
@@ -286,23 +261,20 @@ def _label_columns(
         blank = np.isnan(values)
         if blank.any():
             unknown[:, j] = blank & _blank_is_unknown(name, options)
-        labels[:, j] = _presence(np.where(blank, 0, values), name, options.counts)
+        values = np.where(blank, 0, values)
+        if (values < 0).any():
+            raise InputError(
+                f"The label column {name!r} holds {values.min():g}, which is neither a label nor a "
+                "count; convert it to 0 and 1, and leave unknown labels blank."
+            )
+        odd = values[(values != 0) & (values != 1)]
+        if odd.size and options.counts == "refuse":
+            raise InputError(
+                f"The label column {name!r} holds {odd[0]:g}; labels must be 0 or 1, so give "
+                "counts='presence' to count everything above 0 as 1."
+            )
+        labels[:, j] = values > 0
     return labels, unknown
-
-
-def _presence(values: NDArray[np.float64], name: str, counts: Counts) -> NDArray[np.bool_]:
-    if (values < 0).any():
-        raise InputError(
-            f"The label column {name!r} holds {values.min():g}, which is neither a label nor a "
-            "count; convert it to 0 and 1, and leave unknown labels blank."
-        )
-    odd = values[(values != 0) & (values != 1)]
-    if odd.size and counts == "refuse":
-        raise InputError(
-            f"The label column {name!r} holds {odd[0]:g}; labels must be 0 or 1, so give "
-            "counts='presence' to count everything above 0 as 1."
-        )
-    return values > 0
 
 
 def _blank_is_unknown(name: str, options: TableOptions) -> bool:
@@ -342,50 +314,14 @@ def _label_sets(
     Y.data = np.ones(Y.nnz, dtype=np.uint8)  # a label that a set names twice was summed
     blank = np.diff(Y.indptr) == 0
     if blank.any() and _blank_is_unknown(name, options):
-        return labels_as_stored(Y), _full_rows(blank, len(labels)), labels
+        unknown = sp.csr_array(blank[:, None]) @ sp.csr_array(np.ones((1, len(labels)), bool))
+        return labels_as_stored(Y), unknown, labels
     return labels_as_stored(Y), None, labels
-
-
-def _full_rows(chosen: NDArray[np.bool_], n_columns: int) -> sp.csr_array:
-    """Return a mask that is True in the chosen rows, (n_rows, n_columns)."""
-    indptr = np.concatenate([[0], np.cumsum(chosen * n_columns)])
-    indices = np.tile(np.arange(n_columns), chosen.sum())
-    cells = (np.ones(len(indices), dtype=bool), indices, indptr)
-    return sp.csr_array(cells, shape=(len(chosen), n_columns))
 
 
 def table_of(dataset: MultiLabelDataset) -> Any:
     """Convert a data set to an Arrow table: feature columns, label columns, group column."""
     pa = load_pyarrow()
-    names = _column_names(dataset)
-    Y, unknown = _dense(dataset.Y), _dense(dataset.unknown)
-    columns = _feature_columns(dataset.X)
-    for j in range(dataset.n_labels):
-        columns.append(pa.array(Y[:, j], mask=None if unknown is None else unknown[:, j]))
-    if dataset.groups is not None:
-        columns.append(pa.array(_group_column(dataset.groups)))
-    return pa.table(columns, names=names)
-
-
-def _feature_columns(X: Features) -> list[Any]:
-    pa = load_pyarrow()
-    if not isinstance(X, Columns):
-        X = _dense(X)
-        return [pa.array(X[:, j], from_pandas=True) for j in range(X.shape[1])]
-    texts = {text for values in X.values if values.dtype == object for text in values}
-    _reject_surrogates([text for text in texts if text is not None])
-    return [pa.array(_shortest(values), from_pandas=True) for values in X.values]
-
-
-def _shortest(values: NDArray[Any]) -> NDArray[Any]:
-    """Return dates without times as days, and everything else unchanged."""
-    if values.dtype.kind != "M":
-        return values
-    days = values.astype("datetime64[D]")
-    return days if ((days == values) | np.isnat(values)).all() else values
-
-
-def _column_names(dataset: MultiLabelDataset) -> list[str]:
     names = [*dataset.feature_names, *dataset.label_names]
     if dataset.groups is not None:
         names.append(GROUP_COLUMN)
@@ -398,19 +334,37 @@ def _column_names(dataset: MultiLabelDataset) -> list[str]:
     if "" in names:
         raise InputError("A feature or label has an empty name; rename it, or write npz.")
     _reject_surrogates(names)
-    return names
+    Y, unknown = _dense(dataset.Y), _dense(dataset.unknown)
+    columns = _feature_columns(dataset.X)
+    for j in range(dataset.n_labels):
+        columns.append(pa.array(Y[:, j], mask=None if unknown is None else unknown[:, j]))
+    if dataset.groups is not None:
+        groups = dataset.groups
+        if groups.dtype.kind not in "iu":
+            groups = groups.astype(np.str_)
+            if (np.char.strip(groups) == "").any():
+                raise InputError(
+                    "A row has a blank group, which a table cannot store; name it, or write npz."
+                )
+            _reject_surrogates(np.unique(groups).tolist())
+        columns.append(pa.array(groups))
+    return pa.table(columns, names=names)
 
 
-def _group_column(groups: NDArray[Any]) -> NDArray[Any]:
-    if groups.dtype.kind in "iu":
-        return groups
-    groups = groups.astype(np.str_)
-    if (np.char.strip(groups) == "").any():
-        raise InputError(
-            "A row has a blank group, which a table cannot store; name it, or write npz."
-        )
-    _reject_surrogates(np.unique(groups).tolist())
-    return groups
+def _feature_columns(X: Features) -> list[Any]:
+    pa = load_pyarrow()
+    if not isinstance(X, Columns):
+        X = _dense(X)
+        return [pa.array(X[:, j], from_pandas=True) for j in range(X.shape[1])]
+    texts = {text for values in X.values if values.dtype == object for text in values}
+    _reject_surrogates([text for text in texts if text is not None])
+    columns = []
+    for values in X.values:
+        if values.dtype.kind == "M":  # dates without times are written as days
+            days = values.astype("datetime64[D]")
+            values = days if ((days == values) | np.isnat(values)).all() else values
+        columns.append(pa.array(values, from_pandas=True))
+    return columns
 
 
 def _reject_surrogates(names: list[str]) -> None:

@@ -50,13 +50,14 @@ class TableOptions:
         """The given column types by name."""
         return {**(self.kinds or {}), **dict(self.declared)}
 
-    def names_labels(self) -> bool:
-        """Return whether any option says which columns are labels."""
-        return any(getattr(self, option) is not None for option in _LABEL_OPTIONS)
+    @property
+    def label_options(self) -> list[str]:
+        """The given options that say which columns are labels."""
+        return [option for option in _LABEL_OPTIONS if getattr(self, option) is not None]
 
     def check(self) -> None:
         """Reject options that contradict each other or do not exist."""
-        given = [option for option in _LABEL_OPTIONS if getattr(self, option) is not None]
+        given = self.label_options
         if len(given) != 1:
             raise InputError(
                 f"Name the label columns with exactly one of {', '.join(_LABEL_OPTIONS)}; "
@@ -91,7 +92,11 @@ def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
     known = set(names)
     absent = [name for name in (*taken, *typed) if name not in known]
     if absent:
-        raise _no_such_column(absent[0], names)
+        close = difflib.get_close_matches(absent[0], names, n=3)
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise InputError(
+            f"There is no column {absent[0]!r}; {hint or f'the columns are {listed(names)}.'}"
+        )
     rest = [name for name in names if name not in set(taken)]
     if options.labels is None and options.label_sets is None:
         labels = _labels_by_rule(rest, options)
@@ -126,15 +131,6 @@ def _labels_by_rule(names: list[str], options: TableOptions) -> list[str]:
             "columns, negative if they come last."
         )
     return names[:count] if count > 0 else names[count:]
-
-
-def _no_such_column(name: str, names: Sequence[str]) -> InputError:
-    close = difflib.get_close_matches(name, names, n=3)
-    if close:
-        return InputError(
-            f"There is no column {name!r}; did you mean {' or '.join(map(repr, close))}?"
-        )
-    return InputError(f"There is no column {name!r}; the columns are {listed(names)}.")
 
 
 def reject_repeated(
