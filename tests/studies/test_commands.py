@@ -11,6 +11,7 @@ from cgmvae.studies.commands import (
     find_study,
     make_scope,
     run_study,
+    study_origin,
     study_status,
     study_tables,
 )
@@ -124,6 +125,12 @@ def test_bad_input_is_one_line(capsys, arguments):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines()[-1].startswith("Error: ")
+
+
+def test_runs_of_an_installed_package_have_no_commit(made_up):
+    made_up.keep(runs(Scope())[0], 0.5, environment={"commit": None, "torch": "2"})
+    (table,) = study_origin(STUDY, Scope(), made_up.store)
+    assert table.rows == [["–", "–", "–", "–", "2", "1"]]
 
 
 def test_a_folder_that_is_not_there_has_no_tables(tmp_path):

@@ -85,14 +85,6 @@ def test_a_report_says_what_was_measured():
     assert report["metrics"]["test-oracle"]["micro_f1"] == pytest.approx(oracle, abs=0.05)
 
 
-def test_fewer_rows_are_among_more():
-    few = load_parts(RunSpec("yeast", "mlknn", train_fraction=0.1)).split
-    all_ = load_parts(RunSpec("yeast", "mlknn")).split
-    assert set(few.train) < set(all_.train)
-    assert len(few.train) == pytest.approx(0.1 * len(all_.train), abs=1)
-    np.testing.assert_array_equal(few.test, all_.test)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_hidden_labels(survey, sparse):
     known = np.zeros(survey.Y.shape, bool)
