@@ -100,6 +100,24 @@ def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypat
     assert told[-1] == (9, 0)
 
 
+def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, tmp_path):
+    """In another pack a run would differ in its last digits."""
+    pack = [spec for spec in runs(Scope()) if spec.method == "asl"]
+    (tmp_path / "runs").mkdir()
+    store = Store(tmp_path)
+    for spec in runs(Scope()):
+        if spec != pack[1]:
+            store.run_folder(spec).symlink_to(whole_store.run_folder(spec))
+    asked = []
+
+    def engine(jobs, _):
+        asked.extend(jobs)
+        return iter(())
+
+    run_study(STUDY, Scope(), store, engine)
+    assert asked == [tuple(pack)]
+
+
 def test_the_bare_command_line(capsys, tmp_path):
     folder = ("--folder", str(tmp_path))
     assert main(["main", *SMALL, *folder]) == 0

@@ -85,6 +85,7 @@ def test_a_worker_sends_back_that_the_folder_cannot_be_written():
         ({"name": "slurm"}, "no engine 'slurm'; choose one of local, ray"),
         ({"workers": 0}, "0 workers"),
         ({"device": "tpu9"}, "no device 'tpu9'"),
+        ({"address": "10.0.0.1:6379"}, "Only the engine ray"),
         ({"gpus": 1}, "Only the engine ray"),
     ],
 )

@@ -47,6 +47,13 @@ def test_half_the_rows_against_all_of_them(made_up, available):
     )
 
 
+def test_the_paper_s_numbers_are_below_the_test_oracle_s(made_up, available):
+    available()
+    oracle = fewer_data.tables(Results(Scope(), made_up.store))[1]
+    row = ["— the paper on ebird", "C-GMVAE (50%)", "0.842", "0.557", "0.615", "0.521"]
+    assert row in texts(oracle)
+
+
 def test_gains_are_over_c2ae_with_the_same_rows(made_up, available):
     available("yeast")
     for fraction, base in zip(FRACTIONS, (0.2, 0.4, 0.5), strict=True):

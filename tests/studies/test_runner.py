@@ -107,8 +107,9 @@ def test_hidden_labels(survey, sparse):
 
 
 def test_an_invalid_fraction_of_hidden_labels(survey):
-    with pytest.raises(InputError, match="at least 0 and below 1"):
-        hide_labels(survey, 1, seed=0)
+    for fraction in (-0.1, 1):
+        with pytest.raises(InputError, match="at least 0 and below 1"):
+            hide_labels(survey, fraction, seed=0)
 
 
 def test_labels_are_hidden_in_the_training_rows_only():

@@ -70,7 +70,7 @@ def test_a_folder_without_its_mark_or_unfinished_does_not_count(store):
         ("similarity.npy", Store.similarity),
     ],
 )
-@pytest.mark.parametrize("damage", [b"3", None])
+@pytest.mark.parametrize("damage", [b"", b"3", None])
 def test_a_damaged_part_says_so_and_what_to_do(store, name, read, damage):
     path = store.run_folder(SPEC) / name
     path.unlink() if damage is None else path.write_bytes(damage)
