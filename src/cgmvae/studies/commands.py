@@ -30,7 +30,7 @@ from cgmvae.studies.engines import Engine, local_engine, ray_engine
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
 from cgmvae.studies.store import Store
-from cgmvae.studies.tables import Table, render
+from cgmvae.studies.tables import Table, check_format, render
 
 _MODULES = (ablation, replacement, fewer_data, claims, regimes, timing, interpret, peers)
 
@@ -195,6 +195,7 @@ def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
 
 def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
     """Return the text of a study's tables from the stored runs, and of their origin."""
+    check_format(format)  # before the tables are computed
     if not store.folder.is_dir() and study.runs(scope):
         raise InputError(
             f"There is no folder {store.folder}; choose the folder of the runs, or make them with: "

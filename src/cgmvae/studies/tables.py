@@ -71,10 +71,15 @@ def marked(values: Sequence[float]) -> list[Cell]:
     return [Cell(text, marks.get(text)) for text in texts]
 
 
-def render(tables: Iterable[Table], format: str) -> str:
-    """Return the text of tables, one below the other, in one of the :data:`FORMATS`."""
+def check_format(format: str) -> None:
+    """Raise an error for an unknown format."""
     if format not in FORMATS:
         raise InputError(f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
+
+
+def render(tables: Iterable[Table], format: str) -> str:
+    """Return the text of tables, one below the other, in one of the :data:`FORMATS`."""
+    check_format(format)
     return "\n".join(FORMATS[format](table) for table in tables)
 
 
