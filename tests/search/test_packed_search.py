@@ -18,7 +18,6 @@ from cgmvae.search import PackedSearch, packed_search
 from cgmvae.search.packed_search import Halving, members_that_fit, pad_features
 from cgmvae.training import pack as pack_module
 from cgmvae.training.checkpoint import Checkpoint
-from cgmvae.training.plan import TrainingConfig
 
 SIZES = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,), "latent_dim": 4}
 SPACE = {"learning_rate": (1e-4, 1e-2, 3e-2), "dropout": (0.0, 0.4)}
@@ -55,22 +54,18 @@ def test_values_are_those_of_training_each_setting(data):
     assert first.value == pytest.approx(alone.best_value_[0], abs=1e-6)
 
 
-def test_the_ensemble_is_of_the_best_settings(data):
-    found = search().fit(data.X, data.Y)
+def test_splits_and_seeds_are_averaged_and_the_best_settings_form_the_ensemble(data):
+    found = search(n_splits=2, n_seeds=3).fit(data.X, data.Y)
+    for result in found.results_:
+        assert len(result.values) == 6
+        assert len(set(result.values)) > 1
+        assert result.value == pytest.approx(np.mean(result.values))
     best = found.best_estimator_
     assert [dict(own) for own in best.members] == [r.setting for r in found.results_[:2]]
     rates = [own["learning_rate"] for own in best.member_settings_]
     assert rates == [r.setting["learning_rate"] for r in found.results_[:2]]
     np.testing.assert_array_equal(found.predict(data.X), best.predict(data.X))
     assert found.predict_proba(data.X).shape == data.Y.shape
-
-
-def test_splits_and_seeds_are_averaged(data):
-    found = search(n_splits=2, n_seeds=3).fit(data.X, data.Y)
-    for result in found.results_:
-        assert len(result.values) == 6
-        assert len(set(result.values)) > 1
-        assert result.value == pytest.approx(np.mean(result.values))
 
 
 def test_the_worst_settings_are_dropped_and_come_last(data):
@@ -210,8 +205,8 @@ def test_a_pack_that_exceeds_gpu_memory_is_split(data, tmp_path, monkeypatch):
 
 
 def test_halving_counts_settings_not_members():
-    rule = Halving(4, 2, TrainingConfig(epochs=10))
-    rule.plan((0.2, 0.6), 2, least=1)
+    rule = Halving(4, 2)
+    rule.plan(10, (0.2, 0.6), 2, least=1)
     assert rule.kept_after == {2: 2, 6: 1}
     members = np.arange(16)  # two splits, four settings, two seeds
     values = np.tile([0.1, 0.1, 0.9, 0.0, 0.4, 0.4, np.nan, np.nan], 2)
@@ -224,25 +219,17 @@ def test_halving_counts_settings_not_members():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"n_splits": 0}, "n_splits is 0"),
+        ({"n_seeds": 0}, "n_seeds is 0"),
         ({"factor": 1}, "factor must be"),
         ({"rungs": (1.5,)}, "rungs"),
         ({"metric": "f2"}, "no metric 'f2'"),
+        ({"estimator": BinaryRelevance()}, "BinaryRelevance is not"),
+        ({"n_splits": 2}, "a single split"),
     ],
 )
 def test_invalid_parameters(data, changes, words):
     with pytest.raises(InputError, match=words):
-        search(**changes).fit(data.X, data.Y)
-
-
-def test_only_networks_are_searched(data):
-    with pytest.raises(InputError, match="BinaryRelevance is not"):
-        search(estimator=BinaryRelevance()).fit(data.X, data.Y)
-
-
-def test_validation_data_is_a_single_split(data):
-    with pytest.raises(InputError, match="a single split"):
-        search(n_splits=2).fit(data.X, data.Y, validation_data=(data.X, data.Y))
+        search(**changes).fit(data.X, data.Y, validation_data=(data.X, data.Y))
 
 
 @pytest.mark.parametrize("form", [np.array, sp.csr_array])

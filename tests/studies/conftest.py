@@ -4,23 +4,23 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for tiny_study
 
 from tiny_study import STUDY, written
+from tiny_study import made_up as made_up_record
 
 from cgmvae.data import catalog
-from cgmvae.data.splits import Split
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS
 from cgmvae.studies.commands import run_study
 from cgmvae.studies.engines import local_engine
 from cgmvae.studies.spec import RunSpec, Scope
-from cgmvae.studies.store import RunRecord, Store
+from cgmvae.studies.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -70,26 +70,20 @@ class MadeUpRuns:
         score: float,
         *,
         oracle: float | None = None,
-        diagnostics: dict[str, float] | None = None,
-        more: dict[str, Any] | None = None,
         environment: dict[str, Any] | None = None,
         similarity: Any = None,
+        **more: Any,
     ) -> None:
         """Store a run with one score for all metrics, and another under ``test-oracle``.
 
         ``more`` is added to its report.
         """
-        scores = dict.fromkeys(PROTOCOLS, score)
-        scores["test-oracle"] = score if oracle is None else oracle
-        report = {
-            "metrics": {
-                protocol: dict.fromkeys(PAPER_METRICS, value) for protocol, value in scores.items()
-            },
-            "diagnostics": diagnostics or {},
-        } | (more or {})
-        rows = (np.array([i]) for i in range(3))
-        split = Split(*rows, kind="random", seed=spec.split, train_fraction=spec.train_fraction)
-        self.store.write(spec, RunRecord(split, environment or {}, report, {}, similarity))
+        metrics = {protocol: dict.fromkeys(PAPER_METRICS, score) for protocol in PROTOCOLS}
+        metrics["test-oracle"] = dict.fromkeys(PAPER_METRICS, score if oracle is None else oracle)
+        report = {"metrics": metrics, **more}
+        record = made_up_record(spec)
+        changes = {"environment": environment or {}, "report": report, "similarity": similarity}
+        self.store.write(spec, replace(record, **changes))
 
 
 @pytest.fixture

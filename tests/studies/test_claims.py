@@ -21,7 +21,7 @@ COLLAPSE, LOSSES, SCORES, IMPROVEMENTS = 0, 2, 1, 4
 def keep(made_up, variant, scores, units=None):
     """Store the runs of a variant on yeast: a score and active units per split."""
     for split, score in enumerate(scores):
-        found = None
+        found = {}
         if units is not None:
             found = {"active_units": units[split], "micro_f1": 0.6, "micro_f1_shuffled_z": 0.55}
         made_up.keep(replace(variant.spec(QUICK, "yeast"), split=split), score, diagnostics=found)

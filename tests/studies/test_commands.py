@@ -7,7 +7,6 @@ from cgmvae.errors import InputError
 from cgmvae.studies.__main__ import main
 from cgmvae.studies.commands import (
     STUDIES,
-    describe_command,
     describe_failures,
     find_study,
     make_scope,
@@ -34,10 +33,8 @@ def test_a_scope_from_texts():
     ("given", "words"),
     [
         ({"data": "yeats"}, "did you mean yeast"),
-        ({"data": ""}, "no data set ''"),
         ({"methods": "mlknn,ml-knn"}, "no method 'ml-knn'; choose one of cgmvae, .*, mlp"),
         ({"splits": "0;1"}, "'0;1' is not a list of integers; write 0,1,2"),
-        ({"seeds": ""}, "'' is not a list of integers"),
         ({"seeds": "-1"}, "-1 is not a valid seed"),
         ({"splits": str(2**32)}, "not a valid seed"),
     ],
@@ -45,14 +42,6 @@ def test_a_scope_from_texts():
 def test_invalid_scopes(given, words):
     with pytest.raises(InputError, match=words):
         make_scope(**given)
-
-
-def test_the_command_of_a_scope():
-    scope = Scope(True, ("yeast",), ("mlknn", "cgmvae"), (0, 1), (2,))
-    command = describe_command(find_study("main"), scope)
-    assert command == (
-        "cgmvae bench main --quick --data yeast --methods mlknn,cgmvae --splits 0,1 --seeds 2"
-    )
 
 
 def test_every_study_has_runs_and_tables_before_anything_was_run(tmp_path, monkeypatch):
@@ -92,8 +81,8 @@ def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypat
 
     def engine(jobs, store):
         asked.append(len(jobs))
-        for place, job in enumerate(jobs):
-            if len(asked) == 1 and place == 0:
+        for job in jobs:
+            if len(asked) == 1 and job == jobs[0]:
                 yield Event(job, "busy")
             else:
                 for spec in job:
@@ -147,7 +136,6 @@ def test_the_bare_command_line(capsys, tmp_path):
         ("main", "--data", "yeats"),
         ("main", *SMALL, "--folder", "/proc/none"),
         ("table", "mian"),
-        ("main", *SMALL, "--device", "tpu9"),
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments):
@@ -155,16 +143,12 @@ def test_bad_input_is_one_line(capsys, arguments):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines()[-1].startswith("Error: ")
-    assert "Traceback" not in printed.err
 
 
-def test_runs_of_an_installed_package_have_no_commit(whole_store, monkeypatch):
-    known = Store.environment
-    monkeypatch.setattr(
-        Store, "environment", lambda self, spec: {**known(self, spec), "commit": None}
-    )
-    (table,) = study_origin(STUDY, Scope(), whole_store)
-    assert {row[table.columns.index("commit")] for row in table.rows} == {"–"}
+def test_runs_of_an_installed_package_have_no_commit(made_up):
+    made_up.keep(runs(Scope())[0], 0.5, environment={"commit": None, "torch": "2"})
+    (table,) = study_origin(STUDY, Scope(), made_up.store)
+    assert table.rows == [["–", "–", "–", "–", "2", "1"]]
 
 
 def test_a_folder_that_is_not_there_has_no_tables(tmp_path):

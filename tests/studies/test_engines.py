@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,21 +16,8 @@ import torch
 from tiny_study import STUDY, runs, written
 
 from cgmvae.errors import InputError
-from cgmvae.studies.commands import (
-    find_study,
-    make_engine,
-    make_scope,
-    run_study,
-    study_status,
-)
-from cgmvae.studies.engines import (
-    RETRIES,
-    Event,
-    WorkerConfig,
-    _serve,
-    local_engine,
-    ray_engine,
-)
+from cgmvae.studies.commands import find_study, make_engine, make_scope, run_study, study_status
+from cgmvae.studies.engines import RETRIES, Event, _serve, local_engine, ray_engine
 from cgmvae.studies.spec import Scope, make_jobs
 from cgmvae.studies.store import Store
 
@@ -81,11 +69,11 @@ def test_stopping_ends_the_workers(tmp_path):
 
 def test_a_worker_sends_back_that_the_folder_cannot_be_written():
     ours, theirs = multiprocessing.Pipe()
-    config = WorkerConfig("/proc/none", "cpu", torch.get_num_threads())
-    thread = threading.Thread(target=_serve, args=(theirs, config))
+    options = (theirs, "/proc/none", "cpu", torch.get_num_threads())
+    thread = threading.Thread(target=_serve, args=options)
     thread.start()
     ours.send(JOBS[0])
-    with pytest.raises(InputError, match="Cannot lock /proc/none"):
+    with pytest.raises(InputError, match="Cannot write /proc/none"):
         raise ours.recv()
     ours.close()
     thread.join()
@@ -114,26 +102,17 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 
 def ray_workers() -> list[int]:
     """Return the descendants of this process that make a job for Ray."""
-    parents = {}
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (place / "stat").read_text().rpartition(")")[2].split()
-            parents[int(place.name)] = int(fields[1]), (place / "cmdline").read_bytes()
-        except OSError:
-            continue
-    return [
-        pid
-        for pid, (_, line) in parents.items()
-        if b"_run_in_folder" in line and _is_own(pid, parents)
-    ]
+    parents, found = {}, []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parents[folder.name] = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if b"_run_in_folder" in (folder / "cmdline").read_bytes():
+                found.append(folder.name)
 
+    def is_own(pid: str) -> bool:
+        return pid == str(os.getpid()) or (pid in parents and is_own(parents[pid]))
 
-def _is_own(pid: int, parents: dict[int, tuple[int, bytes]]) -> bool:
-    while pid in parents:
-        pid = parents[pid][0]
-        if pid == os.getpid():
-            return True
-    return False
+    return [int(pid) for pid in found if is_own(pid)]
 
 
 @needs_ray

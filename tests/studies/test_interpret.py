@@ -15,9 +15,9 @@ from cgmvae.studies.interpret import STUDY, GroupedLabels, find_breaks, order_of
 from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
 from cgmvae.studies.runner import run_job
-from cgmvae.studies.spec import RunSpec, Scope
+from cgmvae.studies.spec import Scope
 from cgmvae.studies.store import Store
-from cgmvae.studies.tables import Table, render
+from cgmvae.studies.tables import Table
 
 YEAST = Scope(data=("yeast",), splits=(0, 1), seeds=(0, 1))
 GROUPS = {"odd": ("Class1", "Class3"), "even": ("Class2", "Class4"), "last": ("Class14",)}
@@ -80,26 +80,20 @@ def test_breaks_are_compared_with_the_weakest_pair_of_either_group() -> None:
     for i, j, value in ((0, 1, 0.9), (2, 3, 0.5), (0, 2, 0.7), (1, 3, 0.5), (1, 2, 0.4)):
         table[i, j] = table[j, i] = value
     assert find_breaks(table, labels) == [
-        (("a", "c"), 0.7, ("c", "d"), 0.5),
-        (("b", "d"), 0.5, ("c", "d"), 0.5),
+        ("a – c", 0.7, "c – d", 0.5),
+        ("b – d", 0.5, "c – d", 0.5),
     ]
-
-
-def test_a_label_alone_in_its_group_is_compared_with_the_other_group() -> None:
+    # A label alone in its group is compared with the other group.
     labels = GroupedLabels(list("abc"), list("xxy"), list(range(3)))
     table = np.array([[0, 0.3, 0.6], [0.3, 0, 0.2], [0.6, 0.2, 0]])
-    assert [each.pair for each in find_breaks(table, labels)] == [("a", "c")]
+    assert [each[0] for each in find_breaks(table, labels)] == ["a – c"]
 
 
-def test_full_runs_are_those_of_the_main_study(available: Any) -> None:
+def test_full_runs_are_those_of_the_main_study_and_quick_ones_are_short(available: Any) -> None:
     available("bbs_2003_2009")
     specs = STUDY.runs(Scope())
     assert len(specs) == 2 * 3 * 3
     assert set(specs) <= set(main_runs(Scope()))
-
-
-def test_quick_runs_are_few_and_short(available: Any) -> None:
-    available("bbs_2003_2009")
     specs = STUDY.runs(Scope(quick=True))
     assert [spec.method for spec in specs] == ["cgmvae", "mpvae"]
     assert all(spec.settings == {"n_members": 1, "epochs": 3} for spec in specs)
@@ -121,24 +115,13 @@ def test_groups_are_measured_and_compared(made_up: Any) -> None:
     assert first.rows[0][4:] == ["1.000 ± 0.000 ± 0.000", "4"]
     assert first.rows[1][4] == "0.500 ± 0.000 ± 0.000"
     assert "C-GMVAE than with MPVAE: found (+0.500" in first.notes[1]
-
-
-@pytest.mark.usefixtures("grouped")
-def test_the_claim_fails_by_the_pairs_that_break_it(made_up: Any) -> None:
-    keep_all(made_up)
     found = {table.title: table for table in tables(made_up)}
     ours, theirs = (found[f"Pairs that break the order, {title}"] for title in ("C-GMVAE", "MPVAE"))
     assert ours.rows == []
     assert ": found; 0 of 8 pairs" in ours.notes[0]
     assert ": not found; 6 of 8 pairs" in theirs.notes[0]  # those of the even group
     assert {row[2] for row in theirs.rows} == {"Class2 – Class4"}
-    assert render(found.values(), "md")
-
-
-@pytest.mark.usefixtures("grouped")
-def test_the_diagonal_is_left_out_of_tables_and_figures(made_up: Any) -> None:
-    keep_all(made_up)
-    matrix = next(t for t in tables(made_up) if t.title == "Label similarity, C-GMVAE")
+    matrix = found["Label similarity, C-GMVAE"]  # without its diagonal
     assert matrix.rows[0] == ["Class1 (odd)", "–", "0.790", "0.000", "0.000", "0.000"]
     figures = STUDY.figures(Results(YEAST, made_up.store))
     assert [figure.kind for figure in figures] == ["similarity"] * 2
@@ -169,6 +152,6 @@ def test_real_runs_store_a_similarity(tmp_path: Path, monkeypatch: pytest.Monkey
     scope = replace(YEAST, methods=("mpvae",), quick=True, splits=(0,), seeds=(0,))
     (spec,) = STUDY.runs(scope)
     assert run_job([spec], Store(tmp_path), device="cpu") == "done"
-    whole = Store(tmp_path).similarity(RunSpec.from_dict(spec.to_dict()))
+    whole = Store(tmp_path).similarity(spec)
     np.testing.assert_allclose(np.diagonal(whole), 1.0, atol=1e-5)  # normalized
     assert STUDY.tables(Results(scope, Store(tmp_path)))[0].rows[0][-1] == "1"

@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def check_runs(store: Store) -> None:
     """Check that every run that is done is complete."""
     for spec in runs(Scope()):
         if store.is_done(spec):
-            assert json.loads((store.run_folder(spec) / "spec.json").read_text()) == spec.to_dict()
+            assert json.loads((store.run_folder(spec) / "spec.json").read_text()) == asdict(spec)
             assert set(store.predictions(spec)) == {"validation", "test"}
             assert store.report(spec)["metrics"]
             assert spec.key in store.environment(spec)["pack"]

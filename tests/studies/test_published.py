@@ -23,10 +23,14 @@ def text():
     return re.sub(r"\\(?:textbf|underline)\{([^}]*)\}", r"\1", path.read_text())
 
 
+def table_before(text, caption):
+    return text[: text.index(caption)].rpartition("\\toprule")[2]
+
+
 def rows_of(text, caption):
     """Return the cells of a table's rows, the table being the last one before its caption."""
-    table = text[: text.index(caption)].rpartition("\\toprule")[2]
-    return [[cell.strip() for cell in row.split("&")] for row in table.split("\\\\")]
+    rows = table_before(text, caption).split("\\\\")
+    return [[cell.strip() for cell in row.split("&")] for row in rows]
 
 
 def named(rows, name):
@@ -61,38 +65,26 @@ def test_standard_deviations(text):
         assert [float(cell) for cell in row[1:]] == cells
 
 
+def flat(name):
+    """Return the numbers of a published table that has lists in two levels of mappings."""
+    return [n for own in published()[name].values() for values in own.values() for n in values]
+
+
 def test_ablation_half_of_the_data_and_replacement(text):
-    numbers = [float(n) for n in re.findall(r"0\.\d{3}", _table(text, "Ablation study on"))]
-    assert numbers == [
-        value
-        for variants in published()["ablation"].values()
-        for values in variants.values()
-        for value in values
-    ]
-    numbers = [float(n) for n in re.findall(r"0\.\d{3}", _table(text, "Comparisons between MPVAE"))]
-    assert numbers == [
-        value
-        for variants in published()["half"].values()
-        for values in variants.values()
-        for value in values
-    ]
+    for name, caption in (("ablation", "Ablation study on"), ("half", "Comparisons between MPVAE")):
+        printed = re.findall(r"0\.\d{3}", table_before(text, caption))
+        assert [float(n) for n in printed] == flat(name)
     rows = rows_of(text, "mi-F1 performance after replacing")
     for row, own in (("Covariance", "covariance"), ("GNN", "gnn"), ("contrastive", "contrastive")):
-        assert [float(cell) for cell in named(rows, row)] == list(
-            published()["replacement"][own].values()
-        )
-
-
-def _table(text, caption):
-    return text[: text.index(caption)].rpartition("\\toprule")[2]
+        cells = list(published()["replacement"][own].values())
+        assert [float(cell) for cell in named(rows, row)] == cells
 
 
 def test_times(text):
-    table = _table(text, "Comparison of different models' time costs").replace("C2AE", "C-AE")
+    table = table_before(text, "Comparison of different models' time costs").replace("C2AE", "C-AE")
     table = re.sub(r"multicolumn\{\d\}|cline\{\d-\d\}|multirow\{\d\}", "", table)
     numbers = [int(n) for n in re.findall(r"(?<![\w.])\d+(?![\w.])", table)]
-    expected = [t for own in published()["timing"].values() for pair in own.values() for t in pair]
-    assert numbers == expected
+    assert numbers == flat("timing")
 
 
 def test_every_method_has_its_row():

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from tiny_study import NETWORKS, SHARE, STUDY
 
-from cgmvae.data import MultiLabelDataset, load_dataset, make_split
+from cgmvae.data import load_dataset, make_split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, micro_f1
 from cgmvae.studies import runner
@@ -85,14 +85,6 @@ def test_a_report_says_what_was_measured():
     assert report["metrics"]["test-oracle"]["micro_f1"] == pytest.approx(oracle, abs=0.05)
 
 
-def test_fewer_rows_are_among_more():
-    few = load_parts(RunSpec("yeast", "mlknn", train_fraction=0.1)).split
-    all_ = load_parts(RunSpec("yeast", "mlknn")).split
-    assert set(few.train) < set(all_.train)
-    assert len(few.train) == pytest.approx(0.1 * len(all_.train), abs=1)
-    np.testing.assert_array_equal(few.test, all_.test)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_hidden_labels(survey, sparse):
     known = np.zeros(survey.Y.shape, bool)
@@ -109,24 +101,21 @@ def test_hidden_labels(survey, sparse):
     np.testing.assert_array_equal(hidden.Y[~hidden.unknown], labels[~hidden.unknown])
     assert not hidden.Y[hidden.unknown].any()
     np.testing.assert_array_equal(hidden.X, rows.X)
-    again, other = hide_labels(rows, 0.4, seed=1), hide_labels(rows, 0.4, seed=2)
-    np.testing.assert_array_equal(again.unknown, hidden.unknown)
-    assert (other.unknown != hidden.unknown).any()
+    assert (hide_labels(rows, 0.4, seed=2).unknown != hidden.unknown).any()
     more = hide_labels(rows, 0.8, seed=1)
     assert more.unknown[hidden.unknown].all()  # a larger fraction hides the same labels and more
 
 
-@pytest.mark.parametrize("share", [-0.1, 1, 1.5])
-def test_an_invalid_fraction_of_hidden_labels(survey, share):
-    with pytest.raises(InputError, match="at least 0 and below 1"):
-        hide_labels(survey, share, seed=0)
+def test_an_invalid_fraction_of_hidden_labels(survey):
+    for fraction in (-0.1, 1):
+        with pytest.raises(InputError, match="at least 0 and below 1"):
+            hide_labels(survey, fraction, seed=0)
 
 
 def test_labels_are_hidden_in_the_training_rows_only():
     parts = load_parts(RunSpec("yeast", "mlknn", hidden_labels=0.5))
     assert parts.train.unknown.mean() == pytest.approx(0.5, abs=0.02)
     for rows in (parts.validation, parts.test):
-        assert isinstance(rows, MultiLabelDataset)
         assert rows.unknown is None or not rows.unknown.sum()
 
 
@@ -195,8 +184,5 @@ def test_the_commit_is_that_of_the_package_s_own_tree(own, tmp_path, monkeypatch
     monkeypatch.delenv("CGMVAE_COMMIT", raising=False)
     commit = runner._commit.__wrapped__()
     assert (commit is not None) == own
-
-
-def test_a_commit_that_is_given_is_taken(monkeypatch):
     monkeypatch.setenv("CGMVAE_COMMIT", "abc")
     assert runner._commit.__wrapped__() == "abc"

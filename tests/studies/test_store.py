@@ -51,9 +51,12 @@ def test_a_folder_without_its_mark_or_unfinished_does_not_count(store):
     half = store.run_folder(SPEC).with_name(f"{SPEC.key}.unfinished")
     half.mkdir()
     (half / "report.json").write_text("{")
+    store.write_error(SPEC, "no memory", "a long story")
+    assert store.error(SPEC) == "no memory"
     assert not store.is_done(SPEC)
     assert store.report(SPEC) is None
     store.write(SPEC, made_up(SPEC))
+    assert store.error(SPEC) is None
     assert store.report(SPEC) == made_up(SPEC).report
     assert not half.exists()
 
@@ -75,14 +78,6 @@ def test_a_damaged_part_says_so_and_what_to_do(store, name, read, damage):
     with pytest.raises(InputError) as caught:
         read(store, SPEC)
     assert str(caught.value) == f"{path} is {word}; remove {path.parent} and run the study again."
-
-
-def test_an_error_is_kept_until_the_run_is_made(tmp_path):
-    store = Store(tmp_path)
-    store.write_error(SPEC, "no memory", "a long story")
-    assert store.error(SPEC) == "no memory"
-    store.write(SPEC, made_up(SPEC))
-    assert store.error(SPEC) is None
 
 
 def test_a_claim_is_for_one_at_a_time_and_for_all_runs_or_none(tmp_path):
@@ -108,23 +103,18 @@ def test_a_file_in_place_of_the_folder(tmp_path):
         Store(path)
 
 
-@pytest.mark.parametrize("act", ["check_writable", "write", "write_error", "claim"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        Store.check_writable,
+        lambda store: store.write(SPEC, made_up(SPEC)),
+        lambda store: store.write_error(SPEC, "why"),
+        lambda store: store.claim([SPEC]).__enter__(),
+    ],
+)
 def test_a_folder_that_cannot_be_made_is_one_sentence(act):
-    store = Store("/proc/no/such/place")
-    with pytest.raises(InputError, match=r"^Cannot \w+ /proc/no/such/place.*permissions"):
-        _act(store, act)
-
-
-def _act(store: Store, act: str) -> None:
-    if act == "check_writable":
-        store.check_writable()
-    elif act == "write":
-        store.write(SPEC, made_up(SPEC))
-    elif act == "write_error":
-        store.write_error(SPEC, "why")
-    else:
-        with store.claim([SPEC]):
-            pass
+    with pytest.raises(InputError, match=r"^Cannot write /proc/no/such/place.*permissions"):
+        act(Store("/proc/no/such/place"))
 
 
 @pytest.fixture

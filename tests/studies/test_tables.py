@@ -3,12 +3,12 @@
 import csv
 import io
 import re
-from html.parser import HTMLParser
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from cgmvae.errors import InputError
-from cgmvae.studies.tables import FORMATS, Cell, Table, marked, number, render
+from cgmvae.studies.tables import Cell, Table, marked, render
 
 NASTY = r"a|b * _c_ <i>&amp; \ 50% #1 $x$ {y} ~ ^ `z` [l](u) " + '"q", 1\n2'
 ONE_LINE = " ".join(NASTY.split())
@@ -21,23 +21,11 @@ TABLE = Table(
 )
 
 
-def test_numbers():
-    assert [number(x, 2) for x in (0.666, -1, 12345, -0.001)] == [
-        "0.67",
-        "-1.00",
-        "12345.00",
-        "0.00",
-    ]
-
-
 @pytest.mark.parametrize(
     ("values", "marks"),
     [
-        ([1, 2, 3], [None, "second", "best"]),
-        ([2, 2, 1], ["best", "best", "second"]),
         ([0.12341, 0.12349, 0.1], ["best", "best", "second"]),
         ([float("nan"), 5], [None, "best"]),
-        ([float("nan")], [None]),
         ([-3, -1, -2], [None, "best", "second"]),
         ([10, 9, 1], ["best", "second", None]),
         ([0.0001, -0.0001], ["best", "best"]),
@@ -60,9 +48,6 @@ def test_markdown():
     for mark in ("*", "<", "`", "["):
         assert f"\\{mark}" in cells[0]
     assert lines[-1] == "Made by `cgmvae bench main`."
-
-
-def test_names_with_underscores_stay_readable():
     assert "bbs_2003_2009" in render([Table("bbs_2003_2009", ["a"], [])], "md")
 
 
@@ -79,32 +64,15 @@ def test_latex():
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
 
 
-class _Cells(HTMLParser):
-    """Collect the text of cells, and the tags in them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells: list[str] = []
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        if tag in ("td", "th"):
-            self.cells.append("")
-
-    def handle_data(self, data):
-        if self.cells and data != "\n":
-            self.cells[-1] += data
-
-
 def test_html():
     text = render([TABLE], "html")
     assert "<td><strong>0.7</strong></td>" in text
     assert "<td><em>0.6</em></td>" in text
-    parser = _Cells()
-    parser.feed(text.partition("<p>")[0])
-    assert parser.cells == ["method", "F1", "runs", "ours", "0.7", "3", ONE_LINE, "0.6", ""]
-    assert "i" not in parser.tags
+    cells = [
+        cell for cell in fromstring(text.partition("<p>")[0]).iter() if cell.tag in ("td", "th")
+    ]
+    texts = ["".join(cell.itertext()) for cell in cells]
+    assert texts == ["method", "F1", "runs", "ours", "0.7", "3", ONE_LINE, "0.6", ""]
 
 
 def test_what_backticks_set_off_in_a_note_is_set_off_in_every_format():
@@ -136,4 +104,3 @@ def test_a_row_that_is_too_long_is_a_mistake():
 def test_an_unknown_format_is_refused():
     with pytest.raises(InputError, match="no format 'xls'; choose one of md, tex, html, csv"):
         render([TABLE], "xls")
-    assert set(FORMATS) == {"md", "tex", "html", "csv"}

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows
@@ -31,10 +30,9 @@ from cgmvae.methods.packed import Fit, PackedClassifier, make_pack
 from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
 from cgmvae.training.device import find_device, free_memory
-from cgmvae.training.loop import TrainingResult, train
+from cgmvae.training.loop import train
 from cgmvae.training.pack import FittingParts, training_rows
-from cgmvae.training.plan import Member, TrainingConfig
-from cgmvae.training.rows import TrainingRows
+from cgmvae.training.plan import TrainingConfig
 from cgmvae.training.selection import MEAN_OF_FIVE
 
 #: Called after each epoch with pack, number of packs, epoch, number of epochs, best metric so far.
@@ -136,9 +134,23 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
                     found += trial.run(number, len(packs), part)
                 except torch.cuda.OutOfMemoryError as error:
                     parts.halve(error)
-        self.results_ = sorted(found, key=_sort_key)
-        best = self._ensemble(models[0], fits[0], seed)
-        best.set_params(checkpoint=stored.checkpoint(None) or self.estimator.checkpoint)
+
+        def rank(result: SearchResult) -> tuple[bool, float, float]:
+            """Order by metric, after that the dropped settings, then those without any score."""
+            dropped = -math.inf if result.finished else -result.epochs
+            return result.value == -math.inf, dropped, -result.value
+
+        self.results_ = sorted(found, key=rank)
+        # The ensemble has the best settings that can be trained in one pack.
+        first = self.results_[0].setting
+        ranked = [result.setting for result in self.results_]
+        keys = [_pack_key(models[0], fits[0], setting) for setting in ranked]
+        alike = [setting for setting, key in zip(ranked, keys, strict=True) if key == keys[0]]
+        best = clone(self.estimator).set_params(random_state=seed, **first)
+        best.set_params(
+            members=alike[: self.n_best],
+            checkpoint=stored.checkpoint(None) or self.estimator.checkpoint,
+        )
         best.fit(X, Y, validation_data=validation_data, groups=groups)
         self.best_estimator_ = best.set_params(checkpoint=self.estimator.checkpoint)
         return self
@@ -165,15 +177,6 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         if self.factor < 2 or not all(0 < rung < 1 for rung in self.rungs):
             raise InputError("factor must be at least 2, and all rungs between 0 and 1.")
 
-    def _ensemble(self, model: PackedClassifier, fit: Fit, seed: int) -> PackedClassifier:
-        """Return the unfitted ensemble of the best settings that can be trained in one pack."""
-        best = self.results_[0].setting
-        key = _pack_key(model, fit, best)
-        settings = (result.setting for result in self.results_)
-        alike = [setting for setting in settings if _pack_key(model, fit, setting) == key]
-        base = clone(self.estimator).set_params(random_state=seed, **best)
-        return base.set_params(members=alike[: self.n_best])
-
     def _description(self, settings: Sequence[Any], fits: Sequence[Fit]) -> dict[str, Any]:
         """Return what distinguishes this search from another one, in JSON types."""
         parameters = clone(self.estimator).get_params(deep=False)
@@ -189,31 +192,21 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         }
 
 
-def _sort_key(result: SearchResult) -> tuple[bool, float, float]:
-    """Order by metric, after that the dropped settings, then those without any score."""
-    dropped = -math.inf if result.finished else -result.epochs
-    return result.value == -math.inf, dropped, -result.value
-
-
 def _pack_key(model: PackedClassifier, fit: Fit, setting: Mapping[str, Any]) -> str:
     """Return a key that is equal for settings that can be trained in one pack."""
     own = model._with(setting)
     return repr((own._shape(), own._training_config(fit.train)))
 
 
+@dataclass
 class _Trial:
     """The packs of one search: which settings each one has, and how it is trained."""
 
-    def __init__(
-        self,
-        search: PackedSearch,
-        models: Sequence[PackedClassifier],
-        fits: Sequence[Fit],
-        settings: list[dict[str, Any]],
-        stored: SearchFolder,
-    ) -> None:
-        self.search, self.models, self.fits = search, models, fits
-        self.settings, self.stored = settings, stored
+    search: PackedSearch
+    models: Sequence[PackedClassifier]
+    fits: Sequence[Fit]
+    settings: list[dict[str, Any]]
+    stored: SearchFolder
 
     def packs(self) -> list[Pack]:
         """Group settings of the same sizes and training plan, as many as the device holds."""
@@ -234,25 +227,23 @@ class _Trial:
         if stored is not None:
             return stored
         search, settings = self.search, [self.settings[i] for i in pack]
-        models = [self._model(model, pack, number, n_packs) for model in self.models]
-        plan = models[0]._training_config(self.fits[0].train)
-        halving = Halving(len(settings), search.n_seeds, plan)
-        halving.plan(search.rungs, search.factor, least=min(search.n_best, len(settings)))
+        models = [model._with(settings[0]) for model in self.models]
+        for model in models:
+            model.members = [setting for setting in settings for _ in range(search.n_seeds)]
+            model.checkpoint = self.stored.checkpoint(pack)
+            if search.progress is not None:
+                model.progress = partial(search.progress, number, n_packs)
+        epochs = models[0]._training_config(self.fits[0].train).epochs
+        halving = Halving(len(settings), search.n_seeds)
+        halving.plan(epochs, search.rungs, search.factor, least=min(search.n_best, len(settings)))
         # A single setting has no competitors, so its splits and seeds may be trained in parts.
         keep = halving if len(settings) > 1 else None
         result = make_pack(models, self.fits, keep=keep, selection=search.metric).train()
-        found = self._results(settings, result)
-        self.stored.keep(pack, found)
-        return found
-
-    def _results(
-        self, settings: list[dict[str, Any]], result: TrainingResult
-    ) -> list[SearchResult]:
-        values = result.best_value.reshape(len(self.models), len(settings), -1)
+        values = result.best_value.reshape(len(models), len(settings), -1)
         series = result.history.arrays()["validation"]
         trained = (~np.isnan(series)).sum(0).reshape(values.shape)
         finished = np.isin(np.arange(values.size), result.finished).reshape(values.shape)
-        return [
+        found = [
             SearchResult(
                 setting,
                 float(values[:, i].mean()),
@@ -262,37 +253,28 @@ class _Trial:
             )
             for i, setting in enumerate(settings)
         ]
-
-    def _model(
-        self, model: PackedClassifier, pack: Pack, number: int, n_packs: int
-    ) -> PackedClassifier:
-        """Return an estimator whose members are the settings of a pack, each with every seed."""
-        own = model._with(self.settings[pack[0]])
-        own.members = [self.settings[i] for i in pack for _ in range(self.search.n_seeds)]
-        own.checkpoint = self.stored.checkpoint(pack)
-        if self.search.progress is not None:
-            report = self.search.progress
-            own.progress = lambda epoch, epochs, best: report(number, n_packs, epoch, epochs, best)
-        return own
+        self.stored.keep(pack, found)
+        return found
 
 
+@dataclass
 class Halving:
     """Successive halving: drops the worst settings of a pack during training.
 
     Members are ordered by split, setting and seed.
     """
 
-    def __init__(self, n_settings: int, n_seeds: int, config: TrainingConfig) -> None:
-        self.n_settings, self.n_seeds, self.config = n_settings, n_seeds, config
-        self.kept_after: Mapping[int, int] = {}
+    n_settings: int
+    n_seeds: int
+    kept_after: dict[int, int] = field(default_factory=dict)
+    """How many settings are kept after which epoch."""
 
-    def plan(self, rungs: Sequence[float], factor: int, *, least: int) -> None:
+    def plan(self, epochs: int, rungs: Sequence[float], factor: int, *, least: int) -> None:
         """Set how many settings are kept after which epoch."""
-        kept, after = self.n_settings, {}
+        kept = self.n_settings
         for rung in sorted(rungs):
             kept = max(least, -(-kept // factor))
-            after[max(1, round(rung * self.config.epochs))] = kept
-        self.kept_after = after
+            self.kept_after[max(1, round(rung * epochs))] = kept
 
     def __call__(
         self, epoch: int, members: NDArray[np.int64], values: NDArray[np.float64]
@@ -360,17 +342,10 @@ def members_that_fit(model: PackedClassifier, fit: Fit) -> int:
         return max(1, int(free * _MEMORY_FRACTION / _bytes_per_member(model, fit, device)))
     if not hasattr(os, "sysconf"):  # Windows does not say how much memory it has this way
         return _LARGEST_ON_CPU
-    network, _, _ = _assemble(model, fit, 1)
+    network, _, _ = make_pack([model._with({"n_members": 1})], [fit]).assemble(np.arange(1))
     weights = sum(parameter.nbytes for parameter in network.parameters())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(_LARGEST_ON_CPU, int(memory * _MEMORY_FRACTION / (_COPIES * weights))))
-
-
-def _assemble(
-    model: PackedClassifier, fit: Fit, n_members: int
-) -> tuple[nn.Module, list[Member], TrainingRows]:
-    pack = make_pack([model._with({"n_members": n_members})], [fit])
-    return pack.assemble(np.arange(n_members))
 
 
 def _bytes_per_member(model: PackedClassifier, fit: Fit, device: torch.device) -> float:
@@ -384,10 +359,11 @@ def _bytes_per_member(model: PackedClassifier, fit: Fit, device: torch.device) -
         for n_members in (_FEW, _MANY):
             torch.cuda.reset_peak_memory_stats(device)
             before = torch.cuda.memory_allocated(device)
-            network, members, rows = _assemble(model, fit, n_members)
+            pack = make_pack([model._with({"n_members": n_members})], [fit])
+            network, members, rows = pack.assemble(np.arange(n_members))
             train(network, members, rows, config, device=device)
             peaks.append(torch.cuda.max_memory_allocated(device) - before)
-            del network, rows
+            del pack, network, rows
     except torch.cuda.OutOfMemoryError:
         return np.inf
     return max(1.0, (peaks[1] - peaks[0]) / (_MANY - _FEW))

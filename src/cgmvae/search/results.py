@@ -42,15 +42,8 @@ class SearchResult(NamedTuple):
 class SearchFolder:
     """The folder of a search, from which an interrupted search resumes.
 
-    Parameters
-    ----------
-    path : path, optional
-        Created on the first write; nothing is stored without it.
-    settings : sequence of dict
-        All settings of the search.
-    describe : callable
-        Returns what distinguishes this search from another one, in JSON types; called only if
-        there is a folder.
+    It is created on the first write; nothing is stored if ``path`` is None. ``describe`` returns
+    what distinguishes this search from another one, in JSON types.
     """
 
     def __init__(

@@ -72,8 +72,7 @@ def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, An
     """
     if empty := [name for name, values in space.items() if len(values) == 0]:
         raise InputError(f"The space has no values for {empty[0]!r}; give at least one.")
-    sizes = [len(values) for values in space.values()]
-    total = math.prod(sizes)
+    total = math.prod(len(values) for values in space.values())
     if n_settings is None or n_settings >= total:
         return grid(space)
     if n_settings < 1:
@@ -82,13 +81,11 @@ def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, An
     numbers: dict[int, None] = {}
     while len(numbers) < n_settings:
         numbers.setdefault(generator.randrange(total))
-    return [_setting(space, sizes, number) for number in numbers]
-
-
-def _setting(space: Space, sizes: Sequence[int], number: int) -> dict[str, Any]:
-    """Return the setting at a position of the grid."""
-    setting = {}
-    for (name, values), size in zip(space.items(), sizes, strict=True):
-        number, i = divmod(number, size)
-        setting[name] = values[i]
-    return setting
+    settings = []
+    for number in numbers:  # a position in the grid
+        setting = {}
+        for name, values in space.items():
+            number, index = divmod(number, len(values))
+            setting[name] = values[index]
+        settings.append(setting)
+    return settings

@@ -31,6 +31,9 @@ from cgmvae.studies.tables import FORMATS
 #: Exit code after Ctrl-C, as in a shell.
 _STOPPED = 130
 
+#: Options of all commands that take comma-separated values.
+_LISTS = ("data", "methods", "splits", "seeds")
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -57,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_scope(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", default="runs", help="folder of the runs")
     parser.add_argument("--quick", action="store_true", help="a small version")
-    for option in ("data", "methods", "splits", "seeds"):
+    for option in _LISTS:
         parser.add_argument(f"--{option}", help="comma-separated")
 
 
@@ -75,13 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    scope = make_scope(
-        quick=given.quick,
-        data=given.data,
-        methods=given.methods,
-        splits=given.splits,
-        seeds=given.seeds,
-    )
+    scope = make_scope(quick=given.quick, **{name: getattr(given, name) for name in _LISTS})
     store = Store(given.folder)
     if given.command == "status":
         for study in [find_study(given.study)] if given.study else STUDIES.values():
@@ -92,10 +89,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.command == "table":
         print(study_tables(find_study(given.study), scope, store, given.format))
         return 0
-    return _run_study(find_study(given.command), scope, store, given)
-
-
-def _run_study(study: Study, scope: Scope, store: Store, given: argparse.Namespace) -> int:
+    study = find_study(given.command)
     engine = make_engine(
         given.engine,
         workers=given.workers,

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS
 from cgmvae.studies.published import published
-from cgmvae.studies.results import Results, Rows, score_rows, spread_note
+from cgmvae.studies.results import Results, Rows, score_rows, spread_cell, spread_note
 from cgmvae.studies.spec import (
     RunSpec,
     Scope,
     Study,
+    data_choice,
     is_available,
     paper_data,
     paper_row,
@@ -28,31 +28,38 @@ from cgmvae.studies.spec import (
 from cgmvae.studies.statistics import (
     DIFFERENCE_NOTE,
     Difference,
+    Spread,
     difference_text,
     finding,
     interval_of_mean,
 )
-from cgmvae.studies.tables import Table, number
+from cgmvae.studies.tables import Cell, Table, number
 
 #: Data sets on which the paper compares parts of its model, with stand-ins for eBird and mirflickr,
 #: and others that we add.
 PARTS_DATA = (
     "bbs_2003_2009", "mirflickr_tags", "nus_vec", "yeast", "scene", "sider", "delicious",
 )  # fmt: skip
-QUICK_DATA = ("yeast", "scene")
+
+#: The data sets of a scope.
+parts_data = data_choice(PARTS_DATA, quick=("yeast", "scene"))
 
 
 @dataclass(frozen=True)
 class Variant:
-    """C-GMVAE with some of its parameters changed."""
+    """A method with some of its parameters or of its training rows changed, as in a RunSpec."""
 
     title: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the estimator; the others keep their defaults."""
+    method: str = "cgmvae"
+    train_fraction: float = 1.0
+    hidden_labels: float = 0.0
 
     def spec(self, scope: Scope, data: str) -> RunSpec:
         """Return the run of this variant, for any split and seed."""
-        return RunSpec(data, "cgmvae", settings=scope.settings("cgmvae") | dict(self.settings))
+        settings = scope.settings(self.method) | dict(self.settings)
+        rows = (self.train_fraction, self.hidden_labels)
+        return RunSpec(data, self.method, 0, 0, *rows, settings)
 
 
 #: The default estimator: mixture prior and contrastive term.
@@ -84,42 +91,56 @@ METRICS = ("example_f1", "micro_f1", "macro_f1")
 #: What the paper's text says about the gain in the last of them, in %.
 PROSE_GAIN = 7
 
-#: The paper's numbers for a variant on a data set, one per metric, or None.
-Reported = Callable[[str, Variant], Sequence[float | None] | None]
-
 
 def variant_runs(scope: Scope, data: Sequence[str], variants: Sequence[Variant]) -> list[RunSpec]:
     """Return every variant on every available data set, with all splits and seeds."""
     return scope.runs([variant.spec(scope, name) for name in data for variant in variants])
 
 
-def score_table(
+def variant_rows(
     results: Results,
     data: Sequence[str],
     variants: Sequence[Variant],
     *,
-    title: str,
     protocol: str,
-    reported: Reported = lambda *_: None,
-) -> Table:
-    """Return the five metrics of each variant on each data set, the paper's numbers below ours.
+    reported: Mapping[str, Mapping[str, Sequence[float]]],
+    metrics: Sequence[str] = PAPER_METRICS,
+    cell: Callable[[Cell, Spread], Cell] = spread_cell,
+) -> Rows:
+    """Return the scores of each variant on each data set, the paper's numbers below ours.
 
-    The paper's numbers appear under the protocol that they were computed with.
+    The paper's numbers, by data set and title, are those of the first metrics. They appear under
+    the protocol that they were computed with.
     """
     rows: Rows = []
     for name in data:
         if is_available(name):
             specs = {variant.title: variant.spec(results.scope, name) for variant in variants}
-            rows += [[name, *row] for row in score_rows(results, specs, protocol=protocol)]
+            scores = score_rows(results, specs, protocol=protocol, metrics=metrics, cell=cell)
+            rows += [[name, *row] for row in scores]
         else:
             rows.append([name, why_missing(name)])
         if protocol == "test-oracle":
-            for variant in variants:
-                values = reported(name, variant)
-                if values is not None:
-                    rows.append([paper_row(name), variant.title, *map(number, values)])
+            for title, values in reported.get(paper_data(name), {}).items():
+                missing = [None] * (len(metrics) - len(values))
+                rows.append([paper_row(name), title, *map(number, [*values, *missing])])
+    return rows
+
+
+def score_table(title: str, protocol: str, rows: Rows) -> Table:
+    """Return a table of the rows of :func:`variant_rows`."""
     columns = ["data", "variant", *METRIC_TITLES.values(), "runs"]
     return Table(f"{title}, thresholds: {protocol}", columns, rows, [spread_note("data set")])
+
+
+def differences_by_data(
+    results: Results, data: Sequence[str], first: Variant, second: Variant
+) -> dict[str, dict[str, Difference]]:
+    """Return how much higher the first variant scores, by available data set and metric."""
+    return {
+        name: results.differences(first.spec(results.scope, name), second.spec(results.scope, name))
+        for name in filter(is_available, data)
+    }
 
 
 def difference_table(
@@ -133,30 +154,16 @@ def difference_table(
     """Return the differences between the variants of each pair, and what follows from them."""
     rows: Rows = []
     notes = [DIFFERENCE_NOTE]
-    for pair in pairs:
-        ours, theirs = (variant.title for variant in pair)
-        by_data = {
-            name: results.differences(*(variant.spec(results.scope, name) for variant in pair))
-            for name in data
-            if is_available(name)
-        }
-        rows += [
-            [name, f"{ours} − {theirs}", *(difference_text(own[metric]) for metric in metrics)]
-            for name, own in by_data.items()
-        ]
-        notes += [
-            finding(
-                f"“{ours}” above “{theirs}”, {METRIC_TITLES[metric]}",
-                {name: own[metric] for name, own in by_data.items()},
-            )
-            for metric in metrics
-        ]
+    for ours, theirs in pairs:
+        by_data = differences_by_data(results, data, ours, theirs)
+        pair = f"{ours.title} − {theirs.title}"
+        for name, own in by_data.items():
+            rows.append([name, pair, *(difference_text(own[metric]) for metric in metrics)])
+        for metric in metrics:
+            claim = f"“{ours.title}” above “{theirs.title}”, {METRIC_TITLES[metric]}"
+            notes.append(finding(claim, {name: own[metric] for name, own in by_data.items()}))
     columns = ["data", "difference", *(METRIC_TITLES[metric] for metric in metrics)]
     return Table(title, columns, rows, notes)
-
-
-def _data(scope: Scope) -> tuple[str, ...]:
-    return scope.chosen_data(PARTS_DATA, QUICK_DATA)
 
 
 def _blocks(scope: Scope) -> dict[str, Sequence[Variant]]:
@@ -168,29 +175,17 @@ def _blocks(scope: Scope) -> dict[str, Sequence[Variant]]:
 def runs(scope: Scope) -> list[RunSpec]:
     """Return every variant, with the default weights and with the paper's."""
     variants = [variant for block in _blocks(scope).values() for variant in block]
-    return variant_runs(scope, _data(scope), variants)
-
-
-def _reported(data: str, variant: Variant) -> Sequence[float | None] | None:
-    values = published()["ablation"].get(paper_data(data), {}).get(variant.title)
-    return None if values is None else [*values, *[None] * (len(PAPER_METRICS) - len(values))]
+    return variant_runs(scope, parts_data(scope), variants)
 
 
 def tables(results: Results) -> list[Table]:
     """Return for each set of weights the scores under both protocols and what each part adds."""
-    data, found = _data(results.scope), []
+    data, found = parts_data(results.scope), []
+    reported = published()["ablation"]
     for title, variants in _blocks(results.scope).items():
-        found += [
-            score_table(
-                results,
-                data,
-                variants,
-                title=f"Ablation, {title}",
-                protocol=protocol,
-                reported=_reported,
-            )
-            for protocol in ("validation", "test-oracle")
-        ]
+        for protocol in ("validation", "test-oracle"):
+            rows = variant_rows(results, data, variants, protocol=protocol, reported=reported)
+            found.append(score_table(f"Ablation, {title}", protocol, rows))
         pairs = [(variants[-1], other) for other in variants[:-1]]
         own = f"What the parts add, {title}"
         found.append(difference_table(results, data, pairs, title=own, metrics=METRICS))
@@ -199,11 +194,18 @@ def tables(results: Results) -> list[Table]:
 
 def _gain_table(results: Results) -> Table:
     """Return the mean relative gain of the complete model over the unimodal one."""
-    rows = [
-        [title, *(difference_text(_gain(results, variants, metric), 1) for metric in METRICS)]
-        for title, variants in _blocks(results.scope).items()
-    ]
-    reported = (interval_of_mean(gains) for gains in _reported_gains().T)
+    scope, unimodal = results.scope, VARIANTS.index(UNIMODAL)
+    rows = []
+    for title, variants in _blocks(scope).items():
+        pairs = [
+            (variants[-1].spec(scope, name), variants[unimodal].spec(scope, name))
+            for name in filter(is_available, parts_data(scope))
+        ]
+        gains = [results.gains(pairs, metric, protocol="test-oracle") for metric in METRICS]
+        rows.append([title, *(difference_text(interval_of_mean(each), 1) for each in gains)])
+    cells = published()["ablation"].values()
+    ours, theirs = (np.array([row[each.title] for row in cells]) for each in (COMPLETE, UNIMODAL))
+    reported = map(interval_of_mean, (100 * (ours / theirs - 1)).T)  # one per metric
     rows.append(["— the paper's table", *(difference_text(gain, 1) for gain in reported)])
     notes = [
         "Mean over data sets of the ratio of the scores minus 1, thresholds: test-oracle; in "
@@ -212,25 +214,6 @@ def _gain_table(results: Results) -> Table:
     ]
     columns = ["weights", *(METRIC_TITLES[metric] for metric in METRICS)]
     return Table(f"“{COMPLETE.title}” over “{UNIMODAL.title}”, in %", columns, rows, notes)
-
-
-def _gain(results: Results, variants: Sequence[Variant], metric: str) -> Difference:
-    complete, unimodal = variants[-1], variants[VARIANTS.index(UNIMODAL)]
-    pairs = [
-        (complete.spec(results.scope, name), unimodal.spec(results.scope, name))
-        for name in _data(results.scope)
-        if is_available(name)
-    ]
-    return interval_of_mean(results.gains(pairs, metric, protocol="test-oracle"))
-
-
-def _reported_gains() -> NDArray[np.float64]:
-    """Return the gains in the paper's table in %, (n_data, n_metrics)."""
-    cells = published()["ablation"].values()
-    ours, theirs = (
-        np.array([row[variant.title] for row in cells]) for variant in (COMPLETE, UNIMODAL)
-    )
-    return 100 * (ours / theirs - 1)
 
 
 STUDY = Study("ablation", "Mixture prior and contrastive term, switched off in turn", runs, tables)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,27 +26,18 @@ from cgmvae.studies import (
     replacement,
     timing,
 )
-from cgmvae.studies.engines import Engine, Event, local_engine, ray_engine
+from cgmvae.studies.engines import Engine, local_engine, ray_engine
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import Table, check_format, render
 
+_MODULES = (ablation, replacement, fewer_data, claims, regimes, timing, interpret, peers)
+
 STUDIES: Mapping[str, Study] = MappingProxyType(
     {
         study.name: study
-        for study in (
-            paper_tables.MAIN,
-            paper_tables.STATS,
-            ablation.STUDY,
-            replacement.STUDY,
-            fewer_data.STUDY,
-            claims.STUDY,
-            regimes.STUDY,
-            timing.STUDY,
-            interpret.STUDY,
-            peers.STUDY,
-        )
+        for study in (paper_tables.MAIN, paper_tables.STATS, *(each.STUDY for each in _MODULES))
     }
 )
 
@@ -136,17 +128,19 @@ def run_study(
     *,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[RunSpec]:
-    """Make the missing runs of a study; other processes may do the same at the same time.
+    """Make the missing runs of a study, and return those that failed.
 
-    Returns
-    -------
-    list of RunSpec
-        The runs that failed; the store has the reasons.
+    Other processes may do the same at the same time. The store has the reasons of failures.
     """
     runs = unique(study.runs(scope))
-    waiting = [job for job in make_jobs(runs) if not _all_done(store, job)]
-    progress = Progress(_count_done(store, runs), len(runs))
-    on_progress(progress)
+    progress = Progress(0, len(runs))
+
+    def report() -> None:
+        progress.done = sum(map(store.is_done, runs))
+        on_progress(progress)
+
+    waiting = [job for job in make_jobs(runs) if not all(map(store.is_done, job))]
+    report()
     if waiting:
         store.check_writable()
     while waiting:
@@ -155,59 +149,44 @@ def run_study(
             events = engine(waiting, store)
             if hasattr(events, "close"):  # Ctrl-C must not leave processes behind
                 stack.callback(events.close)
-            for event in events:
-                _update(progress, event, store)
-                progress.done = _count_done(store, runs)
-                on_progress(progress)
-        waiting = [job for job in progress.elsewhere if not _all_done(store, job)]
+            for job, what in events:
+                if job in progress.running:
+                    progress.running.remove(job)
+                if what == "started":
+                    progress.running.append(job)
+                elif what == "busy":
+                    progress.elsewhere.append(job)
+                elif what == "failed":
+                    progress.failed += [spec for spec in job if not store.is_done(spec)]
+                report()
+        waiting = [job for job in progress.elsewhere if not all(map(store.is_done, job))]
         if waiting:
             time.sleep(_POLL_SECONDS)
-    progress.done = _count_done(store, runs)
-    on_progress(progress)
+    report()
     return progress.failed
-
-
-def _update(progress: Progress, event: Event, store: Store) -> None:
-    job, what = event
-    if what == "started":
-        progress.running.append(job)
-        return
-    if job in progress.running:
-        progress.running.remove(job)
-    if what == "busy":
-        progress.elsewhere.append(job)
-    elif what == "failed":
-        progress.failed += [spec for spec in job if not store.is_done(spec)]
-
-
-def _all_done(store: Store, job: Job) -> bool:
-    return all(store.is_done(spec) for spec in job)
-
-
-def _count_done(store: Store, runs: Sequence[RunSpec]) -> int:
-    return sum(store.is_done(spec) for spec in runs)
 
 
 def study_status(study: Study, scope: Scope, store: Store) -> Status:
     """Count the runs of a study by state."""
-    found = {"done": 0, "running": 0, "failed": 0, "missing": 0}
-    for spec in unique(study.runs(scope)):
+
+    def state(spec: RunSpec) -> str:
         if store.is_done(spec):
-            found["done"] += 1
-        elif store.is_claimed(spec):
-            found["running"] += 1
-        else:
-            found["missing" if store.error(spec) is None else "failed"] += 1
-    return Status(**found)
+            return "done"
+        if store.is_claimed(spec):
+            return "running"
+        return "missing" if store.error(spec) is None else "failed"
+
+    counts = Counter(map(state, unique(study.runs(scope))))
+    return Status(*(counts[name] for name in Status._fields))
 
 
 def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
     """Return why runs failed, one line for all splits and seeds with the same reason."""
-    reasons: dict[tuple[str, str, str], int] = {}
-    for spec in unique(runs):
-        if (reason := store.error(spec)) is not None:
-            key = (spec.method, spec.data, reason)
-            reasons[key] = reasons.get(key, 0) + 1
+    reasons = Counter(
+        (spec.method, spec.data, reason)
+        for spec in unique(runs)
+        if (reason := store.error(spec)) is not None
+    )
     return [
         f"{method} on {data} ({n} run{'s' if n > 1 else ''}): {reason}"
         for (method, data, reason), n in reasons.items()
@@ -216,7 +195,7 @@ def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
 
 def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
     """Return the text of a study's tables from the stored runs, and of their origin."""
-    check_format(format)
+    check_format(format)  # before the tables are computed
     if not store.folder.is_dir() and study.runs(scope):
         raise InputError(
             f"There is no folder {store.folder}; choose the folder of the runs, or make them with: "
@@ -228,14 +207,10 @@ def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
 
 def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
     """Return a table of the environments in which the runs were made."""
-    counts: dict[tuple[str, ...], int] = {}
     fields = ("date", "device", "commit", "cgmvae", "torch")
-    for spec in unique(study.runs(scope)):
-        environment = store.environment(spec)
-        if environment is not None:
-            # An installed package has no commit.
-            key = tuple(str(environment.get(name) or "–") for name in fields)
-            counts[key] = counts.get(key, 0) + 1
+    environments = filter(None, map(store.environment, unique(study.runs(scope))))
+    # An installed package has no commit.
+    counts = Counter(tuple(str(own.get(name) or "–") for name in fields) for own in environments)
     if not counts:
         return []
     rows = [[*key, str(n)] for key, n in sorted(counts.items())]

@@ -10,7 +10,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, NamedTuple
@@ -48,24 +48,14 @@ Engine = Callable[[Iterable[Job], Store], Iterator[Event]]
 
 
 def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
-    """Return an engine that runs jobs on this machine.
-
-    Parameters
-    ----------
-    workers : int
-        Number of processes; with 1 the jobs run in this process.
-    device : str
-        Where networks are trained.
-    """
+    """Return an engine that runs jobs on this machine: in one process, or in several workers."""
     if workers < 1:
         raise InputError(f"There cannot be {workers} workers; use at least 1.")
     find_device(device)
 
     def run(jobs: Iterable[Job], store: Store) -> Iterator[Event]:
         if workers > 1:
-            threads = max(1, cpu_count() // workers)
-            config = WorkerConfig(str(store.folder.absolute()), device, threads)
-            yield from _run_in_workers(deque(jobs), store, config, workers)
+            yield from _run_in_workers(deque(jobs), store, workers, device)
             return
         for job in jobs:
             yield Event(job, "started")
@@ -74,15 +64,14 @@ def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
     return run
 
 
-def _run_in_workers(
-    jobs: deque[Job], store: Store, config: WorkerConfig, n_workers: int
-) -> Iterator[Event]:
+def _run_in_workers(jobs: deque[Job], store: Store, n_workers: int, device: str) -> Iterator[Event]:
+    threads = max(1, cpu_count() // n_workers)
     deaths: dict[Job, int] = {}
     idle: list[Worker] = []
     busy: dict[Any, tuple[Worker, Job]] = {}
 
     def start_worker() -> Worker:
-        worker = Worker(config)
+        worker = Worker(str(store.folder.absolute()), device, threads)
         stack.callback(worker.stop)
         return worker
 
@@ -108,16 +97,6 @@ def _run_in_workers(
                 yield Event(job, "failed")
 
 
-class WorkerConfig(NamedTuple):
-    """What all workers of an engine share."""
-
-    folder: str
-    """Of the store."""
-    device: str
-    threads: int
-    """CPU threads of each worker."""
-
-
 class Worker:
     """A process that runs one job after the other.
 
@@ -125,14 +104,21 @@ class Worker:
     instance because memory ran out.
     """
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, folder: str, device: str, threads: int) -> None:
         # A forked process would inherit locks that threads of this one hold.
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         # Not a daemon: those may not start the processes that scikit-learn's forests use.
-        self._process = context.Process(target=_serve, args=(theirs, config))
-        with _interrupts_blocked():  # inherited by the process, which ignores Ctrl-C
+        self._process = context.Process(target=_serve, args=(theirs, folder, device, threads))
+        # The process inherits the blocked signal, and so ignores Ctrl-C. Windows cannot block it:
+        # there Ctrl-C reaches the workers too.
+        set_mask = getattr(signal, "pthread_sigmask", None)
+        before = set_mask(signal.SIG_BLOCK, {signal.SIGINT}) if set_mask else None
+        try:
             self._process.start()
+        finally:
+            if set_mask:
+                set_mask(signal.SIG_SETMASK, before)
         theirs.close()
         self.job: Job | None = None
 
@@ -162,28 +148,15 @@ class Worker:
         self._process.join()
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Hold back Ctrl-C until the block ends; Windows cannot, where it reaches the workers too."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(pipe: Connection, config: WorkerConfig) -> None:
+def _serve(pipe: Connection, folder: str, device: str, threads: int) -> None:
     """Run jobs until the other end of the pipe is closed."""
-    torch.set_num_threads(config.threads)
-    store = Store(config.folder)
+    torch.set_num_threads(threads)
+    store = Store(folder)
     try:
         while True:
             job = pipe.recv()
             try:
-                found: Outcome | InputError = run_job(job, store, device=config.device)
+                found: Outcome | InputError = run_job(job, store, device=device)
             except InputError as error:  # the folder cannot be written, whatever the job
                 found = error
             pipe.send(found)
@@ -200,19 +173,9 @@ def ray_engine(
 ) -> Engine:
     """Return an engine for a Ray cluster whose machines share the store's folder and the data.
 
-    A job takes one CPU core, and is tried again on another worker if its own is lost.
-
-    Parameters
-    ----------
-    address : str, optional
-        Address of a running cluster; by default one is started on this machine, and stopped after
-        the jobs.
-    workers : int, optional
-        Number of parallel jobs on the cluster that is started; by default the number of CPU cores.
-    gpus : float
-        Number of GPUs per job; fractions share a GPU.
-    device : str
-        Where networks are trained.
+    A job takes one CPU core and ``gpus`` GPUs, of which fractions can be shared; it is tried again
+    on another worker if its own is lost. Without the address of a running cluster, one is started
+    on this machine for ``workers`` parallel jobs (by default one per core), and stopped after them.
     """
     try:
         import ray
@@ -230,7 +193,14 @@ def ray_engine(
             while waiting:
                 (ready,), _ = ray.wait(list(waiting), num_returns=1)
                 job = waiting.pop(ready)
-                yield Event(job, _ray_outcome(ray, ready, job, store))
+                try:
+                    outcome = ray.get(ready)
+                except ray.exceptions.RayTaskError as error:  # the folder cannot be written
+                    raise error.cause from error
+                except ray.exceptions.RayError:
+                    write_errors(job, store, _KILLED)
+                    outcome = "failed"
+                yield Event(job, outcome)
         finally:
             if started:
                 ray.shutdown()
@@ -249,32 +219,16 @@ def _start_ray(ray: Any, address: str | None, workers: int | None) -> None:
             logging_level=logging.ERROR,
         )
         return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        _check_connection(address)
+        if host and port.isdecimal():  # where nothing listens, Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"No Ray cluster answers at {address}; check the address, and RAY_AUTH_TOKEN if the "
             "cluster asks for a token."
         ) from error
-
-
-def _check_connection(address: str) -> None:
-    """Raise an OSError where nothing listens: Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
-            pass
-
-
-def _ray_outcome(ray: Any, ready: Any, job: Job, store: Store) -> Outcome:
-    try:
-        return ray.get(ready)
-    except ray.exceptions.RayTaskError as error:  # the folder cannot be written
-        raise error.cause from error
-    except ray.exceptions.RayError:
-        write_errors(job, store, _KILLED)
-        return "failed"
 
 
 def _run_in_folder(job: Job, folder: str, device: str) -> Outcome:

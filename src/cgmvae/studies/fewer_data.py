@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 import numpy as np
 
 from cgmvae.evaluation import METRIC_TITLES
-from cgmvae.studies.ablation import PARTS_DATA
+from cgmvae.studies.ablation import (
+    PARTS_DATA,
+    Variant,
+    differences_by_data,
+    variant_rows,
+    variant_runs,
+)
 from cgmvae.studies.published import published
-from cgmvae.studies.results import Results, Rows, mean_cell, score_rows
+from cgmvae.studies.results import Results, Rows
 from cgmvae.studies.spec import (
     RunSpec,
     Scope,
     Study,
     StudyFigure,
+    data_choice,
     is_available,
     method_title,
-    paper_data,
-    paper_row,
     why_missing,
 )
 from cgmvae.studies.statistics import (
@@ -29,12 +31,11 @@ from cgmvae.studies.statistics import (
     difference_text,
     finding,
     listed,
-    paired_difference,
     spread,
 )
 from cgmvae.studies.tables import Cell, Table, marked, number
 
-QUICK_DATA = ("yeast",)
+_data = data_choice(PARTS_DATA, quick=("yeast",))
 METHODS = ("cgmvae", "mpvae", "lamp", "c2ae", "asl", "rbcc")
 FRACTIONS = (0.1, 0.5, 1.0)
 
@@ -45,41 +46,21 @@ BASE = "c2ae"
 METRICS = ("hamming_accuracy", "example_f1", "micro_f1", "macro_f1")
 
 
-class Entry(NamedTuple):
-    """A method trained on a fraction of the training rows."""
-
-    method: str
-    fraction: float
-
-    @property
-    def title(self) -> str:
-        """As in the paper's table."""
-        return f"{method_title(self.method)} ({self.fraction:.0%})"
-
-    def spec(self, scope: Scope, data: str) -> RunSpec:
-        """Return the run, for any split and seed."""
-        settings = scope.settings(self.method)
-        return RunSpec(data, self.method, train_fraction=self.fraction, settings=settings)
+def entry(method: str, fraction: float) -> Variant:
+    """Return a method trained on a fraction of the training rows, titled as in the paper."""
+    title = f"{method_title(method)} ({fraction:.0%})"
+    return Variant(title, method=method, train_fraction=fraction)
 
 
 #: C-GMVAE with half the rows against MPVAE with all of them.
-HALF, WHOLE = Entry("cgmvae", 0.5), Entry("mpvae", 1.0)
-
-
-def _data(scope: Scope) -> tuple[str, ...]:
-    return scope.chosen_data(PARTS_DATA, QUICK_DATA)
+HALF, WHOLE = entry("cgmvae", 0.5), entry("mpvae", 1.0)
 
 
 def runs(scope: Scope) -> list[RunSpec]:
     """Return every neural method with every fraction of the training rows."""
-    return scope.runs(
-        [
-            Entry(method, fraction).spec(scope, data)
-            for data in _data(scope)
-            for fraction in FRACTIONS
-            for method in scope.chosen_methods(METHODS)
-        ]
-    )
+    methods = scope.chosen_methods(METHODS)
+    entries = [entry(method, fraction) for fraction in FRACTIONS for method in methods]
+    return variant_runs(scope, _data(scope), entries)
 
 
 def tables(results: Results) -> list[Table]:
@@ -92,56 +73,44 @@ def tables(results: Results) -> list[Table]:
 
 
 def _half_table(results: Results, protocol: str) -> Table:
-    rows: Rows = []
-    for data in _data(results.scope):
-        if is_available(data):
-            specs = {entry.title: entry.spec(results.scope, data) for entry in (WHOLE, HALF)}
-            scores = score_rows(results, specs, protocol=protocol, metrics=METRICS, cell=mean_cell)
-            rows += [[data, *row] for row in scores]
-        else:
-            rows.append([data, why_missing(data)])
-        if protocol == "test-oracle":
-            reported = published()["half"].get(paper_data(data), {})
-            rows += [[paper_row(data), title, *map(number, own)] for title, own in reported.items()]
+    rows = variant_rows(
+        results,
+        _data(results.scope),
+        (WHOLE, HALF),
+        protocol=protocol,
+        reported=published()["half"],
+        metrics=METRICS,
+        cell=lambda mean, _: mean,
+    )
     columns = ["data", "method (rows)", *(METRIC_TITLES[metric] for metric in METRICS), "runs"]
     title = f"C-GMVAE with half the rows, MPVAE with all, thresholds: {protocol}"
     return Table(title, columns, rows, ["The best and the second of each data set are marked."])
 
 
 def _half_differences(results: Results) -> Table:
-    """Return the differences, and whether half the rows are enough."""
-    found = {
-        data: results.differences(*(entry.spec(results.scope, data) for entry in (HALF, WHOLE)))
-        for data in _data(results.scope)
-        if is_available(data)
-    }
+    """Return the differences, and on which data sets half the rows fall short."""
+    found = differences_by_data(results, _data(results.scope), HALF, WHOLE)
     rows = [
         [data, *(difference_text(own[metric]) for metric in METRICS)] for data, own in found.items()
     ]
     notes = [DIFFERENCE_NOTE]
-    notes += [
-        _match({data: own[metric] for data, own in found.items()}, METRIC_TITLES[metric])
-        for metric in METRICS
-    ]
+    for metric in METRICS:
+        claim = f"“Half the rows match MPVAE with all of them”, {METRIC_TITLES[metric]}"
+        verdicts = {data: own[metric].verdict for data, own in found.items()}
+        known = {data: verdict for data, verdict in verdicts.items() if verdict != "not known"}
+        parts = []
+        for words, verdict in _MATCHES.items():
+            names = [data for data, own in known.items() if own == verdict]
+            parts.append(f"{words} on {len(names)}{listed(names)}")
+        said = f"{', '.join(parts)} of {len(known)} data sets"
+        notes.append(f"{claim}: {said if known else _NOT_KNOWN}.")
     columns = ["data", *(METRIC_TITLES[metric] for metric in METRICS)]
     return Table(f"{HALF.title} − {WHOLE.title}", columns, rows, notes)
 
 
-def _match(by_data: Mapping[str, Difference], metric: str) -> str:
-    """Return a sentence that says on which data sets half the rows fall short."""
-    claim = f"“Half the rows match MPVAE with all of them”, {metric}"
-    known = {data: each for data, each in by_data.items() if each.verdict != "not known"}
-    if not known:
-        return f"{claim}: not known yet, for lack of runs on two splits."
-    parts = []
-    for words, verdict in _MATCHES.items():
-        names = [data for data, each in known.items() if each.verdict == verdict]
-        parts.append(f"{words} on {len(names)}{listed(names)}")
-    return f"{claim}: {', '.join(parts)} of {len(known)} data sets."
-
-
 #: How C-GMVAE with half the rows compares, and the corresponding verdict on its being better.
 _MATCHES = {"below": "not found", "indistinguishable": "within noise", "above": "found"}
+_NOT_KNOWN = "not known yet, for lack of runs on two splits"
 
 
 def _gain_table(results: Results, metric: str) -> Table:
@@ -165,35 +134,27 @@ def _gain_rows(results: Results, data: str, metric: str) -> list[list[Cell | str
     methods = results.scope.chosen_methods(METHODS)
     columns = []
     for fraction in FRACTIONS:
-        entries = [Entry(method, fraction) for method in methods]
-        specs = [entry.spec(results.scope, data) for entry in entries]
+        specs = [entry(method, fraction).spec(results.scope, data) for method in methods]
         means = marked([spread(results.metric(spec, metric)).mean for spec in specs])
-        gains = [_gain(results, data, metric, entry).mean for entry in entries]
-        columns.append(
-            [
-                Cell(f"{mean.text} ({'–' if np.isnan(gain) else f'{gain:+.1f}%'})", mean.mark)
-                if mean.text != number(None)
-                else Cell(results.why_empty(spec))
-                for spec, mean, gain in zip(specs, means, gains, strict=True)
-            ]
-        )
-    return [
-        [data, method_title(method), *cells]
-        for method, *cells in zip(methods, *columns, strict=True)
-    ]
+        cells = []
+        for spec, mean in zip(specs, means, strict=True):
+            gain = _gain(results, spec, metric).mean
+            text = f"{mean.text} ({'–' if np.isnan(gain) else f'{gain:+.1f}%'})"
+            is_known = mean.text != number(None)
+            cells.append(Cell(text, mean.mark) if is_known else Cell(results.why_empty(spec)))
+        columns.append(cells)
+    titles = map(method_title, methods)
+    return [[data, title, *cells] for title, *cells in zip(titles, *columns, strict=True)]
 
 
-def _gain(results: Results, data: str, metric: str, entry: Entry) -> Spread:
+def _gain(results: Results, spec: RunSpec, metric: str) -> Spread:
     """Return the gain over the base in %, by split, over the seeds that both have.
 
     Splits on which the base scores 0 are left out.
     """
-    own, base = np.broadcast_arrays(
-        *(
-            results.metric(each.spec(results.scope, data), metric)
-            for each in (entry, entry._replace(method=BASE))
-        )
-    )
+    base_spec = entry(BASE, spec.train_fraction).spec(results.scope, spec.data)
+    pair = (results.metric(each, metric) for each in (spec, base_spec))
+    own, base = np.broadcast_arrays(*pair)
     both = ~np.isnan(own + base)
     by_split = [
         100 * (own[i, seeds].mean() / base[i, seeds].mean() - 1)
@@ -207,15 +168,12 @@ def _lead(results: Results, metric: str, fraction: float) -> str:
     """Return a sentence on C-GMVAE against the other method with the highest mean."""
     by_data: dict[str, Difference] = {}
     for data in filter(is_available, _data(results.scope)):
-        values = {
-            method: results.metric(Entry(method, fraction).spec(results.scope, data), metric)
-            for method in results.scope.chosen_methods(METHODS)
-        }
-        own = values.pop("cgmvae", None)
-        known = [each for each in values.values() if spread(each).n_runs]
-        if own is not None and known:
-            best = max(known, key=lambda each: spread(each).mean)
-            by_data[data] = paired_difference(own, best)
+        methods = results.scope.chosen_methods(METHODS)
+        specs = {method: entry(method, fraction).spec(results.scope, data) for method in methods}
+        own = specs.pop("cgmvae", None)
+        best = results.best(list(specs.values()), metric)
+        if own is not None and best is not None:
+            by_data[data] = results.difference(own, best, metric)
     return finding(f"C-GMVAE above the best of the others at {fraction:.0%} of the rows", by_data)
 
 
@@ -226,7 +184,10 @@ def figures(results: Results) -> list[StudyFigure]:
     for data in filter(is_available, _data(results.scope)):
         for metric in METRICS:
             spreads = [
-                [_gain(results, data, metric, Entry(method, each)) for each in FRACTIONS]
+                [
+                    _gain(results, entry(method, each).spec(results.scope, data), metric)
+                    for each in FRACTIONS
+                ]
                 for method in methods
             ]
             means = np.array([[each.mean for each in line] for line in spreads])

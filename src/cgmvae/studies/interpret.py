@@ -11,6 +11,8 @@ The runs are those of the study ``main``; a quick study trains for a few epochs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 from typing import NamedTuple
@@ -21,10 +23,18 @@ from numpy.typing import NDArray
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
 from cgmvae.methods.registry import REGISTRY
-from cgmvae.studies.results import NOT_RUN, Results
-from cgmvae.studies.spec import RunSpec, Scope, Study, StudyFigure, is_available, why_missing
+from cgmvae.studies.results import NOT_RUN, Results, spread_cell
+from cgmvae.studies.spec import (
+    RunSpec,
+    Scope,
+    Study,
+    StudyFigure,
+    data_choice,
+    is_available,
+    why_missing,
+)
 from cgmvae.studies.statistics import SHARED_ROWS, difference_text, paired_difference, spread
-from cgmvae.studies.tables import Table, number
+from cgmvae.studies.tables import Cell, Table, number
 
 #: Labels by data set and group: the birds of the paper's figure, in its order. The survey has no
 #: Black-backed Gull; the Herring Gull replaces it.
@@ -42,6 +52,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         }
     }
 )
+
+_data = data_choice(tuple(GROUPS), quick=tuple(GROUPS))
 
 METHODS = ("cgmvae", "mpvae")
 
@@ -67,10 +79,6 @@ class GroupedLabels(NamedTuple):
         """Return whether two labels are in the same group."""
         return self.groups[pair[0]] == self.groups[pair[1]]
 
-    def pair_names(self, pair: tuple[int, int]) -> tuple[str, str]:
-        """Return the names of two labels."""
-        return self.names[pair[0]], self.names[pair[1]]
-
 
 class GroupOrder(NamedTuple):
     """How well a similarity separates the groups; NaN without pairs of both kinds."""
@@ -83,14 +91,13 @@ class GroupOrder(NamedTuple):
     """Probability that a pair within a group is more similar than a pair between groups."""
 
 
+_NO_ORDER = GroupOrder(np.nan, np.nan, np.nan)
+
+
 def order_of(similarity: NDArray[np.float64], labels: GroupedLabels) -> GroupOrder:
     """Return how well a similarity separates the groups.
 
-    Parameters
-    ----------
-    similarity : array, (n_labels, n_labels)
-        Symmetric, of these labels only; its diagonal is ignored.
-    labels : GroupedLabels
+    The similarity, (n_labels, n_labels), is symmetric; its diagonal is ignored.
 
     Examples
     --------
@@ -102,28 +109,22 @@ def order_of(similarity: NDArray[np.float64], labels: GroupedLabels) -> GroupOrd
     within = np.array([labels.within(pair) for pair in labels.pairs], bool)
     intra, inter = values[within], values[~within]
     if len(intra) == 0 or len(inter) == 0:
-        return GroupOrder(np.nan, np.nan, np.nan)
+        return _NO_ORDER
     gaps = intra[:, None] - inter[None, :]
     right = np.where(np.isnan(gaps), np.nan, (np.sign(gaps) + 1) / 2)  # a tie counts one half
     return GroupOrder(float(intra.mean()), float(inter.mean()), float(right.mean()))
 
 
-class Break(NamedTuple):
-    """A pair of different groups that is at least as similar as a pair within one of them."""
-
-    pair: tuple[str, str]
-    similarity: float
-    weakest: tuple[str, str]
-    """The least similar pair within one of the two groups."""
-    weakest_similarity: float
-
-
-def find_breaks(similarity: NDArray[np.float64], labels: GroupedLabels) -> list[Break]:
+def find_breaks(
+    similarity: NDArray[np.float64], labels: GroupedLabels
+) -> list[tuple[str, float, str, float]]:
     """Return the pairs that break "intra-group always stronger than inter-group".
 
-    Each pair of different groups is compared with the weakest pair within either group. The most
-    similar pair comes first. Parameters as in :func:`order_of`.
+    Each pair of different groups is compared with the weakest pair within either group: names and
+    similarity of both, where the former is at least as similar. The most similar pair comes first.
+    Parameters as in :func:`order_of`.
     """
+    # By group, the weakest pair within it; a group of one label has none.
     weakest: dict[str, tuple[int, int]] = {}
     for pair in filter(labels.within, labels.pairs):
         group = labels.groups[pair[0]]
@@ -131,13 +132,11 @@ def find_breaks(similarity: NDArray[np.float64], labels: GroupedLabels) -> list[
     breaks = []
     for pair in labels.pairs:
         own = [weakest[labels.groups[i]] for i in pair if labels.groups[i] in weakest]
-        if labels.within(pair) or not own:
-            continue
-        low = min(own, key=lambda each: similarity[each])
-        if similarity[pair] >= similarity[low]:
-            strength, bound = float(similarity[pair]), float(similarity[low])
-            breaks.append(Break(labels.pair_names(pair), strength, labels.pair_names(low), bound))
-    return sorted(breaks, key=lambda each: -each.similarity)
+        low = min(own, key=lambda each: similarity[each], default=None)
+        if low is not None and not labels.within(pair) and similarity[pair] >= similarity[low]:
+            first, second = (" – ".join(labels.names[i] for i in each) for each in (pair, low))
+            breaks.append((first, float(similarity[pair]), second, float(similarity[low])))
+    return sorted(breaks, key=lambda each: -each[1])
 
 
 def grouped_labels(data: str) -> GroupedLabels:
@@ -148,23 +147,17 @@ def grouped_labels(data: str) -> GroupedLabels:
     return GroupedLabels(names, groups, [column[name] for name in names])
 
 
-def _data(scope: Scope) -> tuple[str, ...]:
-    return scope.chosen_data(tuple(GROUPS), tuple(GROUPS))
-
-
 def _methods(scope: Scope) -> list[str]:
     return [name for name in METHODS if name in scope.chosen_methods(METHODS)]
 
 
-def _runs_of(scope: Scope, data: str, method: str) -> list[list[RunSpec]]:
+def _runs_of(scope: Scope, data: str, method: str) -> list[RunSpec]:
     """Return the runs of a method by split and seed; a quick study has one split."""
-    splits, settings = scope.chosen_splits(), scope.settings(method)
+    spec = RunSpec(data, method, settings=scope.settings(method))
     if scope.quick:
-        splits, settings = splits[:1], settings | {"epochs": QUICK_EPOCHS}
-    return [
-        [RunSpec(data, method, split, seed, settings=settings) for seed in scope.chosen_seeds()]
-        for split in splits
-    ]
+        spec = replace(spec, settings={**spec.settings, "epochs": QUICK_EPOCHS})
+        scope = replace(scope, splits=scope.chosen_splits()[:1])
+    return scope.runs([spec])
 
 
 def runs(scope: Scope) -> list[RunSpec]:
@@ -174,53 +167,39 @@ def runs(scope: Scope) -> list[RunSpec]:
         for data in _data(scope)
         if data in GROUPS and is_available(data)
         for method in _methods(scope)
-        for line in _runs_of(scope, data, method)
-        for spec in line
+        for spec in _runs_of(scope, data, method)
     ]
 
 
-#: Of the grouped labels, (n_labels, n_labels), by split and seed; None for a missing run.
-Similarities = list[list[NDArray[np.float64] | None]]
+def _similarities(results: Results, data: str, method: str) -> NDArray[np.float64]:
+    """Return the similarities of the grouped labels, (n_splits, n_seeds, n_labels, n_labels).
 
-
-def _similarities(results: Results, data: str, method: str) -> Similarities:
+    NaN on the diagonal, and everywhere for a missing run.
+    """
     columns = grouped_labels(data).columns
-    chosen = np.ix_(columns, columns)
-
-    def similarity(spec: RunSpec) -> NDArray[np.float64] | None:
-        if not results.store.is_done(spec):
-            return None
-        try:
-            found = np.array(results.store.similarity(spec)[chosen], np.float64)
-        except InputError:  # the run was copied here without this file
-            return None
-        np.fill_diagonal(found, np.nan)
-        return found
-
-    return [[similarity(spec) for spec in line] for line in _runs_of(results.scope, data, method)]
+    specs = _runs_of(results.scope, data, method)
+    found = np.full((len(specs), len(columns), len(columns)), np.nan)
+    for own, spec in zip(found, specs, strict=True):
+        if results.store.is_done(spec):
+            with suppress(InputError):  # the run was copied here without this file
+                own[:] = results.store.similarity(spec)[np.ix_(columns, columns)]
+        np.fill_diagonal(own, np.nan)
+    return found.reshape(-1, len(results.scope.chosen_seeds()), *found.shape[1:])
 
 
-def _mean(similarities: Similarities) -> NDArray[np.float64] | None:
+def _mean(results: Results, data: str, method: str) -> NDArray[np.float64] | None:
     """Return the mean over the runs, (n_labels, n_labels), or None without any."""
-    known = [each for line in similarities for each in line if each is not None]
-    return np.mean(known, axis=0) if known else None
-
-
-def _orders(similarities: Similarities, labels: GroupedLabels) -> NDArray[np.float64]:
-    """Return how well each run separates the groups, (n_splits, n_seeds, 3)."""
-    nothing = GroupOrder(np.nan, np.nan, np.nan)
-    return np.array(
-        [
-            [nothing if each is None else order_of(each, labels) for each in line]
-            for line in similarities
-        ]
-    )
+    every = _similarities(results, data, method)
+    known = every[~np.isnan(every).all(axis=(2, 3))]
+    return known.mean(axis=0) if len(known) else None
 
 
 def _order_table(results: Results, data: str) -> Table:
     labels, orders, rows = grouped_labels(data), {}, []
     for method in _methods(results.scope):
-        orders[method] = _orders(_similarities(results, data, method), labels)
+        found = _similarities(results, data, method)
+        # How well each run separates the groups, (n_splits, n_seeds, 3).
+        orders[method] = np.array([[order_of(own, labels) for own in line] for line in found])
         intra, inter, right = (spread(orders[method][:, :, i]) for i in range(3))
         gap = paired_difference(orders[method][:, :, 0], orders[method][:, :, 1])
         title = REGISTRY[method].title
@@ -228,7 +207,7 @@ def _order_table(results: Results, data: str) -> Table:
             rows.append([title, NOT_RUN])
             continue
         cells = [number(intra.mean), number(inter.mean), difference_text(gap)]
-        share = f"{number(right.mean)} ± {number(right.over_seeds)} ± {number(right.over_splits)}"
+        share = spread_cell(Cell(number(right.mean)), right).text
         rows.append([title, *cells, share, str(intra.n_runs)])
     columns = ["method", "intra-group", "inter-group", "difference", "in the right order", "runs"]
     notes = [
@@ -246,55 +225,49 @@ def _order_table(results: Results, data: str) -> Table:
     return Table(f"Similarity of labels within and between groups, {data}", columns, rows, notes)
 
 
-def _matrix_table(labels: GroupedLabels, similarity: NDArray[np.float64], title: str) -> Table:
-    rows = [
-        [f"{name} ({group})", *map(number, line)]
-        for name, group, line in zip(labels.names, labels.groups, similarity, strict=True)
-    ]
-    return Table(title, ["label", *labels.names], rows, ["Mean over the runs."])
-
-
-def _break_table(labels: GroupedLabels, similarity: NDArray[np.float64], title: str) -> Table:
+def _method_tables(
+    labels: GroupedLabels, similarity: NDArray[np.float64], title: str
+) -> list[Table]:
+    """Return the pairs that break the order of a method, and its matrix."""
     breaks = find_breaks(similarity, labels)
-    rows = [
-        [
-            " – ".join(each.pair),
-            number(each.similarity),
-            " – ".join(each.weakest),
-            number(each.weakest_similarity),
-        ]
-        for each in breaks
-    ]
+    rows = [[pair, number(own), weakest, number(low)] for pair, own, weakest, low in breaks]
     n_between = sum(not labels.within(pair) for pair in labels.pairs)
-    verdict = "not found" if breaks else "found"
     note = (
-        f"Intra-group similarities always stronger than inter-group ones: {verdict}; "
+        "Intra-group similarities always stronger than inter-group ones: "
+        f"{'not found' if breaks else 'found'}; "
         f"{len(breaks)} of {n_between} pairs between groups are at least as strong as the weakest "
         "pair within one of their groups. Mean over the runs."
     )
     columns = ["pair between groups", "similarity", "weakest pair of their groups", "similarity"]
-    return Table(title, columns, rows, [note])
-
-
-def _data_tables(results: Results, data: str) -> list[Table]:
-    if data not in GROUPS:
-        text = f"its labels are not grouped; groups are known for {', '.join(GROUPS)}"
-        return [Table(data, ["data"], [[text]])]
-    if not is_available(data):
-        return [Table(data, ["data"], [[why_missing(data)]])]
-    found, labels = [_order_table(results, data)], grouped_labels(data)
-    for method in _methods(results.scope):
-        similarity = _mean(_similarities(results, data, method))
-        if similarity is not None:
-            title = REGISTRY[method].title
-            found.append(_break_table(labels, similarity, f"Pairs that break the order, {title}"))
-            found.append(_matrix_table(labels, similarity, f"Label similarity, {title}"))
-    return found
+    matrix = [
+        [f"{name} ({group})", *map(number, line)]
+        for name, group, line in zip(labels.names, labels.groups, similarity, strict=True)
+    ]
+    return [
+        Table(f"Pairs that break the order, {title}", columns, rows, [note]),
+        Table(
+            f"Label similarity, {title}", ["label", *labels.names], matrix, ["Mean over the runs."]
+        ),
+    ]
 
 
 def tables(results: Results) -> list[Table]:
     """Return for each data set how well groups are separated, what breaks them, and the matrix."""
-    return [table for data in _data(results.scope) for table in _data_tables(results, data)]
+    found = []
+    for data in _data(results.scope):
+        if data not in GROUPS:
+            text = f"its labels are not grouped; groups are known for {', '.join(GROUPS)}"
+            found.append(Table(data, ["data"], [[text]]))
+        elif not is_available(data):
+            found.append(Table(data, ["data"], [[why_missing(data)]]))
+        else:
+            found.append(_order_table(results, data))
+            for method in _methods(results.scope):
+                similarity = _mean(results, data, method)
+                if similarity is not None:
+                    title = REGISTRY[method].title
+                    found += _method_tables(grouped_labels(data), similarity, title)
+    return found
 
 
 def figures(results: Results) -> list[StudyFigure]:
@@ -305,7 +278,7 @@ def figures(results: Results) -> list[StudyFigure]:
             continue
         labels = grouped_labels(data)
         for method in _methods(results.scope):
-            similarity = _mean(_similarities(results, data, method))
+            similarity = _mean(results, data, method)
             if similarity is not None:
                 contents = {"names": labels.names, "matrix": similarity, "groups": labels.groups}
                 found.append(StudyFigure(f"interpret_{data}_{method}", "similarity", contents))

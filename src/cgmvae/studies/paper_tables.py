@@ -9,7 +9,6 @@ from cgmvae.studies.published import published_value
 from cgmvae.studies.results import (
     Results,
     Rows,
-    rank_by_means,
     rank_figures,
     rank_table,
     score_rows,
@@ -21,20 +20,15 @@ from cgmvae.studies.spec import (
     RunSpec,
     Scope,
     Study,
-    StudyFigure,
+    data_choice,
     data_title,
     is_available,
     method_title,
     why_missing,
 )
-from cgmvae.studies.statistics import RankTest
 from cgmvae.studies.tables import Table, number
 
-QUICK_DATA = ("yeast", "scene")
-
-
-def _data(scope: Scope) -> tuple[str, ...]:
-    return scope.chosen_data((*PAPER_DATA, *STAND_INS), QUICK_DATA)
+_data = data_choice((*PAPER_DATA, *STAND_INS), quick=("yeast", "scene"))
 
 
 STATISTICS = {
@@ -51,20 +45,16 @@ def _statistics_tables(results: Results) -> list[Table]:
     """Return one table: a row for our copy of each data set, and one for the paper's."""
     rows = []
     for name in _data(results.scope):
-        rows.append([name, *_statistics(name)])
+        cells = [why_missing(name)]
+        if is_available(name):
+            found = load_dataset(name, download=False).describe()
+            values = [getattr(found, field) for field in STATISTICS]
+            cells = [f"{each:,.2f}" if each != int(each) else f"{int(each):,}" for each in values]
+        rows.append([name, *cells])
         reported = catalog.find_entry(name).paper
         if reported is not None:
-            cells = (f"{getattr(reported, field):,}" for field in STATISTICS)
-            rows.append(["— the paper", *cells])
+            rows.append(["— the paper", *(f"{getattr(reported, field):,}" for field in STATISTICS)])
     return [Table("The data sets", ["data", *STATISTICS.values()], rows)]
-
-
-def _statistics(name: str) -> list[str]:
-    if not is_available(name):
-        return [why_missing(name)]
-    found = load_dataset(name, download=False).describe()
-    values = [getattr(found, field) for field in STATISTICS]
-    return [f"{value:,.2f}" if value != int(value) else f"{int(value):,}" for value in values]
 
 
 STATS = Study("stats", "The data sets, beside the paper's table", lambda _: [], _statistics_tables)
@@ -98,34 +88,11 @@ def _data_table(results: Results, data: str, protocol: str) -> Table:
     return Table(title, columns, rows, [spread_note("column")])
 
 
-def _ranks(results: Results, protocol: str) -> RankTest:
-    scope = results.scope
-    return rank_by_means(results, _data(scope), lambda data: _specs(scope, data), protocol=protocol)
-
-
-def _titles(scope: Scope) -> list[str]:
-    return [method_title(method) for method in scope.chosen_methods(tuple(REGISTRY))]
-
-
 def _main_tables(results: Results) -> list[Table]:
     """Return the ranks, and a table for each data set and protocol."""
-    each = [
-        _data_table(results, data, protocol)
-        for protocol in PROTOCOLS
-        for data in _data(results.scope)
-    ]
-    tests = {protocol: _ranks(results, protocol) for protocol in PROTOCOLS}
-    return [rank_table(_titles(results.scope), tests), *each]
-
-
-def _main_figures(results: Results) -> list[StudyFigure]:
-    """Return the critical-difference plot of each protocol that has one."""
-    titles = _titles(results.scope)
-    return [
-        figure
-        for protocol in PROTOCOLS
-        for figure in rank_figures(f"main_{protocol}", titles, _ranks(results, protocol))
-    ]
+    data = _data(results.scope)
+    each = [_data_table(results, name, protocol) for protocol in PROTOCOLS for name in data]
+    return [rank_table(results, data, _specs), *each]
 
 
 MAIN = Study(
@@ -133,5 +100,5 @@ MAIN = Study(
     "Ten methods on the paper's data sets, beside its numbers",
     main_runs,
     _main_tables,
-    _main_figures,
+    lambda results: rank_figures(results, _data(results.scope), _specs, "main", list(PROTOCOLS)),
 )

@@ -19,14 +19,7 @@ def published() -> Mapping[str, Any]:
 def published_value(metric: str, method: str, data: str) -> float | None:
     """Return one cell of Tables 1 to 3, or None where the paper leaves it empty.
 
-    Parameters
-    ----------
-    metric : str
-        One of the five metrics.
-    method : str
-        The method's row, as the paper calls it.
-    data : str
-        The data set's name in the catalog.
+    The method is named as in the paper, the data set as in the catalog.
 
     Examples
     --------

@@ -10,18 +10,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS
-from cgmvae.studies.ablation import COMPLETE, PLAIN, Variant
+from cgmvae.studies.ablation import COMPLETE, PLAIN, Variant, differences_by_data, variant_runs
 from cgmvae.studies.results import Results
 from cgmvae.studies.runner import load_parts
-from cgmvae.studies.spec import RunSpec, Scope, Study, is_available, why_missing
+from cgmvae.studies.spec import RunSpec, Scope, Study, data_choice, is_available, why_missing
 from cgmvae.studies.statistics import (
     SHARED_ROWS,
     Difference,
@@ -34,31 +33,23 @@ from cgmvae.studies.statistics import (
 from cgmvae.studies.tables import Table, number
 
 DATA = ("bbs_2003_2009", "mirflickr_tags", "yeast", "scene", "sider", "delicious")
-QUICK_DATA = ("yeast",)
+_data = data_choice(DATA, quick=("yeast",))
 SPLITS, SEEDS = (0, 1, 2, 3, 4), (0,)
 
 #: Rare labels are the rarest 1 in this many.
 RARE_FACTOR = 3
 
 
-class Regime(NamedTuple):
-    """How much a model has to learn from."""
-
-    title: str
-    train_fraction: float = 1.0
-    hidden_labels: float = 0.0
-
-
-EVERYTHING = Regime("all rows, all labels")
-REGIMES = (
-    *(Regime(f"{share:.0%} of the rows", train_fraction=share) for share in (0.05, 0.1, 0.25)),
-    EVERYTHING,
-    *(Regime(f"{share:.0%} of the labels unknown", 1.0, share) for share in (0.25, 0.5, 0.75)),
-)
-
-
-def _data(scope: Scope) -> tuple[str, ...]:
-    return scope.chosen_data(DATA, QUICK_DATA)
+#: How much a model has to learn from, by title: fields of its runs.
+EVERYTHING = "all rows, all labels"
+REGIMES: Mapping[str, Mapping[str, Any]] = {
+    **{f"{share:.0%} of the rows": {"train_fraction": share} for share in (0.05, 0.1, 0.25)},
+    EVERYTHING: {},
+    **{
+        f"{share:.0%} of the labels unknown": {"hidden_labels": share}
+        for share in (0.25, 0.5, 0.75)
+    },
+}
 
 
 def _own_scope(scope: Scope) -> Scope:
@@ -66,43 +57,29 @@ def _own_scope(scope: Scope) -> Scope:
     return replace(scope, splits=scope.chosen_splits(SPLITS), seeds=scope.chosen_seeds(SEEDS))
 
 
-def _spec(scope: Scope, data: str, variant: Variant, regime: Regime) -> RunSpec:
-    return replace(
-        variant.spec(scope, data),
-        train_fraction=regime.train_fraction,
-        hidden_labels=regime.hidden_labels,
-    )
+def _variants(regime: str) -> list[Variant]:
+    """Return C-GMVAE and plain cross-entropy in a regime."""
+    return [replace(variant, **REGIMES[regime]) for variant in (COMPLETE, PLAIN)]
 
 
 def runs(scope: Scope) -> list[RunSpec]:
     """Return both settings in every regime on every available data set."""
-    combinations = product(_data(scope), REGIMES, (COMPLETE, PLAIN))
-    return _own_scope(scope).runs(
-        [_spec(scope, data, variant, regime) for data, regime, variant in combinations]
-    )
+    variants = [variant for regime in REGIMES for variant in _variants(regime)]
+    return variant_runs(_own_scope(scope), _data(scope), variants)
 
 
-#: One difference per metric, by data set and regime.
-Found = Mapping[tuple[str, str], Sequence[Difference]]
-
-
-def _differences(results: Results) -> Found:
-    found = {}
-    for data, regime in product(filter(is_available, _data(results.scope)), REGIMES):
-        pair = (_spec(results.scope, data, variant, regime) for variant in (COMPLETE, PLAIN))
-        found[data, regime.title] = list(results.differences(*pair).values())
-    return found
+#: One difference per metric, by regime and data set.
+Found = Mapping[str, Mapping[str, Sequence[Difference]]]
 
 
 def _summary_table(found: Found) -> Table:
     """Return the differences in each regime, over the data sets."""
     rows, notes = [], [_SUMMARY_NOTE]
-    for regime in REGIMES:
-        own = [each for (_, title), each in found.items() if title == regime.title]
-        rows.append([regime.title, *(_over_data(column) for column in zip(*own, strict=True))])
-        notes.append(_verdict(regime.title, [each for row in own for each in row]))
-    columns = ["regime", *METRIC_TITLES.values()]
-    return Table("C-GMVAE minus plain cross-entropy, over the data sets", columns, rows, notes)
+    for regime, by_data in found.items():
+        rows.append([regime, *map(_over_data, zip(*by_data.values(), strict=True))])
+        notes.append(_verdict(regime, [each for own in by_data.values() for each in own]))
+    titles = ["regime", *METRIC_TITLES.values()]
+    return Table("C-GMVAE minus plain cross-entropy, over the data sets", titles, rows, notes)
 
 
 _SUMMARY_NOTE = (
@@ -133,7 +110,9 @@ def _verdict(where: str, differences: Sequence[Difference]) -> str:
     if known == 0:
         return f"{where}: not known, for lack of a second split."
     above, below = verdicts["found"], verdicts["not found"]
-    judgment = _JUDGMENTS[_is_beyond_chance(above, known), _is_beyond_chance(below, known)]
+    # More intervals lie on one side of 0 than the expected one in forty.
+    helps, hurts = (bool(stats.binom.sf(n - 1, known, 0.025) < 0.05) for n in (above, below))
+    judgment = _JUDGMENTS[helps, hurts]
     return (
         f"{where}: mixture prior and contrastive term {judgment}: higher in {above}, lower in "
         f"{below}, within noise in {verdicts['within noise']} of {known} pairs of data set and "
@@ -149,29 +128,23 @@ _JUDGMENTS = {
 }
 
 
-def _is_beyond_chance(count: int, known: int, *, level: float = 0.05) -> bool:
-    """Return whether more intervals lie on one side of 0 than the expected one in forty."""
-    return bool(stats.binom.sf(count - 1, known, level / 2) < level)
-
-
 def _data_table(results: Results, data: str, found: Found) -> Table:
     if not is_available(data):
         return Table(data, ["data"], [[why_missing(data)]])
     rows = []
-    for regime in REGIMES:
-        pair = [_spec(results.scope, data, variant, regime) for variant in (COMPLETE, PLAIN)]
+    for regime, by_data in found.items():
+        pair = [variant.spec(results.scope, data) for variant in _variants(regime)]
         ours, plain = (results.metric(spec, PAPER_METRICS[0]) for spec in pair)
         n_pairs = int((~np.isnan(ours - plain)).sum())
         if n_pairs == 0:
-            rows.append([regime.title, results.why_empty(*pair)])
+            rows.append([regime, results.why_empty(*pair)])
             continue
+        levels = results.spreads(pair[0]).values()
         cells = [
             f"{number(own.mean)} ({difference_text(difference)})"
-            for own, difference in zip(
-                results.spreads(pair[0]).values(), found[data, regime.title], strict=True
-            )
+            for own, difference in zip(levels, by_data[data], strict=True)
         ]
-        rows.append([regime.title, *cells, str(n_pairs)])
+        rows.append([regime, *cells, str(n_pairs)])
     note = (
         "C-GMVAE's mean, protocol validation, and how much higher it is than that of plain "
         "cross-entropy on the same splits and seeds, with the 95% interval over splits. "
@@ -201,39 +174,32 @@ def _tested_labels(data: str, split: int) -> NDArray[np.bool_]:
     return np.asarray(labels.sum(axis=0)).ravel() > 0
 
 
-class RareScores(NamedTuple):
-    """Mean F1 of rare and of other labels, each (n_splits, n_seeds)."""
+def _rare_scores(results: Results, data: str, variant: Variant) -> NDArray[np.float64]:
+    """Return the mean F1 of rare and of other labels, and the number of rare labels left out.
 
-    rare: NDArray[np.float64]
-    others: NDArray[np.float64]
-    left_out: NDArray[np.float64]
-    """Number of rare labels that do not occur in the test rows."""
-
-
-def _rare_scores(results: Results, data: str, variant: Variant) -> RareScores:
-    splits = results.scope.chosen_splits()
-    grid = results.reports(_spec(results.scope, data, variant, EVERYTHING))
-    found = np.full((len(grid), len(grid[0]), 3), np.nan)
-    for i, split in enumerate(splits):
+    (3, n_splits, n_seeds); labels that do not occur in the test rows are left out.
+    """
+    grid = results.reports(variant.spec(results.scope, data))
+    found = np.full((3, len(grid), len(grid[0])), np.nan)
+    for i, split in enumerate(results.scope.chosen_splits()):
         for j, report in enumerate(grid[i]):
             if report is not None:
                 rare, tested = rare_labels(report["train_positives"]), _tested_labels(data, split)
                 f1 = np.array(report["label_f1"], np.float64)
                 for k, chosen in enumerate((rare & tested, ~rare & tested)):
-                    found[i, j, k] = f1[chosen].mean() if chosen.any() else np.nan
-                found[i, j, 2] = (rare & ~tested).sum()
-    return RareScores(*np.moveaxis(found, 2, 0))
+                    found[k, i, j] = f1[chosen].mean() if chosen.any() else np.nan
+                found[2, i, j] = (rare & ~tested).sum()
+    return found
 
 
 def _rare_table(results: Results) -> Table:
     rows, rare, beyond = [], {}, {}
     for data in filter(is_available, _data(results.scope)):
         ours, plain = (_rare_scores(results, data, variant) for variant in (COMPLETE, PLAIN))
-        rare[data] = paired_difference(ours.rare, plain.rare)
-        others = paired_difference(ours.others, plain.others)
-        beyond[data] = paired_difference(ours.rare - plain.rare, ours.others - plain.others)
-        means = (number(spread(each).mean) for each in (ours.rare, plain.rare))
-        left_out = number(spread(ours.left_out).mean, 1)
+        rare[data], others = (paired_difference(ours[i], plain[i]) for i in (0, 1))
+        beyond[data] = paired_difference(ours[0] - plain[0], ours[1] - plain[1])
+        means = (number(spread(each).mean) for each in (ours[0], plain[0]))
+        left_out = number(spread(ours[2]).mean, 1)
         rows.append([data, *means, *map(difference_text, (rare[data], others)), left_out])
     columns = ["data", COMPLETE.title, PLAIN.title, "difference", "difference on the others"]
     notes = [
@@ -250,7 +216,15 @@ def _rare_table(results: Results) -> Table:
 def tables(results: Results) -> list[Table]:
     """Return where the two terms help, also on rare labels, and the numbers of each data set."""
     own = Results(_own_scope(results.scope), results.store)
-    found = _differences(own)
+    found = {
+        regime: {
+            data: list(differences.values())
+            for data, differences in differences_by_data(
+                own, _data(own.scope), *_variants(regime)
+            ).items()
+        }
+        for regime in REGIMES
+    }
     each = [_data_table(own, data, found) for data in _data(own.scope)]
     return [_summary_table(found), _rare_table(own), *each]
 

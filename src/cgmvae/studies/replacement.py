@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from cgmvae.studies.ablation import (
     MIXTURE_ONLY,
-    PARTS_DATA,
-    QUICK_DATA,
     Variant,
     difference_table,
+    parts_data,
     variant_runs,
 )
 from cgmvae.studies.published import published
@@ -34,13 +33,9 @@ VARIANTS = (NO_MODULE, COVARIANCE, GRAPH, CONTRASTIVE)
 METRIC = "micro_f1"
 
 
-def _data(scope: Scope) -> tuple[str, ...]:
-    return scope.chosen_data(PARTS_DATA, QUICK_DATA)
-
-
 def runs(scope: Scope) -> list[RunSpec]:
     """Return the mixture model with each module, and with none."""
-    return variant_runs(scope, _data(scope), VARIANTS)
+    return variant_runs(scope, parts_data(scope), VARIANTS)
 
 
 def tables(results: Results) -> list[Table]:
@@ -49,7 +44,7 @@ def tables(results: Results) -> list[Table]:
         *(_module_table(results, protocol) for protocol in ("validation", "test-oracle")),
         difference_table(
             results,
-            _data(results.scope),
+            parts_data(results.scope),
             [(CONTRASTIVE, other) for other in (COVARIANCE, GRAPH, NO_MODULE)],
             title="What the contrastive module adds",
             metrics=[METRIC],
@@ -60,31 +55,26 @@ def tables(results: Results) -> list[Table]:
 def _module_table(results: Results, protocol: str) -> Table:
     """Return a row for each data set and, under the paper's protocol, one for the paper."""
     rows: Rows = []
-    for data in _data(results.scope):
-        rows.append(_row(results, data, protocol))
-        reported = [_reported(data, variant) for variant in VARIANTS]
+    for data in parts_data(results.scope):
+        if is_available(data):
+            specs = [variant.spec(results.scope, data) for variant in VARIANTS]
+            found = [results.spreads(spec, protocol=protocol)[METRIC] for spec in specs]
+            marks = marked([own.mean for own in found])
+            scores = [
+                spread_cell(mean, own) if own.n_runs else Cell(results.why_empty(spec))
+                for spec, mean, own in zip(specs, marks, found, strict=True)
+            ]
+            n_runs = min(own.n_runs for own in found)
+            rows.append([data, *scores, results.run_count(specs[0], n_runs)])
+        else:
+            rows.append([data, why_missing(data)])
+        cells = [published()["replacement"].get(each.title.lower(), {}) for each in VARIANTS]
+        reported = [own.get(paper_data(data)) for own in cells]
         if protocol == "test-oracle" and any(reported):
             rows.append([paper_row(data), *map(number, reported)])
     columns = ["data", *(variant.title for variant in VARIANTS), "runs"]
     notes = [spread_note("data set")]
     return Table(f"micro-F1 by module, thresholds: {protocol}", columns, rows, notes)
-
-
-def _row(results: Results, data: str, protocol: str) -> list[Cell | str]:
-    if not is_available(data):
-        return [data, why_missing(data)]
-    specs = [variant.spec(results.scope, data) for variant in VARIANTS]
-    found = [results.spreads(spec, protocol=protocol)[METRIC] for spec in specs]
-    marks = marked([own.mean for own in found])
-    cells = [
-        spread_cell(mean, own) if own.n_runs else Cell(results.why_empty(spec))
-        for spec, mean, own in zip(specs, marks, found, strict=True)
-    ]
-    return [data, *cells, results.run_count(specs[0], min(own.n_runs for own in found))]
-
-
-def _reported(data: str, variant: Variant) -> float | None:
-    return published()["replacement"].get(variant.title.lower(), {}).get(paper_data(data))
 
 
 STUDY = Study("replacement", "The contrastive module against GNN and covariance", runs, tables)

@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.studies.spec import RunSpec, Scope, StudyFigure, is_available, why_unsupported
+from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS
+from cgmvae.studies.spec import (
+    RunSpec,
+    Scope,
+    StudyFigure,
+    is_available,
+    method_title,
+    why_unsupported,
+)
 from cgmvae.studies.statistics import (
     Difference,
     RankTest,
@@ -85,10 +92,16 @@ class Results:
 
     def differences(self, first: RunSpec, second: RunSpec) -> dict[str, Difference]:
         """Return by metric how much higher the first scores, thresholds: validation."""
-        return {
-            name: paired_difference(self.metric(first, name), self.metric(second, name))
-            for name in PAPER_METRICS
-        }
+        return {name: self.difference(first, second, name) for name in PAPER_METRICS}
+
+    def difference(self, first: RunSpec, second: RunSpec, metric: str) -> Difference:
+        """Return the difference in one metric."""
+        return paired_difference(self.metric(first, metric), self.metric(second, metric))
+
+    def best(self, specs: Sequence[RunSpec], metric: str) -> RunSpec | None:
+        """Return the spec with the highest mean, or None without any run."""
+        means = [spread(self.metric(spec, metric)).mean for spec in specs]
+        return None if np.isnan(means).all() else specs[int(np.nanargmax(means))]
 
     def gains(
         self, pairs: Iterable[tuple[RunSpec, RunSpec]], metric: str, *, protocol: str
@@ -119,11 +132,6 @@ class Results:
         return str(done) if done == total else f"{done} of {total}"
 
 
-def mean_cell(mean: Cell, _: Spread) -> Cell:
-    """Return a mean without its deviations."""
-    return mean
-
-
 def spread_cell(mean: Cell, own: Spread) -> Cell:
     """Return a mean, already marked, with its deviations."""
     return Cell(f"{mean.text} ± {number(own.over_seeds)} ± {number(own.over_splits)}", mean.mark)
@@ -147,15 +155,7 @@ def score_rows(
 ) -> list[list[Cell | str]]:
     """Return one row per run: title, marked scores, number of runs; or why there are none.
 
-    Parameters
-    ----------
-    results : Results
-    specs : mapping of str to RunSpec
-        The runs to compare, by title.
-    protocol : str
-    metrics : sequence of str
-    cell : callable
-        Makes a cell from a marked mean and its deviations.
+    ``cell`` makes a cell from a marked mean and its deviations.
     """
     found = [results.spreads(spec, protocol=protocol) for spec in specs.values()]
     marks = {metric: marked([own[metric].mean for own in found]) for metric in metrics}
@@ -170,31 +170,27 @@ def score_rows(
     return rows
 
 
-def rank_by_means(
-    results: Results,
-    data: Sequence[str],
-    specs: Callable[[str], Mapping[str, RunSpec]],
-    *,
-    protocol: str,
-) -> RankTest:
-    """Rank methods by their mean scores, over pairs of available data set and metric.
+#: Returns the runs to rank on a data set, by method; the methods must be the same on all.
+Specs = Callable[[Scope, str], Mapping[str, RunSpec]]
 
-    ``specs`` returns the runs to rank on a data set, by title; the titles must be the same on all.
-    """
-    n_methods = len(specs(data[0]))
+
+def _rank(results: Results, data: Sequence[str], specs: Specs, protocol: str) -> RankTest:
+    """Rank methods by their mean scores, over pairs of available data set and metric."""
+    n_methods = len(specs(results.scope, data[0]))
     means = [
         [[own.mean for own in results.spreads(spec, protocol=protocol).values()] for spec in line]
-        for line in (specs(name).values() for name in filter(is_available, data))
+        for line in (specs(results.scope, name).values() for name in filter(is_available, data))
     ]
     scores = np.reshape(means, (-1, n_methods, len(PAPER_METRICS))).swapaxes(1, 2)
     return rank_methods(scores.reshape(-1, n_methods))
 
 
-def rank_table(titles: Sequence[str], tests: Mapping[str, RankTest]) -> Table:
+def rank_table(results: Results, data: Sequence[str], specs: Specs) -> Table:
     """Return the mean ranks of methods under each protocol, with the results of the tests."""
+    tests = {protocol: _rank(results, data, specs, protocol) for protocol in PROTOCOLS}
     rows = [
-        [title, *(number(test.mean_ranks[i], 2) for test in tests.values())]
-        for i, title in enumerate(titles)
+        [method_title(method), *(number(test.mean_ranks[i], 2) for test in tests.values())]
+        for i, method in enumerate(specs(results.scope, data[0]))
     ]
     notes = []
     for protocol, test in tests.items():
@@ -208,13 +204,18 @@ def rank_table(titles: Sequence[str], tests: Mapping[str, RankTest]) -> Table:
     return Table("Mean ranks, 1 is best", ["method", *tests], rows, notes)
 
 
-def rank_figures(name: str, titles: Sequence[str], test: RankTest) -> list[StudyFigure]:
-    """Return the critical-difference plot of a test, or nothing if it has none."""
-    if math.isnan(test.critical_difference):
-        return []
-    contents = {
-        "names": list(titles),
-        "mean_ranks": test.mean_ranks,
-        "critical_difference": test.critical_difference,
-    }
-    return [StudyFigure(name, "critical-difference", contents)]
+def rank_figures(
+    results: Results, data: Sequence[str], specs: Specs, study: str, protocols: Sequence[str]
+) -> list[StudyFigure]:
+    """Return the critical-difference plot of each protocol that has one."""
+    found = []
+    for protocol in protocols:
+        test = _rank(results, data, specs, protocol)
+        contents = {
+            "names": [method_title(method) for method in specs(results.scope, data[0])],
+            "mean_ranks": test.mean_ranks,
+            "critical_difference": test.critical_difference,
+        }
+        if not math.isnan(test.critical_difference):
+            found.append(StudyFigure(f"{study}_{protocol}", "critical-difference", contents))
+    return found

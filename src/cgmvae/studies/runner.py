@@ -154,10 +154,13 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts], _: str) -> Itera
 
 
 def _score_method(job: Sequence[RunSpec], parts: Sequence[Parts], device: str) -> Iterator[Scores]:
-    models = [_estimator(spec, device) for spec in job]
+    estimator = find_method(job[0].method).estimator
+    models = [estimator(**_with_tuples(spec.settings), random_state=spec.seed) for spec in job]
     packed = isinstance(models[0], PackedClassifier)
     start = time.perf_counter()
     if packed:
+        for model in models:
+            model.set_params(device=device)
         fit_together(models, [(p.train.X, p.train, (p.validation.X, p.validation)) for p in parts])
     fit_seconds = time.perf_counter() - start
     for model, own in zip(models, parts, strict=True):
@@ -172,14 +175,8 @@ def _score_method(job: Sequence[RunSpec], parts: Sequence[Parts], device: str) -
         yield Scores(model.predict_proba(own.validation.X), test, seconds, model)
 
 
-def _estimator(spec: RunSpec, device: str) -> Any:
-    """Return the unfitted estimator of a run; JSON's lists become tuples again."""
-    estimator = find_method(spec.method).estimator
-    model = estimator(**_with_tuples(spec.settings), random_state=spec.seed)
-    return model.set_params(device=device) if isinstance(model, PackedClassifier) else model
-
-
 def _with_tuples(value: Any) -> Any:
+    """Return settings whose lists, which are JSON's, are tuples again."""
     if isinstance(value, dict):
         return {name: _with_tuples(each) for name, each in value.items()}
     return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
@@ -231,25 +228,16 @@ def measure(
 
 def describe_environment(device: str = "auto") -> dict[str, Any]:
     """Return versions, commit, device and date, for JSON; nothing that names a person or host."""
+    found = find_device(device)
+    is_gpu = found.type == "cuda"
     return {
         "cgmvae": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "sklearn": sklearn.__version__,
-        "device": _device_name(device),
+        **{package.__name__: package.__version__ for package in (torch, np, scipy, sklearn)},
+        "device": torch.cuda.get_device_name(found) if is_gpu else f"{cpu_count()} CPU cores",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-
-
-def _device_name(device: str) -> str:
-    """Return the name of the GPU, or the number of CPU cores."""
-    found = find_device(device)
-    if found.type == "cuda":
-        return torch.cuda.get_device_name(found)
-    return f"{cpu_count()} CPU cores"
 
 
 @cache

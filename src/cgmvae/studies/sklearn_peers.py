@@ -94,12 +94,6 @@ class _Task(NamedTuple):
         """The labels in the shape that scikit-learn expects, which is 1-d for a single label."""
         return self.labels[:, 0] if len(self.vary) == 1 else self.labels
 
-    def precision(self, scores: NDArray[np.floating]) -> float:
-        """Return the average precision of scores of the validation rows, (n_samples, n_varying)."""
-        held = self.others[0]
-        unknown = None if held.unknown is None else held.unknown[:, self.vary]
-        return micro_average_precision(held.Y[:, self.vary], scores, unknown=unknown)
-
 
 def _on_varying_labels(
     learn: Callable[[_Task], Scores],
@@ -119,13 +113,6 @@ def _on_varying_labels(
     return scores
 
 
-def _positive(probabilities: Any) -> NDArray[np.floating]:
-    """Return the probabilities of label 1, (n_samples, n_labels), in any of sklearn's forms."""
-    if isinstance(probabilities, list):
-        return np.column_stack([column[:, 1] for column in probabilities])
-    return probabilities[:, 1:]
-
-
 def _forest(kind: Any) -> Callable[[Rows, Sequence[Rows], int], Scores]:
     """Return a forest whose trees learn all labels at once."""
 
@@ -136,7 +123,9 @@ def _forest(kind: Any) -> Callable[[Rows, Sequence[Rows], int], Scores]:
             forest = kind(N_TREES // N_BLOCKS, n_jobs=-1, random_state=seed)
             forest.fit(task.train.X, task.target)
             for total, rows in zip(totals, task.others, strict=True):
-                total += _positive(forest.predict_proba(rows.X)) / N_BLOCKS
+                found = forest.predict_proba(rows.X)  # of both values: a list, or for one label
+                by_label = found if isinstance(found, list) else [found]
+                total += np.column_stack([own[:, 1] for own in by_label]) / N_BLOCKS
         return list(totals)
 
     return _on_varying_labels(learn)
@@ -173,10 +162,6 @@ def _tune_logistic(train: Rows, others: Sequence[Rows], seed: int) -> tuple[floa
     )
 
 
-def _logistic(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-    return _tune_logistic(train, others, seed)[1]
-
-
 def _chains(task: _Task) -> Scores:
     """Average chains of logistic regressions over random orders of the labels.
 
@@ -205,6 +190,8 @@ def _perceptron(task: _Task) -> Scores:
     # A generator, not a number, which would shuffle the rows in the same way in every epoch.
     shuffles = np.random.RandomState(task.seed)
     model = MLPClassifier((HIDDEN_UNITS,), random_state=shuffles)
+    held = task.others[0]
+    unknown = None if held.unknown is None else held.unknown[:, task.vary]
     classes = np.arange(max(2, len(task.vary)))
     # In the dtype of the classes: scikit-learn casts those to the dtype of the labels, so that 256
     # would become 0.
@@ -212,8 +199,9 @@ def _perceptron(task: _Task) -> Scores:
     best, best_epoch, kept = np.nan, 0, []
     for epoch in range(MAX_EPOCHS):
         model.partial_fit(features, target, classes=classes)
-        scores = [_network_scores(model, task, each) for each in rest]
-        precision = task.precision(scores[0])
+        # With a single label there is a column for each of its values.
+        scores = [model.predict_proba(each)[:, -len(task.vary) :] for each in rest]
+        precision = micro_average_precision(held.Y[:, task.vary], scores[0], unknown=unknown)
         if epoch == 0 or precision > best:  # NaN where no validation row has a label
             best, best_epoch, kept = precision, epoch, scores
         if epoch - best_epoch >= PATIENCE:
@@ -221,17 +209,14 @@ def _perceptron(task: _Task) -> Scores:
     return kept
 
 
-def _network_scores(model: MLPClassifier, task: _Task, features: Matrix) -> NDArray[np.floating]:
-    probabilities = model.predict_proba(features)
-    return probabilities[:, 1:] if len(task.vary) == 1 else probabilities
-
-
 PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         "random-forest": Peer("random forest", _forest(RandomForestClassifier), True, 5_000_000),
         "extra-trees": Peer("extra trees", _forest(ExtraTreesClassifier), True, 5_000_000),
         "gradient-boosting": Peer("gradient boosting", _boosting, False, 500_000),
-        "logistic-regression": Peer("logistic regression", _logistic, False),
+        "logistic-regression": Peer(
+            "logistic regression", lambda *rows: _tune_logistic(*rows)[1], False
+        ),
         "classifier-chains": Peer(
             "classifier chains", _on_varying_labels(_chains), True, 1_000_000
         ),

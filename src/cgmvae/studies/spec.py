@@ -61,25 +61,10 @@ class RunSpec:
         for name in ("train_fraction", "hidden_labels"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> RunSpec:
-        """Return the spec that :meth:`to_dict` described."""
-        return cls(**record)
-
     @property
     def key(self) -> str:
-        """A short name, a hash of the fields.
-
-        Examples
-        --------
-        >>> RunSpec("yeast", "cgmvae").key == RunSpec("yeast", "cgmvae", settings={}).key
-        True
-        """
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        """A short name, a hash of the fields."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -99,13 +84,7 @@ def unique(specs: Iterable[RunSpec]) -> list[RunSpec]:
 
 
 def is_network(method: str) -> bool:
-    """Return whether runs of a method can be trained as one pack.
-
-    Examples
-    --------
-    >>> is_network("cgmvae"), is_network("mlknn"), is_network("random-forest")
-    (True, False, False)
-    """
+    """Return whether runs of a method can be trained as one pack."""
     return method in REGISTRY and issubclass(REGISTRY[method].estimator, PackedClassifier)
 
 
@@ -115,13 +94,7 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[J
     Runs of a neural method share a job if they have the same network, training plan, data set and
     fraction of the training rows; they may differ in split, seed, rates, weights of loss terms and
     hidden labels. Each run of another method is a job of its own, so that little is lost when one
-    is interrupted.
-
-    Parameters
-    ----------
-    specs : iterable of RunSpec
-    largest : int, optional
-        Largest number of runs in a job; by default it depends on whether there is a GPU.
+    is interrupted. The largest number of runs in a job depends on whether there is a GPU.
 
     Examples
     --------
@@ -131,24 +104,19 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[J
     """
     if largest is None:
         largest = LARGEST_ON_GPU if torch.cuda.is_available() else LARGEST_ON_CPU
-    groups: dict[str, list[RunSpec]] = {}
+    groups: dict[RunSpec, list[RunSpec]] = {}
     for spec in unique(specs):
-        groups.setdefault(_shared_spec(spec).key, []).append(spec)
+        shared = spec  # what all runs of the job have in common
+        if is_network(spec.method):
+            free = cast(type[PackedClassifier], REGISTRY[spec.method].estimator).member_parameters
+            settings = {name: value for name, value in spec.settings.items() if name not in free}
+            shared = replace(spec, split=0, seed=0, hidden_labels=0.0, settings=settings)
+        groups.setdefault(shared, []).append(spec)
     return [
         tuple(group[start : start + largest])
         for group in groups.values()
         for start in range(0, len(group), largest)
     ]
-
-
-def _shared_spec(spec: RunSpec) -> RunSpec:
-    """Return what all runs of a job have in common."""
-    if not is_network(spec.method):
-        return spec
-    estimator = cast(type[PackedClassifier], REGISTRY[spec.method].estimator)
-    free = estimator.member_parameters
-    settings = {name: value for name, value in spec.settings.items() if name not in free}
-    return replace(spec, split=0, seed=0, hidden_labels=0.0, settings=settings)
 
 
 @dataclass(frozen=True)
@@ -166,20 +134,20 @@ class Scope:
     seeds: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        checks: dict[str, Callable[[Any], Any]] = {
-            "data": lambda name: catalog.find_entry(name).name,
-            "methods": _check_method,
-            "splits": _check_seed,
-            "seeds": _check_seed,
-        }
-        for name, check in checks.items():
+        if self.data is not None:
+            names = tuple(catalog.find_entry(name).name for name in self.data)
+            object.__setattr__(self, "data", names)
+        known = (*REGISTRY, *PEERS)
+        for name in self.methods or ():
+            if name not in known:
+                raise InputError(f"There is no method {name!r}; choose one of {', '.join(known)}.")
+        for seed in (*(self.splits or ()), *(self.seeds or ())):
+            if not 0 <= seed < _SEED_LIMIT:
+                raise InputError(f"{seed} is not a valid seed; use 0, 1, 2, and so on.")
+        for name in ("data", "methods", "splits", "seeds"):
             given = getattr(self, name)
             if given is not None:
-                object.__setattr__(self, name, tuple(dict.fromkeys(map(check, given))))
-
-    def chosen_data(self, full: Sequence[str], quick: Sequence[str]) -> tuple[str, ...]:
-        """Return the data sets, available or not."""
-        return self.data or tuple(quick if self.quick else full)
+                object.__setattr__(self, name, tuple(dict.fromkeys(given)))
 
     def chosen_methods(self, full: Sequence[str]) -> tuple[str, ...]:
         """Return the methods."""
@@ -211,17 +179,9 @@ class Scope:
         ]
 
 
-def _check_method(name: str) -> str:
-    known = (*REGISTRY, *PEERS)
-    if name not in known:
-        raise InputError(f"There is no method {name!r}; choose one of {', '.join(known)}.")
-    return name
-
-
-def _check_seed(seed: int) -> int:
-    if not 0 <= seed < _SEED_LIMIT:
-        raise InputError(f"{seed} is not a valid seed; use 0, 1, 2, and so on.")
-    return seed
+def data_choice(full: Sequence[str], *, quick: Sequence[str]) -> Callable[[Scope], tuple[str, ...]]:
+    """Return a function that returns a study's data sets in a scope, available or not."""
+    return lambda scope: scope.data or tuple(quick if scope.quick else full)
 
 
 class StudyFigure(NamedTuple):
@@ -278,13 +238,7 @@ def data_title(name: str) -> str:
 
 
 def method_title(method: str) -> str:
-    """Return the usual name of a method of the registry or of scikit-learn.
-
-    Examples
-    --------
-    >>> method_title("cgmvae"), method_title("mlp")
-    ('C-GMVAE', 'multi-layer perceptron')
-    """
+    """Return the usual name of a method of the registry or of scikit-learn."""
     return REGISTRY[method].title if method in REGISTRY else PEERS[method].title
 
 

@@ -34,13 +34,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: NDArray[np.float64]) -> Spread:
-    """Return mean and standard deviations of one metric, (n_splits, n_seeds).
-
-    Examples
-    --------
-    >>> spread(np.array([[1.0, 3.0], [5.0, 7.0]]))
-    Spread(mean=4.0, over_seeds=1.4142135623730951, over_splits=2.8284271247461903, n_runs=4)
-    """
+    """Return mean and standard deviations of one metric, (n_splits, n_seeds)."""
     known = ~np.isnan(values)
     if not known.any():
         return Spread(np.nan, np.nan, np.nan, 0)
@@ -75,46 +69,26 @@ class Difference(NamedTuple):
         return "not found" if self.high < 0 else "within noise"
 
 
-def paired_difference(
-    first: NDArray[np.float64], second: NDArray[np.float64], *, confidence: float = 0.95
-) -> Difference:
+def paired_difference(first: NDArray[np.float64], second: NDArray[np.float64]) -> Difference:
     """Return how much higher the first scores are, with Student's interval over the splits.
 
-    Differences are taken run by run where both exist, and averaged over the seeds of each split.
-    The splits are assumed to be independent; if they share rows, the interval is too narrow.
-
-    Parameters
-    ----------
-    first, second : array, (n_splits, n_seeds)
-        A method that does not depend on its seed may have a single column.
-    confidence : float
-
-    Examples
-    --------
-    >>> first = np.array([[0.7, 0.8], [0.6, 0.7]])
-    >>> difference = paired_difference(first, first - [[0.2], [0.3]])
-    >>> round(difference.mean, 3), difference.verdict
-    (0.25, 'within noise')
+    Differences are taken run by run where both exist, and averaged over the seeds of each split;
+    scores that do not depend on the seed may have a single column. The splits are assumed to be
+    independent; if they share rows, the interval is too narrow.
     """
     gaps = first - second
     known = ~np.isnan(gaps)
     means = np.array([row[ok].mean() for row, ok in zip(gaps, known, strict=True) if ok.any()])
-    return interval_of_mean(means, confidence=confidence)
+    return interval_of_mean(means)
 
 
-def interval_of_mean(values: NDArray[np.float64], *, confidence: float = 0.95) -> Difference:
-    """Return the mean of some differences, (n,), with Student's interval.
-
-    Examples
-    --------
-    >>> interval_of_mean(np.array([1.0, 1.0])).verdict, interval_of_mean(np.array([1.0])).verdict
-    ('found', 'not known')
-    """
+def interval_of_mean(values: NDArray[np.float64]) -> Difference:
+    """Return the mean of some differences, (n,), with Student's 95% interval."""
     if len(values) < 2:
         mean = float(values[0]) if len(values) else np.nan
         return Difference(mean, np.nan, np.nan, len(values))
     mean, error = float(values.mean()), float(stats.sem(values))
-    reach = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    reach = float(stats.t.ppf(0.975, len(values) - 1)) * error
     return Difference(mean, mean - reach, mean + reach, len(values))
 
 
@@ -145,11 +119,7 @@ _OTHER_VERDICTS = {
 def finding(claim: str, by_data: Mapping[str, Difference], *, digits: int = 3) -> str:
     """Return a sentence that says on which data sets a claim was reproduced.
 
-    Parameters
-    ----------
-    claim : str
-    by_data : mapping of str to Difference
-        By data set, the difference that is above 0 according to the claim.
+    ``by_data`` has the difference on each data set, which is above 0 according to the claim.
 
     Examples
     --------
@@ -192,23 +162,11 @@ class RankTest(NamedTuple):
     """See :func:`critical_difference`; NaN with fewer than two methods or two problems."""
 
 
-def rank_methods(scores: NDArray[np.float64], *, level: float = 0.05) -> RankTest:
+def rank_methods(scores: NDArray[np.float64]) -> RankTest:
     """Rank methods over the problems on which all of them have a score.
 
-    Parameters
-    ----------
-    scores : array, (n_problems, n_methods)
-        Higher is better; NaN for missing scores. Ties share their ranks.
-    level : float
-        Significance level of Nemenyi's test (Demšar 2006).
-
-    Examples
-    --------
-    >>> test = rank_methods(np.array([[0.9, 0.8, 0.1], [0.7, 0.6, 0.2], [0.5, 0.4, 0.3]]))
-    >>> test.mean_ranks
-    array([1., 2., 3.])
-    >>> round(test.critical_difference, 2)
-    1.91
+    Scores, (n_problems, n_methods), are higher for better methods and NaN where they are missing.
+    Ties share their ranks.
     """
     complete = scores[~np.isnan(scores).any(axis=1)]
     n_problems, n_methods = complete.shape
@@ -217,20 +175,19 @@ def rank_methods(scores: NDArray[np.float64], *, level: float = 0.05) -> RankTes
     ranks = stats.rankdata(-complete, axis=1)
     p_value = critical = np.nan
     if n_problems > 1 and n_methods > 1:
-        critical = critical_difference(n_methods, n_problems, level=level)
-        differ = np.ptp(ranks, axis=1).any()
-        if n_methods > 2 and differ:
+        critical = critical_difference(n_methods, n_problems)
+        if n_methods > 2 and np.ptp(ranks, axis=1).any():
             p_value = float(stats.friedmanchisquare(*complete.T).pvalue)
     return RankTest(ranks.mean(axis=0), n_problems, p_value, critical)
 
 
-def critical_difference(n_methods: int, n_problems: int, *, level: float = 0.05) -> float:
-    """Return Nemenyi's critical difference: mean ranks closer than this do not differ.
+def critical_difference(n_methods: int, n_problems: int) -> float:
+    """Return Nemenyi's critical difference: mean ranks closer than this do not differ at .05.
 
     Examples
     --------
-    >>> round(critical_difference(4, 14, level=0.05), 2)  # an example of Demšar's
+    >>> round(critical_difference(4, 14), 2)  # an example of Demšar's (2006)
     1.25
     """
-    quantile = stats.studentized_range.ppf(1 - level, n_methods, np.inf) / np.sqrt(2)
+    quantile = stats.studentized_range.ppf(0.95, n_methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_problems)))

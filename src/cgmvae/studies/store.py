@@ -20,7 +20,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,7 @@ class RunRecord:
 class Store:
     """Runs in a folder, which is created with the first run.
 
-    Parameters
-    ----------
-    folder : path
-        Local, or on a disk that several machines share, provided that it supports file locks.
+    The folder may be on a disk that several machines share, if it supports file locks.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -88,13 +85,14 @@ class Store:
 
     def report(self, spec: RunSpec) -> dict[str, Any] | None:
         """Return the report of a run, or None if it is not done."""
-        return _read_json(self.run_folder(spec) / "report.json") if self.is_done(spec) else None
+        return self._read(spec, "report.json")
 
     def environment(self, spec: RunSpec) -> dict[str, Any] | None:
         """Return where and with what versions a run was made, or None if it is not done."""
-        if not self.is_done(spec):
-            return None
-        return _read_json(self.run_folder(spec) / "environment.json")
+        return self._read(spec, "environment.json")
+
+    def _read(self, spec: RunSpec, name: str) -> dict[str, Any] | None:
+        return _read_json(self.run_folder(spec) / name) if self.is_done(spec) else None
 
     def predictions(self, spec: RunSpec) -> dict[str, NDArray[np.floating]]:
         """Return the ``validation`` and ``test`` scores of a run that is done."""
@@ -132,7 +130,7 @@ class Store:
     def write_error(self, spec: RunSpec, message: str, details: str = "") -> None:
         """Store why a run failed."""
         path = self._error_path(spec)
-        record = {"spec": spec.to_dict(), "message": message, "details": details}
+        record = {"spec": asdict(spec), "message": message, "details": details}
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
@@ -152,17 +150,13 @@ class Store:
 
     def _lock(self, key: str, held: ExitStack) -> bool:
         """Lock a run until ``held`` is closed; return False if another process has the lock."""
-        path = self._lock_path(key)
-        try:
+        path = self.folder / "locks" / key
+        with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(FileLock(path).acquire(blocking=False))
-        except Timeout:
-            return False
-        except OSError as error:
-            raise InputError(
-                f"Cannot lock {path} ({error.strerror or error}); "
-                "check the free space and the permissions, or choose another folder."
-            ) from error
+            try:
+                held.enter_context(FileLock(path).acquire(blocking=False))
+            except Timeout:
+                return False
         return True
 
     def is_claimed(self, spec: RunSpec) -> bool:
@@ -170,25 +164,19 @@ class Store:
 
         In a folder that this process cannot write to, locks cannot be seen: False.
         """
-        path = self._lock_path(spec.key)
-        if not path.exists():
+        if not (self.folder / "locks" / spec.key).exists():
             return False
         try:
-            with FileLock(path).acquire(blocking=False):
-                return False
-        except Timeout:
-            return True
-        except OSError:
+            with ExitStack() as held:
+                return not self._lock(spec.key, held)
+        except InputError:
             return False
-
-    def _lock_path(self, key: str) -> Path:
-        return self.folder / "locks" / key
 
 
 def _write_parts(folder: Path, spec: RunSpec, record: RunRecord) -> None:
     """Write all files of a run, the marker that it is complete last."""
     record.split.save(folder / "split.json")
-    contents = {"spec": spec.to_dict(), "environment": record.environment, "report": record.report}
+    contents = {"spec": asdict(spec), "environment": record.environment, "report": record.report}
     for name, content in contents.items():
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
     np.savez(folder / "predictions.npz", **record.predictions)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def number(value: float | None, digits: int = 3) -> str:
     return text if float(text) else text.removeprefix("-")
 
 
-def marked(values: Sequence[float], *, digits: int = 3) -> list[Cell]:
+def marked(values: Sequence[float]) -> list[Cell]:
     """Format numbers, of which higher ones are better, and mark the best and the second-best.
 
     Numbers are compared as they are printed, so equal texts have equal marks.
@@ -65,7 +65,7 @@ def marked(values: Sequence[float], *, digits: int = 3) -> list[Cell]:
     >>> [cell.mark for cell in marked([0.1234, 0.3, 0.1231, float("nan")])]
     ['second', 'best', 'second', None]
     """
-    texts = [number(value, digits) for value in values]
+    texts = [number(value) for value in values]
     levels = sorted({text for text in texts if text != "–"}, key=float, reverse=True)
     marks: dict[str, Mark] = dict(zip(levels, ("best", "second"), strict=False))
     return [Cell(text, marks.get(text)) for text in texts]
@@ -78,28 +78,20 @@ def check_format(format: str) -> None:
 
 
 def render(tables: Iterable[Table], format: str) -> str:
-    """Return the text of tables, one below the other.
-
-    Parameters
-    ----------
-    tables : iterable of Table
-    format : {"md", "tex", "html", "csv"}
-    """
+    """Return the text of tables, one below the other, in one of the :data:`FORMATS`."""
     check_format(format)
     return "\n".join(FORMATS[format](table) for table in tables)
 
 
 def _lines(table: Table) -> list[list[Cell]]:
     """Return the rows as cells without line breaks, short rows padded."""
+
+    def one_line(cell: Cell | str) -> Cell:
+        own = cell if isinstance(cell, Cell) else Cell(cell)
+        return replace(own, text=" ".join(own.text.split()))
+
     width = len(table.columns)
-    return [
-        [_one_line(cell) for cell in row] + [Cell("")] * (width - len(row)) for row in table.rows
-    ]
-
-
-def _one_line(cell: Cell | str) -> Cell:
-    own = cell if isinstance(cell, Cell) else Cell(cell)
-    return replace(own, text=" ".join(own.text.split()))
+    return [[*map(one_line, row), *[Cell("")] * (width - len(row))] for row in table.rows]
 
 
 def _sentence(note: str, escape: Callable[[str], str], command: str) -> str:

@@ -21,6 +21,7 @@ from cgmvae.studies.spec import (
     RunSpec,
     Scope,
     Study,
+    data_choice,
     data_title,
     is_available,
     is_network,
@@ -31,7 +32,7 @@ from cgmvae.studies.spec import (
 from cgmvae.studies.tables import Table, number
 
 DATA = ("bbs_2003_2009", "mirflickr_tags", "yeast", "scene", "sider", "delicious")
-QUICK_DATA = ("yeast",)
+_data = data_choice(DATA, quick=("yeast",))
 
 #: Epochs of the fits of a network; the first fit is discarded.
 WARM_UP, FEW, MORE = 1, 5, 25
@@ -81,10 +82,6 @@ def _fits(scope: Scope, data: str, method: str) -> list[RunSpec]:
     ]
 
 
-def _data(scope: Scope) -> tuple[str, ...]:
-    return scope.chosen_data(DATA, QUICK_DATA)
-
-
 def runs(scope: Scope) -> list[RunSpec]:
     """Return the fits of each method on each available data set that it supports."""
     return [
@@ -97,13 +94,9 @@ def runs(scope: Scope) -> list[RunSpec]:
 
 
 def cost_of(reports: Sequence[Mapping[str, Any] | None]) -> Cost:
-    """Compute the cost of a method from the reports of its fits.
+    """Compute the cost of a method from the reports of its fits, None for a missing one.
 
-    Parameters
-    ----------
-    reports : sequence of mapping
-        The only fit or, for a network, those of the warm-up, of few and of more epochs. None for a
-        missing fit.
+    The fits are the only one or, for a network, the warm-up, few epochs and more epochs.
 
     Examples
     --------
@@ -112,19 +105,15 @@ def cost_of(reports: Sequence[Mapping[str, Any] | None]) -> Cost:
     >>> cost_of([None, few, more])
     Cost(epoch=0.2, overhead=2.0, predict=0.25)
     """
-    if len(reports) == 1:
-        (only,) = reports
-        return Cost(np.nan, *_seconds(only)) if only is not None else _UNKNOWN
-    few, more = reports[-2:]
-    if few is None or more is None:
+    *_, few, more = (None, *reports)
+    if more is None or (few is None and len(reports) > 1):
         return _UNKNOWN
-    (short, _), (long, predict) = _seconds(few), _seconds(more)
-    epoch = (long - short) / (more["epochs"] - few["epochs"])
+    fit, predict = more["seconds"]["fit"], more["seconds"]["predict"]
+    if few is None:
+        return Cost(np.nan, fit, predict)
+    short = few["seconds"]["fit"]
+    epoch = (fit - short) / (more["epochs"] - few["epochs"])
     return Cost(epoch, short - epoch * few["epochs"], predict)
-
-
-def _seconds(report: Mapping[str, Any]) -> tuple[float, float]:
-    return report["seconds"]["fit"], report["seconds"]["predict"]
 
 
 def _data_table(results: Results, data: str) -> Table:
@@ -135,7 +124,12 @@ def _data_table(results: Results, data: str) -> Table:
         method: cost_of([results.store.report(spec) for spec in _fits(results.scope, data, method)])
         for method in _methods(results.scope)
     }
-    reported = _reported_costs(data)
+    name = paper_data(data)
+    reported = {
+        row: Cost(each[name][0], np.nan, each[name][1])
+        for row, each in published()["timing"].items()
+        if name in each
+    }
     rows = []
     for method, cost in costs.items():
         row = [REGISTRY[method].title, *_row(cost, costs.get("cgmvae", _UNKNOWN))]
@@ -168,52 +162,37 @@ _NOTE = (
 
 
 def _row(cost: Cost, reference: Cost) -> list[str]:
+    def ratio(seconds: float, other: float) -> str:
+        return number(seconds / other if other > 0 else None, 2)
+
     return [
         number(cost.epoch),
-        number(_ratio(cost.epoch, reference.epoch), 2),
+        ratio(cost.epoch, reference.epoch),
         number(cost.overhead, 2),
         number(cost.predict),
-        number(_ratio(cost.predict, reference.predict), 2),
+        ratio(cost.predict, reference.predict),
     ]
-
-
-def _ratio(seconds: float, reference: float) -> float:
-    return seconds / reference if reference > 0 else np.nan
-
-
-def _reported_costs(data: str) -> dict[str, Cost]:
-    """Return the paper's seconds on the data set, or the one that it stands in for."""
-    name = paper_data(data)
-    return {
-        row: Cost(each[name][0], np.nan, each[name][1])
-        for row, each in published()["timing"].items()
-        if name in each
-    }
 
 
 def _findings(costs: Mapping[str, Cost]) -> list[str]:
     """Return whether C-GMVAE is the cheapest network, as in the paper's table."""
-    networks = {
-        method: cost
-        for method, cost in costs.items()
-        if is_network(method) and not cost.is_disturbed
-    }
-    return [
-        _cheapest({method: getattr(cost, field) for method, cost in networks.items()}, what)
-        for field, what in (("epoch", "to train"), ("predict", "at test"))
-    ]
-
-
-def _cheapest(seconds: Mapping[str, float], what: str) -> str:
-    known = sorted((value, method) for method, value in seconds.items() if not np.isnan(value))
-    order = [method for _, method in known]
-    claim = f"C-GMVAE is the cheapest network {what}"
-    if "cgmvae" not in order or len(order) < 2:
-        return f"{claim}: not known."
-    if order[0] == "cgmvae":
-        return f"{claim}: found, of {len(order)}."
-    cheaper = ", ".join(REGISTRY[method].title for method in order[: order.index("cgmvae")])
-    return f"{claim}: not found; {cheaper} cost less ({len(order)} networks timed)."
+    found = []
+    for field, what in (("epoch", "to train"), ("predict", "at test")):
+        seconds = {
+            method: getattr(cost, field)
+            for method, cost in costs.items()
+            if is_network(method) and not cost.is_disturbed and not np.isnan(getattr(cost, field))
+        }
+        order = sorted(seconds, key=lambda method: (seconds[method], method))
+        claim = f"C-GMVAE is the cheapest network {what}"
+        if "cgmvae" not in order or len(order) < 2:
+            found.append(f"{claim}: not known.")
+        elif order[0] == "cgmvae":
+            found.append(f"{claim}: found, of {len(order)}.")
+        else:
+            cheaper = ", ".join(REGISTRY[name].title for name in order[: order.index("cgmvae")])
+            found.append(f"{claim}: not found; {cheaper} cost less ({len(order)} networks timed).")
+    return found
 
 
 def _doubts(results: Results, data: str, costs: Mapping[str, Cost]) -> list[str]:
