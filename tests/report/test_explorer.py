@@ -123,7 +123,7 @@ def test_nearest_labels_with_similarity_and_lift(page):
         assert float(alike.replace("−", "-")) == pytest.approx(similarity[label], abs=0.0051)
         assert int(together) == counts.both[5, label]
         expected = counts.both[5, label] * counts.known[5, label]
-        expected /= counts.first[5, label] * counts.second[5, label]
+        expected /= counts.first[5, label] * counts.first[label, 5]
         assert float(lift) == pytest.approx(expected, abs=0.0061)
 
 

@@ -26,9 +26,9 @@ def model(rows):
     return BinaryRelevance(random_state=0).fit(rows.train.X, rows.train)
 
 
-def explored(model, rows, **limits):
+def explored(model, rows):
     scores = model.predict_proba(rows.test.X)
-    return explore(model, rows, scores, np.corrcoef(scores, rowvar=False), **limits)
+    return explore(model, rows, scores, np.corrcoef(scores, rowvar=False))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -83,15 +83,16 @@ def test_cells_pairs_and_rows(model, rows):
     assert arrays["correlation"][place] / 1e4 == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-4)
 
 
-def test_more_rows_and_labels_than_a_page_carries(model, rows):
-    explorer = explored(model, rows, max_rows=20, max_labels=4)
+def test_more_rows_and_labels_than_a_page_carries(model, rows, monkeypatch):
+    monkeypatch.setattr("cgmvae.report.explorer.MAX_ROWS", 20)
+    monkeypatch.setattr("cgmvae.report.explorer.MAX_LABELS", 4)
+    explorer = explored(model, rows)
     assert len(np.unique(explorer.rows)) == 20
     frequency = np.asarray(rows.train.Y.sum(0)).ravel()
     assert set(explorer.labels) == set(np.argsort(-frequency, kind="stable")[:4])
     assert explorer.names == tuple(model.label_names_[i] for i in explorer.labels)
     assert explorer.arrays["scores"].shape == (20, 4)
-    again = explored(model, rows, max_rows=20, max_labels=4)
-    np.testing.assert_array_equal(again.rows, explorer.rows)
+    np.testing.assert_array_equal(explored(model, rows).rows, explorer.rows)
 
 
 @pytest.mark.parametrize("n_labels", [1, 2])

@@ -86,7 +86,8 @@ class Batcher:
 
     def _work(self) -> None:
         while (batch := self._next_batch()) is not None:
-            self._score_batch([job for job in batch if job.scores.set_running_or_notify_cancel()])
+            if batch := [job for job in batch if job.scores.set_running_or_notify_cancel()]:
+                self._score_batch(batch)
 
     def _next_batch(self) -> list[_Job] | None:
         """Wait for rows, then for those that are arriving; return None once closed and empty."""
@@ -108,8 +109,6 @@ class Batcher:
         return full or self._closed or not self._n_arriving
 
     def _score_batch(self, batch: list[_Job]) -> None:
-        if not batch:
-            return
         try:
             scores = self._score([job.rows for job in batch])
         except Exception as error:
