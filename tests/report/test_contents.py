@@ -91,14 +91,6 @@ def test_a_forest_of_labels_that_never_vary():
     np.testing.assert_allclose(scores["random forest"][0], Y, atol=0.05)
 
 
-def test_a_verdict_needs_an_interval_without_0():
-    signs = [
-        Verdict("micro_f1", "x", Interval(0, *bounds)).sign
-        for bounds in ((0.1, 0.2), (-0.1, 0.2), (-0.2, -0.1))
-    ]
-    assert signs == [1, 0, -1]
-
-
 def test_a_method_without_label_similarity(model, contents):
     similarity, words = label_similarity(model, contents.measured[0].scores)
     expected = np.corrcoef(contents.measured[0].scores, rowvar=False)

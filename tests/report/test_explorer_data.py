@@ -74,6 +74,10 @@ def test_cells_pairs_and_rows(model, rows):
     np.testing.assert_array_equal(truth, np.where(unknown, 0, test.Y))
     np.testing.assert_array_equal(arrays["numbers"], rows.numbers)
     assert explorer.facts["n_known"] == (~unknown).sum()
+    packed = explorer.packed()["arrays"]["scores"]
+    assert packed["type"] == "uint16"
+    read = np.frombuffer(base64.b64decode(packed["data"]), "<u2")
+    np.testing.assert_array_equal(read, arrays["scores"].ravel())
     both_known = ~rows.train.unknown[:, 1] & ~rows.train.unknown[:, 3]
     a, b = (rows.train.Y[both_known, i].astype(float) for i in (1, 3))
     place = [*zip(*np.triu_indices(6, 1), strict=True)].index((1, 3))
@@ -102,11 +106,3 @@ def test_hardly_any_labels(n_labels):
     model = BinaryRelevance(random_state=0).fit(data.X, data)
     explorer = explore(model, rows, model.predict_proba(data.X), np.eye(n_labels))
     assert len(explorer.arrays["similarity"]) == n_labels * (n_labels - 1) // 2
-
-
-def test_arrays_become_little_endian_text(model, rows):
-    explorer = explored(model, rows)
-    packed = explorer.packed()["arrays"]["scores"]
-    read = np.frombuffer(base64.b64decode(packed["data"]), "<u2")
-    assert packed["type"] == "uint16"
-    np.testing.assert_array_equal(read, explorer.arrays["scores"].ravel())

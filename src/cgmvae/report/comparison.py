@@ -76,14 +76,8 @@ def fit_baselines(
 ) -> tuple[dict[str, tuple[Scores, ...]], dict[str, str]]:
     """Fit the baselines and score rows with them.
 
-    Parameters
-    ----------
-    train : MultiLabelDataset
-        The training rows.
-    parts : sequence of MultiLabelDataset
-        The rows to score; the first are the validation rows.
-    choice : {"auto", "all", "none"}
-        ``auto`` skips what would take minutes, ``none`` skips all but the label prior.
+    The first of the parts to score are the validation rows. The choice ``auto`` skips what would
+    take minutes, ``none`` skips all but the label prior.
 
     Returns
     -------

@@ -80,14 +80,8 @@ def explore(
 
     Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted; only its threshold rule and its label names are used.
-    rows : ReportRows
-    scores : array, (n_test, n_labels)
-        The model's probabilities for the test rows.
-    similarity : array, (n_labels, n_labels)
+    Of the model, only its threshold rule and its label names are used; ``scores``, (n_test,
+    n_labels), are its probabilities for the test rows.
     """
     frequency = label_frequency(rows.reference, model.label_names_)
     labels = np.sort(np.argsort(-frequency, kind="stable")[:MAX_LABELS])

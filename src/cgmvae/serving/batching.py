@@ -31,13 +31,8 @@ class _Job(NamedTuple):
 class Batcher:
     """Collects the rows of several requests and scores them together.
 
-    Parameters
-    ----------
-    score : callable
-        Takes the rows of one or more requests and returns the concatenated probabilities,
-        (n_rows, n_labels).
-    config : ServingConfig
-        Size and waiting time of a batch, and the length of the queue.
+    ``score`` takes the rows of one or more requests and returns their concatenated probabilities,
+    (n_rows, n_labels).
     """
 
     def __init__(self, score: Callable[[Sequence[Any]], Scores], config: ServingConfig) -> None:

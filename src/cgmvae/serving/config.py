@@ -15,10 +15,7 @@ _MIN_KEY_LENGTH = 16
 class ServingConfig:
     """Limits of a server; a request beyond one of them is rejected with an error message.
 
-    Raises
-    ------
-    InputError
-        If a limit allows no request at all, or the API key is too weak.
+    A limit that allows no request at all, or a weak API key, is an :class:`InputError`.
     """
 
     body_bytes: int = 8 * 2**20

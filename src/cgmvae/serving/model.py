@@ -70,11 +70,6 @@ class PredictRequest(BaseModel):
 class ServedModel:
     """A fitted estimator as the server uses it; the estimator itself is not changed.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-
     Attributes
     ----------
     column_names : tuple of str or None
@@ -218,14 +213,8 @@ class ServedModel:
     ) -> list[dict[str, Any]]:
         """Return one :class:`~cgmvae.serving.responses.Prediction` per row, as a dict.
 
-        Parameters
-        ----------
-        scores : array, (n_rows, n_labels)
-            Probabilities; they are written so that they can be read back exactly.
-        probabilities : bool
-            Whether to include the probability of every label.
-        top : int, optional
-            Include this many of the most probable labels, above the threshold or not.
+        It includes the probability of every label on request, written so that it can be read back
+        exactly, and the ``top`` most probable labels, above the threshold or not.
         """
         _check_finite(scores)
         names = np.array(self.label_names, dtype=object)

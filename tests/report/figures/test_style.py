@@ -1,11 +1,9 @@
 """Names in figures: one line, plain text, no overlap."""
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 
-from cgmvae.errors import InputError
-from cgmvae.report.figures.style import names_for, one_line, place_names, spread_order
+from cgmvae.report.figures.style import one_line, place_names, spread_order
 
 
 def test_names_are_one_line_of_bounded_length():
@@ -13,12 +11,6 @@ def test_names_are_one_line_of_bounded_length():
     assert one_line("a" * 28) == "a" * 28
     assert len(one_line("ab" * 100)) == 28
     assert one_line("owl", 5) == "owl"
-
-
-def test_a_wrong_number_of_names_is_rejected():
-    assert names_for(None, 2) == ("label_0", "label_1")
-    with pytest.raises(InputError, match="3 feature names for 2 features"):
-        names_for(["a", "b", "c"], 2, "feature")
 
 
 def test_placed_names_overlap_neither_each_other_nor_the_edge(rng, texts_apart):

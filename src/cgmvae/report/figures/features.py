@@ -217,16 +217,8 @@ class LabelWordsDisplay(Display):
         For each of the most frequent labels, the candidates are the words that covary most with
         its log-odds.
 
-        Parameters
-        ----------
-        model : fitted estimator
-            Some of its features are words.
-        X, Y : CSR array and labels in any accepted form
-        words : mapping of int to str
-            The words by feature index.
-        max_labels, max_rows : int
-            Number of labels to show; more rows than this are subsampled with the seed.
-        random_state : int
+        ``words`` are given by feature index. ``max_labels`` labels are shown; more than
+        ``max_rows`` rows are subsampled with the seed.
         """
         rng, names = np.random.default_rng(random_state), model.label_names_
         shown = np.argsort(-label_frequency(Y, names), kind="stable")[:max_labels]

@@ -164,17 +164,10 @@ class LabelMapDisplay(Display):
     def from_estimator(
         cls, model: Any, Y: Any = None, *, method: Projection = "mds"
     ) -> LabelMapDisplay:
-        """Map the labels of a fitted model.
+        """Map the labels of a fitted model, colored by the number of rows of Y that have them.
 
-        Parameters
-        ----------
-        model : estimator
-            With ``label_similarity`` for ``"mds"``, with ``label_embeddings_`` for ``"pca"``.
-        Y : labels in any accepted form, optional
-            Colors the labels by the number of rows that have them.
-        method : {"mds", "pca"}
-            Classical scaling of the similarity, or principal components of the concatenated
-            embeddings of all members.
+        The method is classical scaling of ``label_similarity`` (``"mds"``), or principal components
+        of ``label_embeddings_``, the concatenated embeddings of all members (``"pca"``).
         """
         names = model.label_names_
         frequency = None if Y is None else label_frequency(Y, names)
@@ -267,11 +260,7 @@ class LatentMapDisplay(Display):
     def from_estimator(cls, model: Any, *, member: int | None = 0) -> LatentMapDisplay:
         """Show the Gaussians of a fitted C-GMVAE.
 
-        Parameters
-        ----------
-        model : CGMVAEClassifier
-        member : int, optional
-            Each member has its own latent space; None concatenates the spaces of all members.
+        Each member has its own latent space; None concatenates the spaces of all members.
         """
         network: Any = getattr(model, "network_", None)
         if not hasattr(network, "label_gaussians"):

@@ -194,21 +194,9 @@ def place_names(
 ) -> list[int]:
     """Draw names next to their points if they fit; return the indices of the drawn names.
 
-    Parameters
-    ----------
-    ax : matplotlib Axes
-        Data and limits must be set.
-    points : array, (n, 2)
-        In data coordinates.
-    names : sequence of str, (n,)
-    order : iterable of int, optional
-        The points to name, the most important first; by default all of them.
-    most : int
-        Maximum number of names.
-    size : float
-        Font size in points.
-    avoid_points : bool
-        Whether names must not cover other points.
+    Data and limits of the axes must be set; points, (n, 2), are in data coordinates. At most
+    ``most`` of the names in ``order`` are drawn, the most important first (by default all names may
+    be), at a font size in points. They may cover other points unless ``avoid_points``.
     """
     from matplotlib.patheffects import withStroke
 
