@@ -78,6 +78,21 @@ class Elements(HTMLParser):
         return [each for each in found if each and not each.startswith(("data:", "#"))]
 
 
+def emulate(browser, width, height, scheme):
+    """Show pages at a size and in a color scheme."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+
+
+def requested(browser):
+    """Return the kinds of addresses that the page asked for."""
+    messages = [entry["message"] for entry in browser.get_log("performance")]
+    sent = [message for message in messages if '"Network.requestWillBeSent"' in message]
+    return {message.split('"url":"')[1].split(":")[0] for message in sent}
+
+
 @dataclass(frozen=True)
 class Report:
     """A model, the contents of its report, and the page."""
@@ -107,10 +122,7 @@ class Page:
         self.settle()
 
     def look_at(self, width, height, scheme):
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        emulate(self.browser, width, height, scheme)
 
     def wait(self, condition):
         return WebDriverWait(self.browser, 20).until(lambda _: condition())

@@ -26,9 +26,9 @@ def model(rows):
     return BinaryRelevance(random_state=0).fit(rows.train.X, rows.train)
 
 
-def explored(model, rows, **limits):
+def explored(model, rows):
     scores = model.predict_proba(rows.test.X)
-    return explore(model, rows, scores, np.corrcoef(scores, rowvar=False), **limits)
+    return explore(model, rows, scores, np.corrcoef(scores, rowvar=False))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -74,6 +74,10 @@ def test_cells_pairs_and_rows(model, rows):
     np.testing.assert_array_equal(truth, np.where(unknown, 0, test.Y))
     np.testing.assert_array_equal(arrays["numbers"], rows.numbers)
     assert explorer.facts["n_known"] == (~unknown).sum()
+    packed = explorer.packed()["arrays"]["scores"]
+    assert packed["type"] == "uint16"
+    read = np.frombuffer(base64.b64decode(packed["data"]), "<u2")
+    np.testing.assert_array_equal(read, arrays["scores"].ravel())
     both_known = ~rows.train.unknown[:, 1] & ~rows.train.unknown[:, 3]
     a, b = (rows.train.Y[both_known, i].astype(float) for i in (1, 3))
     place = [*zip(*np.triu_indices(6, 1), strict=True)].index((1, 3))
@@ -83,15 +87,16 @@ def test_cells_pairs_and_rows(model, rows):
     assert arrays["correlation"][place] / 1e4 == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-4)
 
 
-def test_more_rows_and_labels_than_a_page_carries(model, rows):
-    explorer = explored(model, rows, max_rows=20, max_labels=4)
+def test_more_rows_and_labels_than_a_page_carries(model, rows, monkeypatch):
+    monkeypatch.setattr("cgmvae.report.explorer.MAX_ROWS", 20)
+    monkeypatch.setattr("cgmvae.report.explorer.MAX_LABELS", 4)
+    explorer = explored(model, rows)
     assert len(np.unique(explorer.rows)) == 20
     frequency = np.asarray(rows.train.Y.sum(0)).ravel()
     assert set(explorer.labels) == set(np.argsort(-frequency, kind="stable")[:4])
     assert explorer.names == tuple(model.label_names_[i] for i in explorer.labels)
     assert explorer.arrays["scores"].shape == (20, 4)
-    again = explored(model, rows, max_rows=20, max_labels=4)
-    np.testing.assert_array_equal(again.rows, explorer.rows)
+    np.testing.assert_array_equal(explored(model, rows).rows, explorer.rows)
 
 
 @pytest.mark.parametrize("n_labels", [1, 2])
@@ -101,11 +106,3 @@ def test_hardly_any_labels(n_labels):
     model = BinaryRelevance(random_state=0).fit(data.X, data)
     explorer = explore(model, rows, model.predict_proba(data.X), np.eye(n_labels))
     assert len(explorer.arrays["similarity"]) == n_labels * (n_labels - 1) // 2
-
-
-def test_arrays_become_little_endian_text(model, rows):
-    explorer = explored(model, rows)
-    packed = explorer.packed()["arrays"]["scores"]
-    read = np.frombuffer(base64.b64decode(packed["data"]), "<u2")
-    assert packed["type"] == "uint16"
-    np.testing.assert_array_equal(read, explorer.arrays["scores"].ravel())

@@ -75,10 +75,3 @@ def test_every_section_of_the_menu_is_there(elements):
 )
 def test_a_verdict_in_words(difference, words):
     assert words in page._sentence(Verdict("micro_f1", "forest", difference))
-
-
-def test_embedded_json_cannot_end_its_element():
-    hostile = ["</script>", "<!--", "a&b", "\u2028"]
-    text = page.embedded_json(hostile)
-    assert not set("<>&") & set(text)
-    assert json.loads(text) == hostile

@@ -20,7 +20,7 @@ from cgmvae.studies.spec import RunSpec, Scope, Study, StudyFigure
 from cgmvae.studies.store import RunRecord, Store
 from cgmvae.studies.tables import Cell, Table
 
-from .conftest import Elements
+from .conftest import Elements, emulate, requested
 
 HOSTILE = '<img src="x" onerror="alert(1)"></script>{{ 7 * 7 }}'
 MADE = Scope(quick=True, data=("yeast",), methods=("mlknn", "binary-relevance"), splits=(0, 1))
@@ -170,10 +170,7 @@ def look_at(browser, hostile_page):
     """Open the page at a width in a scheme, with everything unfolded; the choice is forgotten."""
 
     def look(width, scheme):
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        emulate(browser, width, 900, scheme)
         browser.get(hostile_page.as_uri())
         browser.execute_script("document.querySelectorAll('details').forEach((e) => e.open = true)")
 
@@ -199,15 +196,8 @@ def test_in_a_browser(browser, look_at, width, scheme):
     assert browser.execute_script(theme) == scheme
     browser.find_element("id", "theme").click()
     assert browser.execute_script(theme) == ("light" if scheme == "dark" else "dark")
-    assert _requested(browser) <= {"file", "data"}
+    assert requested(browser) <= {"file", "data"}
     assert browser.get_log("browser") == []
-
-
-def _requested(browser):
-    """Return the kinds of addresses that the page asked for."""
-    messages = [entry["message"] for entry in browser.get_log("performance")]
-    sent = [message for message in messages if '"Network.requestWillBeSent"' in message]
-    return {message.split('"url":"')[1].split(":")[0] for message in sent}
 
 
 def texts(figure) -> set[str]:

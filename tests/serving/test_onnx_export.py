@@ -260,7 +260,7 @@ def test_labels_must_follow_the_rule(fitted):
     fitted.threshold_rule_ = Contrary(0.5)
     module = exported_model(fitted)
     with onnx_export._quiet_exporter(), pytest.raises(InputError, match="do not follow"):
-        onnx_export._compare(fitted, onnx_export._serialized(module, {}))
+        onnx_export._compare(fitted, onnx_export._serialized(fitted, module))
 
 
 def test_too_many_weights_for_one_file(fitted, tmp_path, monkeypatch):

@@ -71,15 +71,6 @@ def test_a_client_that_disconnects_does_not_affect_others(running, gated):
         assert served.post("/predict", json=ROWS).status_code == 200
 
 
-def test_anything_but_http_is_rejected(running, network):
-    with running(network) as (served, _):
-        address = served.base_url.host, served.base_url.port
-        with socket.create_connection(address, timeout=30) as connection:
-            connection.sendall(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
-            assert b"400 Bad Request" in connection.recv(1000)
-        assert served.get("/health").status_code == 200
-
-
 def test_addresses():
     with server.bind("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]

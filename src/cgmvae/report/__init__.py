@@ -4,7 +4,6 @@ Each display computes plain arrays once, from a fitted estimator or from results
 with ``plot(ax=None)`` in matplotlib, on given axes or on those of a new figure.
 """
 
-from cgmvae.report.figures.comparison import CriticalDifferenceDisplay, FewerDataDisplay
 from cgmvae.report.figures.features import FeatureImportanceDisplay, LabelWordsDisplay
 from cgmvae.report.figures.maps import LabelMapDisplay, LatentMapDisplay
 from cgmvae.report.figures.predictions import (
@@ -12,11 +11,16 @@ from cgmvae.report.figures.predictions import (
     LabelF1Display,
     ThresholdCurveDisplay,
 )
+from cgmvae.report.figures.runs import (
+    CriticalDifferenceDisplay,
+    FewerDataDisplay,
+    TrainingHistoryDisplay,
+    plot_effects,
+)
 from cgmvae.report.figures.similarity import (
     LabelSimilarityDisplay,
     SimilarityCooccurrenceDisplay,
 )
-from cgmvae.report.figures.training import TrainingHistoryDisplay, plot_effects
 
 __all__ = [
     "CalibrationDisplay",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +21,6 @@ from cgmvae.evaluation import (
     PAPER_METRICS,
     Interval,
     bootstrap_interval,
-    learn_rule,
     paired_difference,
 )
 from cgmvae.evaluation.metrics import as_bool
@@ -39,24 +38,6 @@ FOREST_LIMIT = 1e6
 N_TREES = 100
 
 Scores = NDArray[np.floating]
-
-
-@dataclass(frozen=True, eq=False)
-class Baseline:
-    """A method with its scores, or with the reason why it was skipped.
-
-    Attributes
-    ----------
-    title : str
-    scores : tuple of arrays (n_rows, n_labels)
-        Probabilities for each of the requested data sets; empty if it was skipped.
-    left_out : str
-        Why it was skipped; empty if it was fitted.
-    """
-
-    title: str
-    scores: tuple[Scores, ...] = ()
-    left_out: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,33 +73,35 @@ class Verdict:
 
 def fit_baselines(
     train: MultiLabelDataset, parts: Sequence[MultiLabelDataset], *, choice: Choice = "auto"
-) -> list[Baseline]:
+) -> tuple[dict[str, tuple[Scores, ...]], dict[str, str]]:
     """Fit the baselines and score rows with them.
 
-    Parameters
-    ----------
-    train : MultiLabelDataset
-        The training rows.
-    parts : sequence of MultiLabelDataset
-        The rows to score; the first are the validation rows.
-    choice : {"auto", "all", "none"}
-        ``auto`` skips what would take minutes, ``none`` skips all but the label prior.
+    The first of the parts to score are the validation rows. The choice ``auto`` skips what would
+    take minutes, ``none`` skips all but the label prior.
+
+    Returns
+    -------
+    scores : dict of str to tuple of arrays (n_rows, n_labels)
+        Probabilities for each of the parts, by the title of the baseline.
+    skipped : dict of str to str
+        Why each of the other baselines was skipped.
     """
-    found = [Baseline("label prior", _prior_scores(train, parts))]
+    scores = {"label prior": _prior_scores(train, parts)}
+    skipped = {}
     n_values = train.X.nnz if sp.issparse(train.X) else train.X.size
-    for title, score, size, limit in (
+    for title, fit, size, limit in (
         ("logistic regression", _logistic_scores, n_values * train.n_labels, LOGISTIC_LIMIT),
         ("random forest", _forest_scores, train.n_samples * train.n_labels, FOREST_LIMIT),
     ):
         if choice == "none":
-            found.append(Baseline(title, left_out="not requested"))
-        elif score is _forest_scores and train.unknown is not None:
-            found.append(Baseline(title, left_out="it needs rows whose labels are all known"))
+            skipped[title] = "not requested"
+        elif fit is _forest_scores and train.unknown is not None:
+            skipped[title] = "it needs rows whose labels are all known"
         elif choice == "auto" and size > limit:
-            found.append(Baseline(title, left_out="it would take minutes on data of this size"))
+            skipped[title] = "it would take minutes on data of this size"
         else:
-            found.append(Baseline(title, score(train, parts)))
-    return found
+            scores[title] = fit(train, parts)
+    return scores, skipped
 
 
 def _prior_scores(
@@ -177,26 +160,6 @@ def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDat
         for name in PAPER_METRICS
     }
     return Measured(title, scores, predicted, metrics)
-
-
-def measure_baselines(
-    baselines: Sequence[Baseline],
-    validation: MultiLabelDataset,
-    test: MultiLabelDataset,
-    *,
-    rule: Any,
-    metric: str,
-) -> list[Measured]:
-    """Measure the fitted baselines, each with its own threshold rule from the validation rows."""
-    found = []
-    for baseline in baselines:
-        if not baseline.left_out:
-            on_validation, scores = baseline.scores
-            learned = learn_rule(
-                validation.Y, on_validation, rule=rule, metric=metric, unknown=validation.unknown
-            )
-            found.append(measure(baseline.title, scores, learned, test))
-    return found
 
 
 def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset) -> list[Verdict]:

@@ -16,24 +16,25 @@ from numpy.typing import NDArray
 from cgmvae import __version__
 from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError
-from cgmvae.evaluation import Scored, count, evaluate
+from cgmvae.evaluation import Scored, count, evaluate, learn_rule
 from cgmvae.methods import REGISTRY, method_name
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.preparation import ColumnSummary
 from cgmvae.report.comparison import (
     CHOICES,
-    Baseline,
     Choice,
     Measured,
     Verdict,
     compare,
     fit_baselines,
     measure,
-    measure_baselines,
 )
 from cgmvae.report.explorer import Explorer, explore
 from cgmvae.report.findings import Finding, find
 from cgmvae.report.rows import ReportRows, on_features, prepared_rows
+
+#: Parameters that say nothing about the model.
+_HIDDEN = ("progress", "checkpoint", "device", "n_jobs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,8 @@ class Contents:
 
     method: str
     """Title of the method."""
+    paper: str
+    """Its publication, or nothing."""
     data: str
     """Name of the data."""
     rows: ReportRows
@@ -52,8 +55,8 @@ class Contents:
     """Of the training rows, or of all rows if these are unknown."""
     measured: Sequence[Measured]
     """The model, then the fitted baselines."""
-    left_out: Sequence[Baseline]
-    """The baselines that were skipped."""
+    skipped: Mapping[str, str]
+    """Why baselines were skipped, by title."""
     verdicts: Sequence[Verdict]
     oracle: Mapping[str, float]
     """The five metrics with thresholds chosen on the test labels, to compare with the paper."""
@@ -110,21 +113,30 @@ def collect(
     preparation = getattr(model, "preparation_", None)
     columns = [] if preparation is None else preparation.describe()
     rows, model = prepared_rows(model, rows), on_features(model)
-    test, title = rows.test, method_title(model)
+    test, name = rows.test, method_name(model)
+    title = REGISTRY[name].title if name in REGISTRY else name
     own = measure(title, model.predict_proba(test.X), model.threshold_rule_, test)
-    others, left_out = _compared(model, rows, baselines)
+    others: list[Measured] = []
+    skipped: dict[str, str] = {}
+    if rows.train is not None and (held := rows.validation) is not None:
+        fitted, skipped = fit_baselines(rows.train, [held, test], choice=baselines)
+        choice = {"rule": model.threshold_rule, "metric": model.threshold_metric}
+        for baseline, (on_held, scores) in fitted.items():
+            rule = learn_rule(held.Y, on_held, unknown=held.unknown, **choice)
+            others.append(measure(baseline, scores, rule, test))
     verdicts = compare(own, others, test)
     counts = count(test.Y, own.predicted, test.unknown)
     correct = counts.label_both.sum()
     similarity, similarity_is = label_similarity(model, own.scores)
     return Contents(
         method=title,
+        paper=REGISTRY[name].paper if name in REGISTRY else "",
         data=test.name,
         rows=rows,
         columns=columns,
         statistics=statistics,
         measured=[own, *others],
-        left_out=left_out,
+        skipped=skipped,
         verdicts=verdicts,
         oracle=evaluate(Scored(test.Y, own.scores, test.unknown), protocol="test-oracle").metrics,
         precision=float(correct / max(counts.label_predicted.sum(), 1)),
@@ -133,15 +145,13 @@ def collect(
         similarity=similarity,
         similarity_is=similarity_is,
         explorer=explore(model, rows, own.scores, similarity),
-        settings=_settings(model),
+        settings={
+            name: value
+            for name, value in model.get_params(deep=False).items()
+            if value is not None and name not in _HIDDEN
+        },
         origin=origin,
     )
-
-
-def method_title(model: Any) -> str:
-    """Return the title of a model's method."""
-    name = method_name(model)
-    return REGISTRY[name].title if name in REGISTRY else name
 
 
 def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[np.floating], str]:
@@ -158,25 +168,3 @@ def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[
         similarity[varying] = np.corrcoef(scores[:, spread].astype(np.float64), rowvar=False)
     np.fill_diagonal(similarity, 1.0)
     return similarity, "the correlation of the labels' probabilities over the rows"
-
-
-def _compared(
-    model: Any, rows: ReportRows, choice: Choice
-) -> tuple[list[Measured], list[Baseline]]:
-    if rows.train is None or rows.validation is None:
-        return [], []
-    fitted = fit_baselines(rows.train, [rows.validation, rows.test], choice=choice)
-    measured = measure_baselines(
-        fitted,
-        rows.validation,
-        rows.test,
-        rule=model.threshold_rule,
-        metric=model.threshold_metric,
-    )
-    return measured, [baseline for baseline in fitted if baseline.left_out]
-
-
-def _settings(model: Any) -> dict[str, Any]:
-    parameters = model.get_params(deep=False).items()
-    hidden = ("progress", "checkpoint", "device", "n_jobs")
-    return {name: value for name, value in parameters if value is not None and name not in hidden}

@@ -47,35 +47,27 @@ _N_CLUSTERS = 7
 
 @dataclass(frozen=True, eq=False)
 class Explorer:
-    """Labels, pairs of labels and test rows in compact form.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The labels in the page, (n_labels,): all of them or the most frequent.
-    labels : array of int, (n_labels,)
-        Their indices among the model's labels.
-    rows : array of int, (n_rows,)
-        Indices of the test rows in the page: all of them or a seeded sample.
-    arrays : dict of str to array
-        See :func:`explore`.
-    facts : dict
-        Everything but arrays, as JSON values.
-    """
+    """Labels, pairs of labels and test rows in compact form."""
 
     names: tuple[str, ...]
+    """The labels in the page, (n_labels,): all of them or the most frequent."""
     labels: NDArray[np.int64]
+    """Their indices among the model's labels, (n_labels,)."""
     rows: NDArray[np.int64]
+    """Indices of the test rows in the page, (n_rows,): all of them or a seeded sample."""
     arrays: dict[str, NDArray[Any]]
+    """See :func:`explore`."""
     facts: dict[str, Any]
+    """Everything but arrays, as JSON values."""
 
     def packed(self) -> dict[str, Any]:
         """Return a record for JSON, with arrays as little-endian base64."""
-        return {
-            "names": list(self.names),
-            **self.facts,
-            "arrays": {name: _packed(array) for name, array in self.arrays.items()},
-        }
+        arrays = {}
+        for name, array in self.arrays.items():
+            little = array.astype(array.dtype.newbyteorder("<")).tobytes()
+            data = base64.b64encode(little).decode("ascii")
+            arrays[name] = {"type": array.dtype.name, "data": data}
+        return {"names": list(self.names), **self.facts, "arrays": arrays}
 
 
 def explore(
@@ -83,30 +75,23 @@ def explore(
     rows: ReportRows,
     scores: NDArray[np.floating],
     similarity: NDArray[np.floating],
-    *,
-    max_rows: int = MAX_ROWS,
-    max_labels: int = MAX_LABELS,
 ) -> Explorer:
     """Collect the data of the explorer.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted; only its threshold rule and its label names are used.
-    rows : ReportRows
-    scores : array, (n_test, n_labels)
-        The model's probabilities for the test rows.
-    similarity : array, (n_labels, n_labels)
-    max_rows, max_labels : int
-        Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
+    Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
+
+    Of the model, only its threshold rule and its label names are used; ``scores``, (n_test,
+    n_labels), are its probabilities for the test rows.
     """
     frequency = label_frequency(rows.reference, model.label_names_)
-    labels = np.sort(np.argsort(-frequency, kind="stable")[:max_labels])
+    labels = np.sort(np.argsort(-frequency, kind="stable")[:MAX_LABELS])
     kept = np.arange(n_rows := rows.test.n_samples)
-    if n_rows > max_rows:
-        kept = np.sort(np.random.default_rng(0).choice(n_rows, max_rows, replace=False))
-    true, known = _cells(rows, kept, labels)
-    given = scores[np.ix_(kept, labels)]
+    if n_rows > MAX_ROWS:
+        kept = np.sort(np.random.default_rng(0).choice(n_rows, MAX_ROWS, replace=False))
+    cells = np.ix_(kept, labels)
+    given, unknown = scores[cells], rows.test.unknown
+    known = np.ones(given.shape, bool) if unknown is None else ~as_bool(unknown)[cells]
+    true = as_bool(rows.test.Y)[cells] & known
     codes, rule = _coded(given, model.threshold_rule_, labels, scores[kept])
     pairs = similarity[np.ix_(labels, labels)]
     arrays = {
@@ -115,7 +100,9 @@ def explore(
         "numbers": rows.numbers[kept].astype(np.uint32),  # (n_rows,)
         "surprise": _surprise(true, given, known),  # (n_rows,)
         "frequency": frequency[labels].astype(np.uint32),  # (n_labels,)
-        **_label_arrays(pairs),
+        "order": LabelSimilarityDisplay.from_similarity(pairs).order.astype(np.uint16),
+        "cluster": _clusters(pairs),  # (n_labels,)
+        "map": scaled_plane(pairs).coordinates.astype(np.float32),  # (n_labels, 2)
         **_pair_arrays(rows, labels, pairs),
         **rule.pop("arrays"),
     }
@@ -130,18 +117,6 @@ def explore(
     return Explorer(names, labels, kept, arrays, facts)
 
 
-def _cells(
-    rows: ReportRows, kept: NDArray[np.int64], labels: NDArray[np.int64]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which cells are known to be true, and which are known, (n_rows, n_labels) each."""
-    cells = np.ix_(kept, labels)
-    true = as_bool(rows.test.Y)[cells]
-    if rows.test.unknown is None:
-        return true, np.ones(true.shape, bool)
-    known = ~as_bool(rows.test.unknown)[cells]
-    return true & known, known
-
-
 def _coded(
     scores: NDArray[np.floating],
     rule: ThresholdRule,
@@ -152,50 +127,38 @@ def _coded(
     codes = np.searchsorted(GRID.astype(scores.dtype), scores, side="right")
     if isinstance(rule, TopK):
         given = np.packbits(rule.apply(all_scores)[:, labels].astype(bool), bitorder="little")
-        start = {"threshold": STEPS // 2}
-        return codes, {"kind": "top-k", "k": rule.k, **start, "arrays": {"own": given}}
+        facts = {"kind": "top-k", "k": rule.k, "threshold": STEPS // 2}
+        return codes, {**facts, "arrays": {"own": given}}
     if isinstance(rule, GlobalThreshold):
-        own = np.full(len(labels), rule.threshold)
+        kind, own = "global", np.full(len(labels), rule.threshold)
     else:
-        own = rule.thresholds[labels]
+        kind, own = "per-label", rule.thresholds[labels]
     # A threshold between two of the grid is rounded up, and so are the scores between it and the
     # upper one: the predicted labels do not change.
     steps = np.searchsorted(GRID, own, side="left") + 1
     passed = scores >= own.astype(scores.dtype)
     codes = np.where(passed, np.maximum(codes, steps), np.minimum(codes, steps - 1))
-    kind = "global" if isinstance(rule, GlobalThreshold) else "per-label"
-    start = {"threshold": int(np.median(steps))}
-    return codes, {"kind": kind, **start, "arrays": {"thresholds": steps.astype(np.uint16)}}
+    facts = {"kind": kind, "threshold": int(np.median(steps))}
+    return codes, {**facts, "arrays": {"thresholds": steps.astype(np.uint16)}}
 
 
 def _surprise(
     true: NDArray[np.bool_], scores: NDArray[np.floating], known: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
     """Return the mean cross-entropy over the known cells of each row, (n_rows,)."""
-    smallest = 1 / STEPS
-    p = np.clip(np.where(true, scores, 1 - scores), smallest, 1)
+    p = np.clip(np.where(true, scores, 1 - scores), 1 / STEPS, 1)
     return (np.where(known, -np.log(p), 0).sum(1) / known.sum(1).clip(1)).astype(np.float32)
 
 
-def _label_arrays(similarity: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
-    """Return order and cluster of each label, (n_labels,), and its map, (n_labels, 2)."""
-    order = LabelSimilarityDisplay.from_similarity(similarity).order
-    return {
-        "order": order.astype(np.uint16),
-        "cluster": _clusters(similarity).astype(np.uint8),
-        "map": scaled_plane(similarity).coordinates.astype(np.float32),
-    }
-
-
-def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.int64]:
+def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.uint8]:
     """Return the cluster of each label, numbered by decreasing size, (n_labels,)."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     if len(similarity) < 3:
-        return np.zeros(len(similarity), np.int64)
+        return np.zeros(len(similarity), np.uint8)
     tree = linkage(label_distances(similarity), "ward")
     found = fcluster(tree, _N_CLUSTERS, "maxclust") - 1
-    rank = np.empty(_N_CLUSTERS, np.int64)
+    rank = np.empty(_N_CLUSTERS, np.uint8)
     rank[np.argsort(-np.bincount(found, minlength=_N_CLUSTERS), kind="stable")] = range(_N_CLUSTERS)
     return rank[found]
 
@@ -205,12 +168,10 @@ def _pair_arrays(
 ) -> dict[str, NDArray[Any]]:
     """Return the values of each pair of labels i < j, (n_pairs,) each."""
     pairs = np.triu_indices(len(labels), 1)
-    unknown = rows.reference.unknown
-    counts = pair_counts(
-        rows.reference.Y[:, labels], None if unknown is None else unknown[:, labels]
-    )
+    Y, unknown = rows.reference.Y, rows.reference.unknown
+    counts = pair_counts(Y[:, labels], None if unknown is None else unknown[:, labels])
     with np.errstate(invalid="ignore", divide="ignore"):
-        log_lift = np.log2(counts.both * counts.known / (counts.first * counts.second))
+        log_lift = np.log2(counts.both * counts.known / (counts.first * counts.first.T))
     together = counts.both[pairs]
     small = together.max(initial=0) < 2**16
     return {
@@ -226,9 +187,3 @@ def _steps(values: NDArray[np.floating], steps: int) -> NDArray[np.int16]:
     whole = np.round(values * steps)
     whole = np.clip(np.nan_to_num(whole, nan=UNDEFINED), -(2**15) + 1, 2**15 - 1)
     return np.where(np.isfinite(values), whole, UNDEFINED).astype(np.int16)
-
-
-def _packed(array: NDArray[Any]) -> dict[str, str]:
-    plain = np.ascontiguousarray(array)
-    little = plain.astype(plain.dtype.newbyteorder("<"))
-    return {"type": plain.dtype.name, "data": base64.b64encode(little.tobytes()).decode("ascii")}

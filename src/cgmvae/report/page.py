@@ -20,7 +20,6 @@ from typing import Any
 
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
-from cgmvae.methods import REGISTRY, method_name
 from cgmvae.report import (
     CalibrationDisplay,
     FeatureImportanceDisplay,
@@ -92,19 +91,15 @@ def write_page(
 
 
 def render(model: Any, contents: Contents, *, command: str = "") -> str:
-    """Return the page of a report.
+    """Return the page of a report, which ends with the command that made it.
 
-    Parameters
-    ----------
-    model : estimator
-        The model that the contents describe; some plots need it.
-    contents : Contents
-    command : str
-        The command that made the page, shown at its end.
+    Some plots need the model that the contents describe.
     """
     from markupsafe import Markup
 
-    theme, script = read_template("scripts/theme.js"), _explorer_script()
+    theme = read_template("scripts/theme.js")
+    parts = "\n".join(read_template(f"scripts/{name}.js") for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{parts}}})();\n'
     return find_template("report.html").render(
         c=contents,
         command=command,
@@ -112,7 +107,6 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
         metrics=[_metric(contents, name) for name in PAPER_METRICS],
         explorer_notes=list(_notes(contents)),
         pictures=list(pictures(model, contents)),
-        publication=_publication(model),
         policy=content_policy(theme, script),
         style=Markup(read_template("style.css")),
         theme=Markup(theme),
@@ -148,10 +142,10 @@ def find_template(name: str) -> Any:
     )
     environment.globals |= {
         "n": "{:,}".format,
-        "f": _three_digits,
+        "f": lambda value: "–" if value != value else f"{value:.3f}",
         "f2": "{:.2f}".format,
         "percent": "{:.0%}".format,
-        "duration": _duration,
+        "duration": lambda s: f"{s:.0f} seconds" if s < 120 else f"{s / 60:.0f} minutes",
     }
     return environment.get_template(name)
 
@@ -160,11 +154,6 @@ def read_template(name: str) -> str:
     """Return the content of a style sheet or a script."""
     path = resources.files("cgmvae.report") / "templates" / name
     return path.read_text(encoding="utf-8")
-
-
-def _explorer_script() -> str:
-    parts = "\n".join(read_template(f"scripts/{name}.js") for name in SCRIPTS)
-    return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
 def content_policy(*scripts: str) -> str:
@@ -234,19 +223,6 @@ def _notes(contents: Contents) -> Iterator[str]:
         )
 
 
-def _publication(model: Any) -> str:
-    name = method_name(model)
-    return REGISTRY[name].paper if name in REGISTRY else ""
-
-
-def _three_digits(value: float) -> str:
-    return "–" if value != value else f"{value:.3f}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-
-
 # --- Plots ----------------------------------------------------------------------------------------
 
 
@@ -264,28 +240,7 @@ class Picture:
 def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     """Yield the plots that the model and the rows allow."""
     words, model = words_of(model), on_features(model)
-    yield from _of_predictions(model, contents)
-    yield from _of_labels(model, contents)
-    if words:
-        yield make_picture(
-            "Words per label",
-            "How much the log-odds of a label drop when a word is removed from the texts that "
-            "contain it: the words with the largest drop, for the most frequent labels.",
-            LabelWordsDisplay.from_estimator(
-                model, contents.rows.reference.X, contents.rows.reference, words=words
-            ),
-        )
-    if hasattr(model, "history_"):
-        yield make_picture(
-            "Training",
-            "The loss terms, and the validation metric that selects the best epoch. Thin lines are "
-            "the members of the ensemble.",
-            TrainingHistoryDisplay.from_estimator(model),
-        )
-
-
-def _of_predictions(model: Any, contents: Contents) -> Iterator[Picture]:
-    test, own = contents.rows.test, contents.measured[0]
+    reference, test, own = contents.rows.reference, contents.rows.test, contents.measured[0]
     if (validation := contents.rows.validation) is not None:
         yield make_picture(
             "Threshold curves",
@@ -305,10 +260,6 @@ def _of_predictions(model: Any, contents: Contents) -> Iterator[Picture]:
         "all cases.",
         CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
     )
-
-
-def _of_labels(model: Any, contents: Contents) -> Iterator[Picture]:
-    reference = contents.rows.reference
     if len(contents.similarity) > 1:
         yield make_picture(
             "Similarity and co-occurrence",
@@ -321,7 +272,7 @@ def _of_labels(model: Any, contents: Contents) -> Iterator[Picture]:
     yield make_picture(
         "Feature importance",
         "How much the average precision drops, averaged over labels, when a feature is shuffled.",
-        _importance(model, contents.rows.test),
+        _importance(model, test),
     )
     if hasattr(model, "label_prior"):
         yield make_picture(
@@ -329,6 +280,20 @@ def _of_labels(model: Any, contents: Contents) -> Iterator[Picture]:
             "Every label is a Gaussian in latent space, projected on two dimensions. Labels whose "
             "Gaussians are close are similar to the model.",
             LatentMapDisplay.from_estimator(model),
+        )
+    if words:
+        yield make_picture(
+            "Words per label",
+            "How much the log-odds of a label drop when a word is removed from the texts that "
+            "contain it: the words with the largest drop, for the most frequent labels.",
+            LabelWordsDisplay.from_estimator(model, reference.X, reference, words=words),
+        )
+    if hasattr(model, "history_"):
+        yield make_picture(
+            "Training",
+            "The loss terms, and the validation metric that selects the best epoch. Thin lines are "
+            "the members of the ensemble.",
+            TrainingHistoryDisplay.from_estimator(model),
         )
 
 

@@ -23,7 +23,6 @@ from cgmvae.report import CriticalDifferenceDisplay, FewerDataDisplay, LabelSimi
 from cgmvae.report.figures.style import Display, title_of
 from cgmvae.report.page import (
     MEANINGS,
-    Picture,
     content_policy,
     find_template,
     make_picture,
@@ -91,20 +90,17 @@ class StudyResults:
 def collect_studies(
     store: Store, scope: Scope, *, studies: Mapping[str, Study] = STUDIES
 ) -> list[StudyResults]:
-    """Return the studies that have at least one run in the store.
-
-    Parameters
-    ----------
-    store : Store
-        Of a folder that ``cgmvae bench`` wrote.
-    scope : Scope
-    studies : mapping of str to Study
-        The studies to look for, by name.
-    """
+    """Return the studies that have at least one run in the store."""
     if not stored_keys(store):
         raise InputError(f"{store.folder} holds no runs; name a folder that cgmvae bench wrote.")
-    found = [_results(study, scope, store) for study in studies.values()]
-    found = [results for results in found if results.done]
+    found = []
+    for study in studies.values():
+        runs = unique(study.runs(scope))
+        if done := [spec for spec in runs if store.is_done(spec)]:
+            results = Results(scope, store)
+            tables = [*study.tables(results), *study_origin(study, scope, store)]
+            figures, failures = study.figures(results), describe_failures(runs, store)
+            found.append(StudyResults(study, done, len(runs), tables, figures, failures))
     if not found:
         size, other = ("quick", "full") if scope.quick else ("full", "quick")
         raise InputError(
@@ -117,22 +113,6 @@ def collect_studies(
 def stored_keys(store: Store) -> set[str]:
     """Return the keys of all complete runs in the store."""
     return {path.parent.name for path in (store.folder / "runs").glob(f"*/{DONE}")}
-
-
-def _results(study: Study, scope: Scope, store: Store) -> StudyResults:
-    runs = unique(study.runs(scope))
-    done = [spec for spec in runs if store.is_done(spec)]
-    if not done:
-        return StudyResults(study, (), len(runs), (), (), ())
-    results = Results(scope, store)
-    return StudyResults(
-        study,
-        done,
-        len(runs),
-        tables=[*study.tables(results), *study_origin(study, scope, store)],
-        figures=study.figures(results),
-        failures=describe_failures(runs, store),
-    )
 
 
 def study_display(figure: StudyFigure) -> Display:
@@ -182,17 +162,9 @@ def write_results_page(
 def render_results(
     found: Sequence[StudyResults], *, quick: bool, stored: set[str], command: str = ""
 ) -> str:
-    """Return the page of some studies.
+    """Return the page of some studies, quick or full versions.
 
-    Parameters
-    ----------
-    found : sequence of StudyResults
-    quick : bool
-        Whether these are the quick versions of the studies.
-    stored : set of str
-        Keys of all runs in the folder.
-    command : str
-        The command that made the page, shown at its end.
+    ``stored`` are the keys of all runs in the folder; the command is shown at the end of the page.
     """
     from markupsafe import Markup
 
@@ -214,7 +186,14 @@ def render_results(
 
 def _section(results: StudyResults) -> dict[str, Any]:
     """Return the values of the template for a study."""
-    pictures = list(_pictures(results))
+    pictures = [
+        make_picture(
+            f"{READINGS[figure.kind][0]}: {_subject(figure.name, results.study.name)}",
+            "",
+            study_display(figure),
+        )
+        for figure in results.figures
+    ]
     return {
         "name": results.study.name,
         "title": results.study.title,
@@ -226,13 +205,6 @@ def _section(results: StudyResults) -> dict[str, Any]:
         "folds": list(_folds(results.tables)),
         "failures": results.failures,
     }
-
-
-def _pictures(results: StudyResults) -> Iterator[Picture]:
-    for figure in results.figures:
-        subject = _subject(figure.name, results.study.name)
-        title = f"{READINGS[figure.kind][0]}: {subject}"
-        yield make_picture(title, "", study_display(figure))
 
 
 def _subject(figure: str, study: str) -> str:
@@ -257,8 +229,7 @@ def _folds(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
         if len(own) < MIN_GROUP:
             yield from ({"title": each.title, "tables": [_table(each)]} for each in own)
         else:
-            title = f"{len(own)} tables, {ending}"
-            yield {"title": title, "tables": [_table(each) for each in own]}
+            yield {"title": f"{len(own)} tables, {ending}", "tables": [_table(t) for t in own]}
 
 
 def _table(table: Table) -> dict[str, Any]:

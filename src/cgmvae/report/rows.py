@@ -23,17 +23,6 @@ Standing = Literal["unseen", "trained", "unknown"]
 class ReportRows:
     """Labeled rows with the model's features and labels, in the model's order.
 
-    Attributes
-    ----------
-    test : MultiLabelDataset
-        The rows on which everything is measured.
-    numbers : array of int, (n_test,)
-        Their row numbers in the data that was read, counted from 1.
-    standing : {"unseen", "trained", "unknown"}
-        Whether the model was trained on them.
-    train, validation : MultiLabelDataset, optional
-        The rows on which the model was trained and its thresholds were chosen, if known.
-
     Examples
     --------
     >>> data = MultiLabelDataset([[0.0], [1.0]], [[1, 0], [0, 1]])
@@ -42,10 +31,14 @@ class ReportRows:
     """
 
     test: MultiLabelDataset
+    """The rows on which everything is measured."""
     numbers: NDArray[np.int64]
+    """Their row numbers in the data that was read, counted from 1, (n_test,)."""
     standing: Standing
     train: MultiLabelDataset | None = None
+    """The rows on which the model was trained, if known."""
     validation: MultiLabelDataset | None = None
+    """The rows on which its thresholds were chosen, if known."""
 
     @classmethod
     def all_of(cls, dataset: MultiLabelDataset, standing: Standing) -> ReportRows:

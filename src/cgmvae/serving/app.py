@@ -119,24 +119,26 @@ class Service:
         # The middleware checks the key; here it is only described.
         schemes = [] if self.config.api_key is None else [Security(BEARER), Security(KEY_HEADER)]
 
-        def get(path: str, endpoint: Any, schema: Any, *errors: int, **options: Any) -> None:
-            described = _described(*errors)
+        def add(path: str, endpoint: Any, schema: Any, *errors: int, **options: Any) -> None:
+            described: dict[int | str, Any] = {
+                status: {"model": responses.ErrorMessage, "description": _ERRORS[status]}
+                for status in errors
+            }
             app.add_api_route(path, endpoint, response_model=schema, responses=described, **options)
 
-        app.add_api_route(
-            "/predict",
-            self.predict,
-            methods=["POST"],
-            response_model=responses.Predictions,
-            responses=_described(401, 413, 415, 422, 503, 504),
-            openapi_extra=self.model.request_schema(self._max_rows),
-            dependencies=schemes,
-        )
-        get("/labels", self.labels, responses.Labels, 401, 422, 503, dependencies=schemes)
-        path, errors = "/similar/{label:anything}", (401, 404, 422, 503)
-        get(path, self.similar, responses.Similar, *errors, dependencies=schemes)
-        get(HEALTH_PATH, self.health, responses.Health)
-        app.add_api_route("/docs", _docs_route(app), include_in_schema=False)
+        async def docs() -> HTMLResponse:
+            policy = {"Content-Security-Policy": responses.DOCS_POLICY}
+            return HTMLResponse(responses.render_docs(app.openapi()), headers=policy)
+
+        keyed: dict[str, Any] = {"dependencies": schemes}
+        body = {"methods": ["POST"], "openapi_extra": self.model.request_schema(self._max_rows)}
+        errors: tuple[int, ...] = (401, 413, 415, 422, 503, 504)
+        add("/predict", self.predict, responses.Predictions, *errors, **keyed, **body)
+        add("/labels", self.labels, responses.Labels, 401, 422, 503, **keyed)
+        errors = (401, 404, 422, 503)
+        add("/similar/{label:anything}", self.similar, responses.Similar, *errors, **keyed)
+        add(HEALTH_PATH, self.health, responses.Health)
+        app.add_api_route("/docs", docs, include_in_schema=False)
 
     async def predict(
         self,
@@ -153,25 +155,37 @@ class Service:
         Rows are objects by column name, lists in the model's order, or CSV with a header. null, or
         an empty cell, is a missing value.
         """
-        async with _time_limit(self.config):
-            with self._batcher.arriving():
-                body = await _read_body(request, self.config)
-                content_type = request.headers.get("content-type", "")
-                parse = self.model.parse
-                rows = await self._run(len(body), parse, body, content_type, self._max_rows)
-            scores = await asyncio.wrap_future(self._batcher.submit(rows.features))
+        try:
+            async with asyncio.timeout(self.config.seconds):
+                return await self._predict(request, probabilities=probabilities, top=top)
+        except TimeoutError as error:
+            raise RequestError(
+                504,
+                f"The request took more than {self.config.seconds:g} seconds; send fewer rows, or "
+                "try again later.",
+                _CLOSE,
+            ) from error
 
-            def respond() -> Response:
-                found = self.model.predictions(scores, probabilities=probabilities, top=top)
-                return AsciiJSONResponse(
-                    {
-                        "predictions": found,
-                        "thresholds": self.model.thresholds(),
-                        "ignored_columns": rows.ignored,
-                    }
-                )
+    async def _predict(self, request: Request, *, probabilities: bool, top: int | None) -> Response:
+        with self._batcher.arriving():
+            body = await _read_body(request, self.config)
+            content_type = request.headers.get("content-type", "")
+            parse = self.model.parse
+            parsed = await self._run(len(body), parse, body, content_type, self._max_rows)
+            features, ignored = parsed
+        scores = await asyncio.wrap_future(self._batcher.submit(features))
 
-            return await self._run(scores.size, respond)
+        def respond() -> Response:
+            found = self.model.predictions(scores, probabilities=probabilities, top=top)
+            return AsciiJSONResponse(
+                {
+                    "predictions": found,
+                    "thresholds": self.model.thresholds(),
+                    "ignored_columns": ignored,
+                }
+            )
+
+        return await self._run(scores.size, respond)
 
     async def labels(self) -> Response:
         """List the labels and their thresholds."""
@@ -188,29 +202,19 @@ class Service:
 
     async def health(self) -> Response:
         """Return whether the server is ready, and which model it serves."""
-        return AsciiJSONResponse({"ready": True, "model": self.model.describe()})
+        model = {
+            "method": self.model.method,
+            "n_columns": self.model.n_columns,
+            "n_labels": len(self.model.label_names),
+            "library": __version__,
+        }
+        return AsciiJSONResponse({"ready": True, "model": model})
 
     async def _run(self, size: int, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do a small amount of work at once, and a large one in a thread."""
         if size < _LARGE:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
-
-
-def _docs_route(app: FastAPI) -> Callable[[], Any]:
-    async def docs() -> HTMLResponse:
-        policy = {"Content-Security-Policy": responses.DOCS_POLICY}
-        return HTMLResponse(responses.render_docs(app.openapi()), headers=policy)
-
-    return docs
-
-
-def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors of a route for its OpenAPI description."""
-    return {
-        status: {"model": responses.ErrorMessage, "description": _ERRORS[status]}
-        for status in statuses
-    }
 
 
 async def _read_body(request: Request, config: ServingConfig) -> bytes:
@@ -233,20 +237,6 @@ async def _read_body(request: Request, config: ServingConfig) -> bytes:
     except ClientDisconnect as error:
         raise RequestError(_CLIENT_DISCONNECTED, "The client disconnected.") from error
     return b"".join(parts)
-
-
-@asynccontextmanager
-async def _time_limit(config: ServingConfig) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(config.seconds):
-            yield
-    except TimeoutError as error:
-        raise RequestError(
-            504,
-            f"The request took more than {config.seconds:g} seconds; send fewer rows, or try again "
-            "later.",
-            _CLOSE,
-        ) from error
 
 
 async def _handle_error(_: Request, error: Any) -> Response:

@@ -31,13 +31,8 @@ class _Job(NamedTuple):
 class Batcher:
     """Collects the rows of several requests and scores them together.
 
-    Parameters
-    ----------
-    score : callable
-        Takes the rows of one or more requests and returns the concatenated probabilities,
-        (n_rows, n_labels).
-    config : ServingConfig
-        Size and waiting time of a batch, and the length of the queue.
+    ``score`` takes the rows of one or more requests and returns their concatenated probabilities,
+    (n_rows, n_labels).
     """
 
     def __init__(self, score: Callable[[Sequence[Any]], Scores], config: ServingConfig) -> None:
@@ -86,7 +81,8 @@ class Batcher:
 
     def _work(self) -> None:
         while (batch := self._next_batch()) is not None:
-            self._score_batch([job for job in batch if job.scores.set_running_or_notify_cancel()])
+            if batch := [job for job in batch if job.scores.set_running_or_notify_cancel()]:
+                self._score_batch(batch)
 
     def _next_batch(self) -> list[_Job] | None:
         """Wait for rows, then for those that are arriving; return None once closed and empty."""
@@ -108,8 +104,6 @@ class Batcher:
         return full or self._closed or not self._n_arriving
 
     def _score_batch(self, batch: list[_Job]) -> None:
-        if not batch:
-            return
         try:
             scores = self._score([job.rows for job in batch])
         except Exception as error:

@@ -15,10 +15,7 @@ _MIN_KEY_LENGTH = 16
 class ServingConfig:
     """Limits of a server; a request beyond one of them is rejected with an error message.
 
-    Raises
-    ------
-    InputError
-        If a limit allows no request at all, or the API key is too weak.
+    A limit that allows no request at all, or a weak API key, is an :class:`InputError`.
     """
 
     body_bytes: int = 8 * 2**20
@@ -43,29 +40,24 @@ class ServingConfig:
     """API key required by every request except ``/health``; None requires none."""
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
-            if limit.name != "api_key":
-                _check_limit(limit.name, getattr(self, limit.name))
+        for name in (limit.name for limit in fields(self) if limit.name != "api_key"):
+            value, zero_allowed = getattr(self, name), name == "batch_seconds"
+            if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
+                bound = "at least 0" if zero_allowed else "above 0"
+                raise InputError(
+                    f"The limit {name} is {value}; it must be a finite number {bound}."
+                )
         if self.held_bytes < self.body_bytes:
             raise InputError("held_bytes is smaller than body_bytes; raise it, or lower the other.")
-        if self.api_key is not None:
-            _check_key(self.api_key)
+        key = self.api_key
+        if key is not None and (
+            len(key) < _MIN_KEY_LENGTH or not all("!" <= c <= "~" for c in key)
+        ):
+            raise InputError(
+                f"The API key must have at least {_MIN_KEY_LENGTH} characters, all of them "
+                "printable ASCII without spaces; choose another."
+            )
 
     def rows_for(self, n_labels: int) -> int:
         """Return the maximum number of rows per request for a model with ``n_labels`` labels."""
         return max(1, min(self.rows, self.cells // max(1, n_labels)))
-
-
-def _check_limit(name: str, value: float) -> None:
-    may_be_zero = name == "batch_seconds"
-    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
-        bound = "at least 0" if may_be_zero else "above 0"
-        raise InputError(f"The limit {name} is {value}; it must be a finite number {bound}.")
-
-
-def _check_key(key: str) -> None:
-    if len(key) < _MIN_KEY_LENGTH or not all("!" <= character <= "~" for character in key):
-        raise InputError(
-            f"The API key must have at least {_MIN_KEY_LENGTH} characters, all of them printable "
-            "ASCII without spaces; choose another."
-        )

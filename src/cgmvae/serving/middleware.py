@@ -32,25 +32,15 @@ KEY_HEADER = APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=Fal
 #: Responses up to this size, such as errors, are always sent.
 _SMALL_RESPONSE = 2**16
 
-_HEADERS = [
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-]
+_HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
 
 class ServingMiddleware:
-    """ASGI middleware around everything else.
-
-    Parameters
-    ----------
-    app : ASGI application
-    config : ServingConfig
-    """
+    """ASGI middleware around everything else."""
 
     def __init__(self, app: ASGIApp, config: ServingConfig) -> None:
         self._app, self._config = app, config
-        self._n_active = 0
-        self._held_bytes = 0
+        self._n_active = self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -59,14 +49,6 @@ class ServingMiddleware:
             return
         exchange = _Exchange(receive, send, self)
         self._n_active += 1
-        try:
-            await self._respond(scope, exchange)
-        finally:
-            self._n_active -= 1
-            self._held_bytes -= exchange.held_bytes
-            exchange.log()
-
-    async def _respond(self, scope: Scope, exchange: _Exchange) -> None:
         try:
             await self._check(scope)
             await self._app(scope, exchange.receive, exchange.send)
@@ -77,9 +59,16 @@ class ServingMiddleware:
         except RequestError as error:
             await exchange.fail(scope, error)
         except Exception as error:
-            logger.error("Internal error: %s", _location(error))
+            # Where it was raised, without its message, which may quote the request.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})"
+            logger.error("Internal error: %s in %s", type(error).__name__, place)
             message = "Internal server error; the server's log says where."
             await exchange.fail(scope, RequestError(500, message))
+        finally:
+            self._n_active -= 1
+            self._held_bytes -= exchange.held_bytes
+            exchange.log()
 
     def hold(self, size: int) -> None:
         """Count bytes of request and response bodies that are in memory until they are sent."""
@@ -154,9 +143,3 @@ async def _has_key(connection: HTTPConnection, key: str) -> bool:
     expected = key.encode("ascii")
     matches = [hmac.compare_digest((each or "").encode("latin-1"), expected) for each in sent]
     return any(matches)
-
-
-def _location(error: Exception) -> str:
-    """Return where an error was raised, without its message, which may quote the request."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in {frame.name} ({Path(frame.filename).name}:{frame.lineno})"

@@ -13,7 +13,7 @@ import io
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from email.message import Message
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cgmvae import __version__
 from cgmvae.data.columns import Columns, ColumnType, typed_column
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation.thresholds import describe_rule
@@ -68,34 +67,23 @@ class PredictRequest(BaseModel):
     rows: list[Any] = Field(min_length=1)
 
 
-class ParsedRows(NamedTuple):
-    """The rows of a request."""
-
-    features: Features
-    ignored: list[str]
-    """Columns that the model does not use."""
-
-
 class ServedModel:
     """A fitted estimator as the server uses it; the estimator itself is not changed.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
 
     Attributes
     ----------
     column_names : tuple of str or None
         Input columns in the model's order; None if the model does not know their names.
     n_columns : int
+    method : str
+        Name of the estimator's class.
     column_types : tuple of {"number", "category", "date", "text"}
     label_names : list of str
         In the order of the probabilities.
     """
 
     def __init__(self, model: Any) -> None:
-        self._model = copy.copy(model)
+        self._model, self.method = copy.copy(model), type(model).__name__
         self.n_columns = int(model.n_features_in_)
         types: dict[str, ColumnType] | None = model.input_kinds()
         self.column_names = None if types is None else tuple(types)
@@ -112,8 +100,11 @@ class ServedModel:
 
     # --- Requests ---------------------------------------------------------------------------------
 
-    def parse(self, body: bytes, content_type: str, max_rows: int) -> ParsedRows:
-        """Parse the body of a request, JSON or CSV in UTF-8, with at most ``max_rows`` rows."""
+    def parse(self, body: bytes, content_type: str, max_rows: int) -> tuple[Features, list[str]]:
+        """Parse the body of a request, JSON or CSV in UTF-8, with at most ``max_rows`` rows.
+
+        Returns the features, and the names of the columns that the model does not use.
+        """
         is_csv = _media_type(content_type) == "text/csv"
         try:
             text = body.decode("utf-8-sig")
@@ -121,18 +112,26 @@ class ServedModel:
             raise InputError(
                 f"The body is not UTF-8 (byte {error.start:,}); encode it as UTF-8."
             ) from error
-        return self._parse_csv(text, max_rows) if is_csv else self._parse_json(text, max_rows)
-
-    def _parse_json(self, text: str, max_rows: int) -> ParsedRows:
-        rows = _json_rows(text)
-        _check_count(len(rows), max_rows)
-        if all(isinstance(row, dict) for row in rows):
+        header, rows = _csv_rows(text) if is_csv else ([], _json_rows(text))
+        if not rows:
+            raise InputError("There are no rows; send at least one.")
+        if len(rows) > max_rows:
+            message = f"There are {len(rows):,} rows, and a request may have {max_rows:,}"
+            raise RequestError(413, f"{message}; send several requests.")
+        if is_csv:
+            columns, ignored = self._columns_by_header(header, rows)
+        elif all(isinstance(row, dict) for row in rows):
             columns, ignored = self._columns_by_name(rows)
         elif all(isinstance(row, list) for row in rows):
             columns, ignored = self._columns_by_order(rows), []
         else:
             raise InputError("The rows must be all objects, by name, or all lists, in order.")
-        return ParsedRows(self._features(columns, _json_column), ignored)
+        names = self.column_names or tuple(str(i + 1) for i in range(self.n_columns))
+        convert = _csv_column if is_csv else _json_column
+        values = tuple(map(convert, columns, names, self.column_types))
+        if self._takes_array:
+            return np.column_stack(values), ignored
+        return Columns(names, values, self.column_types), ignored
 
     def _columns_by_name(self, rows: list[dict[str, Any]]) -> tuple[list[list[Any]], list[str]]:
         """Return the values of each of the model's columns, and the names of all others."""
@@ -161,9 +160,7 @@ class ServedModel:
                 )
         return list(zip(*rows, strict=True))
 
-    def _parse_csv(self, text: str, max_rows: int) -> ParsedRows:
-        header, rows = _csv_rows(text)
-        _check_count(len(rows), max_rows)
+    def _columns_by_header(self, header: list[str], rows: Any) -> tuple[list[Any], list[str]]:
         required = dict.fromkeys(header if self.column_names is None else self.column_names)
         sent = set(header)
         if missing := [name for name in required if name not in sent]:
@@ -175,18 +172,7 @@ class ServedModel:
             )
         values = dict(zip(header, zip(*rows, strict=True), strict=True))
         ignored = [name for name in header if name not in required]
-        columns = [values[name] for name in required]
-        return ParsedRows(self._features(columns, _csv_column), ignored)
-
-    def _features(
-        self, columns: Sequence[Any], convert: Callable[[Any, str, ColumnType], NDArray[Any]]
-    ) -> Features:
-        """Convert columns, (n_columns, n_rows), to the form that the model takes."""
-        names = self.column_names or tuple(str(i + 1) for i in range(self.n_columns))
-        values = tuple(map(convert, columns, names, self.column_types))
-        if self._takes_array:
-            return np.column_stack(values)
-        return Columns(names, values, self.column_types)
+        return [values[name] for name in required], ignored
 
     def request_schema(self, max_rows: int) -> dict[str, Any]:
         """Return the OpenAPI description of the request body."""
@@ -207,9 +193,14 @@ class ServedModel:
 
     # --- Scores and responses ---------------------------------------------------------------------
 
-    def score(self, parts: Sequence[Features]) -> NDArray[np.floating]:
+    def score(self, parts: Sequence[Any]) -> NDArray[np.floating]:
         """Return the probabilities of the rows of several requests, (n_rows, n_labels)."""
-        rows = _concatenated(parts)
+        rows: Any = parts[0]
+        if len(parts) > 1 and isinstance(rows, Columns):
+            values = zip(*(part.values for part in parts), strict=True)
+            rows = Columns(rows.names, tuple(map(np.concatenate, values)), rows.kinds)
+        elif len(parts) > 1:
+            rows = np.concatenate(parts)
         with np.errstate(all="ignore"):  # non-finite results are rejected in the response
             try:
                 return self._model.predict_proba(rows)
@@ -222,14 +213,8 @@ class ServedModel:
     ) -> list[dict[str, Any]]:
         """Return one :class:`~cgmvae.serving.responses.Prediction` per row, as a dict.
 
-        Parameters
-        ----------
-        scores : array, (n_rows, n_labels)
-            Probabilities; they are written so that they can be read back exactly.
-        probabilities : bool
-            Whether to include the probability of every label.
-        top : int, optional
-            Include this many of the most probable labels, above the threshold or not.
+        It includes the probability of every label on request, written so that it can be read back
+        exactly, and the ``top`` most probable labels, above the threshold or not.
         """
         _check_finite(scores)
         names = np.array(self.label_names, dtype=object)
@@ -267,8 +252,7 @@ class ServedModel:
         if not isinstance(self._model, LabelSimilarity):
             raise RequestError(
                 404,
-                f"{type(self._model).__name__} does not learn which labels are similar; serve "
-                "C-GMVAE or MPVAE.",
+                f"{self.method} does not learn which labels are similar; serve C-GMVAE or MPVAE.",
             )
         if label not in self._indices:
             raise RequestError(404, f"There is no label {quoted(label)}; GET /labels lists them.")
@@ -284,15 +268,6 @@ class ServedModel:
                 {"label": self.label_names[i], "similarity": float(similarity[i])}
                 for i in most_similar(similarity, own, k)
             ],
-        }
-
-    def describe(self) -> dict[str, Any]:
-        """Return the method, the sizes and the library version of the model."""
-        return {
-            "method": type(self._model).__name__,
-            "n_columns": self.n_columns,
-            "n_labels": len(self.label_names),
-            "library": __version__,
         }
 
 
@@ -323,7 +298,7 @@ def _json_rows(text: str) -> list[Any]:
         return PredictRequest.model_validate(sent).rows
     except ValidationError as error:
         if [each["type"] for each in error.errors()] == ["too_short"]:
-            raise InputError("There are no rows; send at least one.") from None
+            return []
         raise InputError(
             'The body must be an object with a list of rows: {"rows": [...]}.'
         ) from None
@@ -333,7 +308,7 @@ def _reject_constant(name: str) -> NoReturn:
     raise InputError(f"{name} is not a number in JSON; send null where a value is missing.")
 
 
-def _csv_rows(text: str) -> tuple[list[str], list[list[str]]]:
+def _csv_rows(text: str) -> tuple[list[str], list[Any]]:
     try:
         lines = [row for row in csv.reader(io.StringIO(text, ""), strict=True) if row]
     except csv.Error as error:
@@ -349,17 +324,6 @@ def _csv_rows(text: str) -> tuple[list[str], list[list[str]]]:
                 f"Row {number:,} has {len(row):,} cells and the header {len(header):,}; correct it."
             )
     return header, rows
-
-
-def _check_count(n_rows: int, max_rows: int) -> None:
-    if n_rows == 0:
-        raise InputError("There are no rows; send at least one.")
-    if n_rows > max_rows:
-        raise RequestError(
-            413,
-            f"There are {n_rows:,} rows, and a request may have {max_rows:,}; send several "
-            "requests.",
-        )
 
 
 def _json_column(values: Sequence[Any], name: str, kind: ColumnType) -> NDArray[Any]:
@@ -404,13 +368,3 @@ def _check_finite(values: Any) -> None:
             f"Row {overflowed[0] + 1:,} is so far from the training data that the model gives no "
             "probability; check the units of its numbers."
         )
-
-
-def _concatenated(parts: Sequence[Any]) -> Features:
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    if not isinstance(first, Columns):
-        return np.concatenate(parts)
-    values = zip(*(part.values for part in parts), strict=True)
-    return Columns(first.names, tuple(map(np.concatenate, values)), first.kinds)

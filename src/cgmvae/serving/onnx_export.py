@@ -1,8 +1,7 @@
 """Export of a fitted model to one ONNX file, which other languages and servers run by themselves.
 
-The file takes raw features and returns probabilities and labels; scaling, imputation of missing
-values, all members and the threshold rule are part of its graph. Nothing is written unless ONNX
-Runtime agrees with the model.
+Scaling, imputation of missing values, all members and the threshold rule are part of its graph.
+Nothing is written unless ONNX Runtime agrees with the model.
 
 LaMP and RBCC score a batch in blocks to bound memory. A graph cannot have a number of blocks that
 depends on the batch, so the exported graph scores all rows at once.
@@ -22,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -96,26 +94,20 @@ def export_onnx(model: MultiLabelClassifier, path: str | os.PathLike[str]) -> Ex
     """
     check_is_fitted(model)
     module = exported_model(model)
-    with _quiet_exporter():
-        _check_packages()
-        content = _serialized(module, _metadata(model))
-        difference = _compare(model, content)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)
-    prepared = model.preparation_ is not None
-    return ExportedFile(module.n_features, len(model.label_names_), prepared, difference)
-
-
-def _check_packages() -> None:
-    """Raise an error that says what to install if a package is missing."""
     try:
-        import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise InputError(
             'Exporting to ONNX needs more packages: pip install "cgmvae[onnx]"'
         ) from error
+    with _quiet_exporter():
+        content = _serialized(model, module)
+        difference = _compare(model, content)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+    prepared = model.preparation_ is not None
+    return ExportedFile(module.n_features, len(model.label_names_), prepared, difference)
 
 
 @contextmanager
@@ -131,33 +123,14 @@ def _quiet_exporter() -> Iterator[None]:
         logging.disable(before)
 
 
-def _serialized(module: ExportedModel, metadata: dict[str, str]) -> bytes:
+@torch.no_grad()
+def _serialized(model: MultiLabelClassifier, module: ExportedModel) -> bytes:
     """Return the content of the file."""
     import onnx
 
-    program = _trace(module)
-    weights = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
-    if weights > WEIGHTS_LIMIT:
-        raise InputError(
-            f"The model's weights take {weights / 2**30:.1f} GiB, and an ONNX file holds less than "
-            "2 GiB; fit fewer members or narrower layers."
-        )
-    proto = program.model_proto
-    # The exporter records the source file of each operation.
-    del proto.graph.value_info[:], proto.graph.metadata_props[:]
-    for part in (*proto.graph.node, *proto.graph.input, *proto.graph.output):
-        del part.metadata_props[:]
-    proto.producer_name, proto.producer_version = "cgmvae", __version__
-    onnx.helper.set_model_props(proto, metadata)
-    onnx.checker.check_model(proto)
-    return proto.SerializeToString()
-
-
-@torch.no_grad()
-def _trace(module: ExportedModel) -> Any:
     rows = torch.zeros(3, module.n_features, dtype=torch.float64)
     try:
-        return torch.onnx.export(
+        program: Any = torch.onnx.export(
             module,
             (rows,),
             dynamo=True,
@@ -171,18 +144,30 @@ def _trace(module: ExportedModel) -> Any:
         raise InputError(
             f"torch {torch.__version__} cannot write this network as ONNX; nothing was written."
         ) from error
-
-
-def _metadata(model: MultiLabelClassifier) -> dict[str, str]:
-    """Return the metadata of the file; JSON in ASCII, so that any name can be written."""
-    return {
+    weights = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
+    if weights > WEIGHTS_LIMIT:
+        raise InputError(
+            f"The model's weights take {weights / 2**30:.1f} GiB, and an ONNX file holds less than "
+            "2 GiB; fit fewer members or narrower layers."
+        )
+    proto = program.model_proto
+    # The exporter records the source file of each operation.
+    del proto.graph.value_info[:], proto.graph.metadata_props[:]
+    for part in (*proto.graph.node, *proto.graph.input, *proto.graph.output):
+        del part.metadata_props[:]
+    proto.producer_name, proto.producer_version = "cgmvae", __version__
+    metadata = {
         "method": method_name(model),
         "library": f"cgmvae {__version__}",
         "input": _INPUT if model.preparation_ is None else _PREPARED_INPUT,
+        # JSON in ASCII, so that any name can be written.
         "label_names": json.dumps(list(model.label_names_)),
         "feature_names": json.dumps(model.prepared_names()),
         "threshold_rule": json.dumps(describe_rule(model.threshold_rule_)),
     }
+    onnx.helper.set_model_props(proto, metadata)
+    onnx.checker.check_model(proto)
+    return proto.SerializeToString()
 
 
 def _compare(model: MultiLabelClassifier, content: bytes) -> float:
@@ -192,37 +177,27 @@ def _compare(model: MultiLabelClassifier, content: bytes) -> float:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    rng = np.random.default_rng(0)
-    batches = (_random_rows(model, size, rng) for size in BATCH_SIZES)
-    return max(_difference(model, session, rows) for rows in batches)
-
-
-def _difference(model: MultiLabelClassifier, session: Any, rows: NDArray[np.float64]) -> float:
-    probabilities, labels = session.run(["probabilities", "labels"], {"features": rows})
-    expected = model._score_rows(model.scaler_.transform(rows))
-    difference = float(np.abs(probabilities - expected).max())
-    if not difference <= TOLERANCE:  # NaN too
-        raise InputError(
-            f"The probabilities of the ONNX file differ from the model's by {difference:.1g}; "
-            "nothing was written."
-        )
-    if not np.array_equal(labels, model.threshold_rule_.apply(probabilities)):
-        raise InputError(
-            "The labels of the ONNX file do not follow the model's threshold rule; nothing was "
-            "written."
-        )
-    return difference
-
-
-def _random_rows(
-    model: MultiLabelClassifier, n_rows: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Return rows around the mean of the training rows, with some missing values."""
-    scaler = model.scaler_
-    shape = (n_rows, len(scaler.shift_))
-    rows = scaler.shift_ + scaler.scale_ * (scaler.fill_ + rng.standard_normal(shape))
-    rows[rng.random(shape) < _MISSING] = np.nan
-    return rows
+    scaler, rng = model.scaler_, np.random.default_rng(0)
+    largest = 0.0
+    for n_rows in BATCH_SIZES:
+        shape = (n_rows, len(scaler.shift_))
+        rows = scaler.shift_ + scaler.scale_ * (scaler.fill_ + rng.standard_normal(shape))
+        rows[rng.random(shape) < _MISSING] = np.nan
+        probabilities, labels = session.run(["probabilities", "labels"], {"features": rows})
+        expected = model._score_rows(scaler.transform(rows))
+        difference = float(np.abs(probabilities - expected).max())
+        if not difference <= TOLERANCE:  # NaN too
+            raise InputError(
+                f"The probabilities of the ONNX file differ from the model's by {difference:.1g}; "
+                "nothing was written."
+            )
+        if not np.array_equal(labels, model.threshold_rule_.apply(probabilities)):
+            raise InputError(
+                "The labels of the ONNX file do not follow the model's threshold rule; nothing "
+                "was written."
+            )
+        largest = max(largest, difference)
+    return largest
 
 
 # --- The graph -----------------------------------------------------------------------------------
@@ -231,20 +206,8 @@ def _random_rows(
 class ExportedModel(nn.Module):
     """From raw features to probabilities and labels, like ``predict_proba`` and ``predict``.
 
-    Parameters
-    ----------
-    scaler : FeatureScaler
-        Applied to the features first, in float64.
-    scorer : MemberScorer or LinearScorer
-        From scaled features to probabilities.
-    rule : GlobalThreshold, LabelThresholds or TopK
-        From probabilities to labels.
+    The features are scaled in float64, scored, and turned into labels by the threshold rule.
     """
-
-    shift: Tensor
-    scale: Tensor
-    fill: Tensor
-    thresholds: Tensor
 
     def __init__(
         self, scaler: FeatureScaler, scorer: MemberScorer | LinearScorer, rule: ThresholdRule
@@ -254,18 +217,10 @@ class ExportedModel(nn.Module):
         self.k = rule.k if isinstance(rule, TopK) else None
         # A scalar or one threshold per label; a top-k rule has none.
         thresholds = getattr(rule, "threshold", getattr(rule, "thresholds", ()))
-        for name, values in (
-            ("shift", scaler.shift_),
-            ("scale", scaler.scale_),
-            ("fill", scaler.fill_),
-            ("thresholds", thresholds),
-        ):
-            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64))
-
-    @property
-    def n_features(self) -> int:
-        """Width of the input."""
-        return len(self.shift)
+        self.thresholds = _buffer(thresholds)
+        self.shift, self.scale = _buffer(scaler.shift_), _buffer(scaler.scale_)
+        self.fill = _buffer(scaler.fill_)
+        self.n_features = len(self.shift)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map float64 rows, (n_rows, n_features), to probabilities and 0/1 labels."""
@@ -288,8 +243,8 @@ class MemberScorer(nn.Module):
         self.network = network
         first = next(network.parameters())
         self.n_members, self.dtype = len(first), first.dtype
-        is_rbcc = isinstance(network, RBCCNetwork)
-        self.structures = list(network.structures()) if is_rbcc else []
+        if isinstance(network, RBCCNetwork):
+            self.structures = list(network.structures())
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the mean over members."""
@@ -306,35 +261,25 @@ class MemberScorer(nn.Module):
 
 
 class LinearScorer(nn.Module):
-    """One logistic regression per label, in float64; a constant if all training rows agreed.
+    """One logistic regression per label, in float64.
 
-    Parameters
-    ----------
-    constant : array of bool, (n_labels,)
-        Whether the probability of a label is constant, and stored as its intercept.
-    coefficients : array, (n_labels, n_features)
-    intercepts : array, (n_labels,)
+    ``constant``, (n_labels,), says whether all training rows agreed on a label; its probability is
+    then constant, and stored as its intercept.
     """
 
-    constant: Tensor
-    coefficients: Tensor
-    intercepts: Tensor
-
-    def __init__(
-        self,
-        constant: NDArray[np.bool_],
-        coefficients: NDArray[np.floating],
-        intercepts: NDArray[np.floating],
-    ) -> None:
+    def __init__(self, constant: Any, coefficients: Any, intercepts: Any) -> None:
         super().__init__()
-        self.register_buffer("constant", torch.as_tensor(constant))
-        self.register_buffer("coefficients", torch.as_tensor(coefficients).double())
-        self.register_buffer("intercepts", torch.as_tensor(intercepts).double())
+        self.constant = nn.Buffer(torch.as_tensor(constant))
+        self.coefficients, self.intercepts = _buffer(coefficients), _buffer(intercepts)
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (n_rows, n_features) to (n_rows, n_labels)."""
         log_odds = features @ self.coefficients.T + self.intercepts
         return torch.where(self.constant, self.intercepts, torch.sigmoid(log_odds))
+
+
+def _buffer(values: Any) -> nn.Buffer:
+    return nn.Buffer(torch.as_tensor(values, dtype=torch.float64))
 
 
 def exported_model(model: MultiLabelClassifier) -> ExportedModel:

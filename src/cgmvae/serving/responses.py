@@ -161,13 +161,7 @@ DOCS_POLICY = (
 
 
 def render_docs(openapi: Mapping[str, Any]) -> str:
-    """Return a page about the interface, without scripts and external resources.
-
-    Parameters
-    ----------
-    openapi : mapping
-        The OpenAPI description of the interface.
-    """
+    """Return a page about an OpenAPI description, without scripts and external resources."""
     info = openapi["info"]
     title = escape(f"{info['title']} {info['version']}")
     parts = [
@@ -180,19 +174,16 @@ def render_docs(openapi: Mapping[str, Any]) -> str:
     ]
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
-            parts += _operation(f"{method.upper()} {path}", operation)
+            title, text = escape(f"{method.upper()} {path}"), escape(operation["description"])
+            parts.append(f"<h2><code>{title}</code></h2><p>{text}</p>")
+            parameters = operation.get("parameters", ())
+            parts += _table("Parameters", {p["name"]: p.get("description", "") for p in parameters})
+            for media_type, body in operation.get("requestBody", {}).get("content", {}).items():
+                schema = escape(json.dumps(body["schema"], indent=2))
+                parts.append(f"<h3>Body, <code>{escape(media_type)}</code></h3><pre>{schema}</pre>")
+            answers = operation["responses"].items()
+            parts += _table("Responses", {status: each["description"] for status, each in answers})
     return "".join([*parts, "</body></html>"])
-
-
-def _operation(title: str, operation: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h2><code>{escape(title)}</code></h2><p>{escape(operation['description'])}</p>"
-    parameters = operation.get("parameters", ())
-    yield from _table("Parameters", {p["name"]: p.get("description", "") for p in parameters})
-    for media_type, body in operation.get("requestBody", {}).get("content", {}).items():
-        schema = json.dumps(body["schema"], indent=2)
-        yield f"<h3>Body, <code>{escape(media_type)}</code></h3><pre>{escape(schema)}</pre>"
-    responses = {status: each["description"] for status, each in operation["responses"].items()}
-    yield from _table("Responses", responses)
 
 
 def _table(title: str, rows: Mapping[str, str]) -> Iterator[str]:

@@ -7,8 +7,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -64,16 +63,19 @@ def is_local(host: str) -> bool:
 def run(app: FastAPI, listening: socket.socket, *, seconds: float) -> None:
     """Serve until Ctrl-C or SIGTERM, and answer the requests received until then.
 
-    Parameters
-    ----------
-    app : FastAPI
-    listening : socket
-        From :func:`bind`.
-    seconds : float
-        Timeout of a request.
+    ``seconds`` is the timeout of a request. uvicorn raises the signal that stopped it again at its
+    end, which is suppressed.
     """
-    with _quiet_signals():
-        uvicorn.Server(settings(app, seconds)).run(sockets=[listening])
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(settings(app, seconds)).run(sockets=[listening])
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def settings(app: FastAPI, seconds: float) -> uvicorn.Config:
@@ -87,21 +89,6 @@ def settings(app: FastAPI, seconds: float) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(seconds) + _SHUTDOWN_GRACE,
     )
-
-
-@contextmanager
-def _quiet_signals() -> Iterator[None]:
-    """Suppress the signals that stopped the server, which uvicorn raises again at its end."""
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        with suppress(KeyboardInterrupt):
-            yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def log_to(stream: Any) -> None:

@@ -161,28 +161,18 @@ def test_the_drop_of_the_log_odds_is_the_effect_of_a_word(texts):
     assert [effect for _, effect in birds] == pytest.approx([2, 1], abs=1e-3)
     assert [word for word, _ in boats] == ["keel"]
     assert boats[0][1] == pytest.approx(3)
+    drawn = display.plot().ax_.texts
+    assert any("$wing$ 1.0" in text.get_text() for text in drawn)
+    assert not any(text.get_parse_math() for text in drawn)
 
 
 def test_the_most_frequent_labels_are_shown(texts):
-    X, Y = texts
-    display = LabelWordsDisplay.from_estimator(ReadsWords(), X, Y, words=WORDS, max_labels=1)
-    assert display.label_names == ["birds" if Y[:, 0].sum() >= Y[:, 1].sum() else "boats"]
-
-
-def test_a_label_that_no_row_has_is_the_least_common(texts):
     X, Y = texts
     never = np.column_stack([Y[:, 0], np.zeros(len(Y), int)])
     display = LabelWordsDisplay.from_estimator(ReadsWords(), X, never, words=WORDS, max_labels=1)
     assert display.label_names == ["birds"]
     with pytest.raises(InputError, match="no label 'boats'"):
         display.top("boats")
-
-
-def test_names_are_written_as_they_are(texts):
-    display = LabelWordsDisplay.from_estimator(ReadsWords(), *texts, words=WORDS).plot()
-    texts = [text.get_text() for text in display.ax_.texts]
-    assert any("$wing$ 1.0" in text for text in texts)
-    assert not any(text.get_parse_math() for text in display.ax_.texts)
 
 
 def test_a_label_that_no_word_speaks_for(texts):

@@ -44,14 +44,6 @@ def test_the_line_is_the_score_of_predicting_a_label_everywhere():
     np.testing.assert_allclose(drawn, display.f1, atol=1e-3)
 
 
-def test_names_are_plain_text(odd_names, texts_apart, rng):
-    Y, predicted = rng.integers(0, 2, (2, 40, 5))
-    display = LabelF1Display.from_predictions(Y, predicted, label_names=odd_names).plot()
-    assert "$a$" in {text.get_text() for text in display.ax_.texts}
-    assert not any(text.get_parse_math() for text in display.ax_.texts)
-    assert texts_apart(display.figure_, display.ax_.texts)
-
-
 @pytest.mark.parametrize("Y", [np.zeros((3, 2)), np.full((3, 2), np.nan), np.ones((3, 1))])
 def test_nothing_true_nothing_known_and_one_label_can_be_drawn(Y):
     display = LabelF1Display.from_predictions(Y, np.zeros_like(Y)).plot()

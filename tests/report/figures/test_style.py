@@ -1,18 +1,9 @@
 """Names in figures: one line, plain text, no overlap."""
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 
-from cgmvae.errors import InputError
-from cgmvae.report.figures.style import (
-    names_for,
-    one_line,
-    place_names,
-    spacing,
-    spread_order,
-    write_ticks,
-)
+from cgmvae.report.figures.style import one_line, place_names, spread_order
 
 
 def test_names_are_one_line_of_bounded_length():
@@ -20,27 +11,6 @@ def test_names_are_one_line_of_bounded_length():
     assert one_line("a" * 28) == "a" * 28
     assert len(one_line("ab" * 100)) == 28
     assert one_line("owl", 5) == "owl"
-
-
-def test_a_wrong_number_of_names_is_rejected():
-    assert names_for(None, 2) == ("label_0", "label_1")
-    with pytest.raises(InputError, match="3 feature names for 2 features"):
-        names_for(["a", "b", "c"], 2, "feature")
-
-
-def test_every_kth_name_has_room():
-    assert spacing(10, 1000, 8, 5) == 1
-    assert spacing(100, 500, 8, 5) == 2
-    assert spacing(1000, 500, 8, 5) == 0
-
-
-def test_ticks_are_text_and_not_formulas():
-    ax = Figure().subplots()
-    write_ticks(ax, "y", ["$a$", "b", "$c$"], size=8, every=2)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["$a$", "$c$"]
-    assert not any(label.get_parse_math() for label in ax.get_yticklabels())
-    write_ticks(ax, "y", ["$a$", "b", "$c$"], size=8, every=0)
-    assert list(ax.get_yticks()) == []
 
 
 def test_placed_names_overlap_neither_each_other_nor_the_edge(rng, texts_apart):

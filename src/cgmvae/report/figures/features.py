@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from cgmvae.report.figures.style import (
     BLUE,
     GREY,
     Display,
+    Values,
     index_of,
     names_for,
     one_line,
@@ -28,7 +30,6 @@ from cgmvae.report.figures.style import (
 )
 
 Metric = Literal["average_precision", "f1"]
-Values = NDArray[np.float64]
 
 #: Candidate words per label, and rows per word from which it is removed.
 _CANDIDATES, _ROWS_PER_WORD = 12, 25
@@ -40,37 +41,22 @@ _MIN_EFFECT = 0.1
 _EPSILON = 1e-6
 
 
+@dataclass(eq=False, repr=False)
 class FeatureImportanceDisplay(Display):
-    """Permutation importance of features for each label.
+    """Permutation importance of features for each label."""
 
-    Parameters
-    ----------
-    drops : array, (n_tried, n_repeats, n_labels)
-        The metric on the original rows minus the metric with the feature shuffled; NaN if the
-        metric of a label is undefined.
-    baseline : array, (n_labels,)
-        The metric on the original rows.
-    feature_names : sequence of str
-        Names of the features that were shuffled, (n_tried,).
-    label_names : sequence of str
-    n_features : int
-        Number of features of the data, shuffled or not.
-    metric : {"average_precision", "f1"}
-    """
-
-    def __init__(
-        self,
-        drops: Values,
-        baseline: Values,
-        *,
-        feature_names: Sequence[str],
-        label_names: Sequence[str],
-        n_features: int,
-        metric: Metric,
-    ) -> None:
-        self.drops, self.baseline, self.metric = drops, baseline, metric
-        self.feature_names, self.label_names = feature_names, label_names
-        self.n_features = n_features
+    drops: Values
+    """The metric on the original rows minus the metric with the feature shuffled, (n_tried,
+    n_repeats, n_labels); NaN if the metric of a label is undefined."""
+    baseline: Values
+    """The metric on the original rows, (n_labels,)."""
+    _: KW_ONLY
+    feature_names: Sequence[str]
+    """Names of the features that were shuffled, (n_tried,)."""
+    label_names: Sequence[str]
+    n_features: int
+    """Number of features of the data, shuffled or not."""
+    metric: Metric
 
     @classmethod
     def from_estimator(
@@ -109,14 +95,12 @@ class FeatureImportanceDisplay(Display):
             raise InputError(f"There is no metric {metric!r}; choose average_precision or f1.")
         rng = np.random.default_rng(random_state)
         targets = as_targets(Y, model.label_names_)
-        table = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        table: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
         if feature_names is None:
             feature_names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
         names = names_for(feature_names, table.shape[1], "feature")
         rows = _sample(table.shape[0], max_rows, rng)
-        tried = _tried(table[rows], max_features, rng)
-        table = table[rows]
-        Y = targets.labels[rows]
+        table, Y = table[rows], targets.labels[rows]
         unknown = None if targets.unknown is None else targets.unknown[rows]
 
         def measure(features: Any) -> Values:
@@ -128,10 +112,15 @@ class FeatureImportanceDisplay(Display):
                 return rank(Y, scores, unknown).by_label().average_precision()
             return label_table(Y, model.threshold_rule_.apply(scores), unknown=unknown)["f1"]
 
+        if sp.issparse(table) and table.shape[1] > max_features:
+            # Shuffling rare features would change nothing.
+            n_rows = np.bincount(table.indices, minlength=table.shape[1])
+            tried = np.sort(np.argsort(-n_rows, kind="stable")[:max_features])
+        else:
+            tried = _sample(table.shape[1], max_features, rng)
         baseline = measure(table)
         drops = [
-            [baseline - measure(shuffled) for shuffled in _shuffles(table, i, n_repeats, rng)]
-            for i in tried
+            [baseline - measure(_shuffled(table, i, rng)) for _ in range(n_repeats)] for i in tried
         ]
         return cls(
             np.array(drops),
@@ -147,13 +136,11 @@ class FeatureImportanceDisplay(Display):
 
         Of one label, or of the mean over all labels whose metric is defined.
         """
-        if label is None:
-            measured = np.isfinite(self.baseline)
-            drops = (
-                self.drops[..., measured].mean(axis=-1) if measured.any() else self.drops[..., 0]
-            )
-        else:
+        measured = np.isfinite(self.baseline)
+        if label is not None:
             drops = self.drops[..., index_of(label, self.label_names)]
+        else:
+            drops = self.drops[..., measured if measured.any() else [0]].mean(axis=-1)
         return drops.mean(axis=1), drops.std(axis=1)
 
     def plot(
@@ -173,65 +160,45 @@ class FeatureImportanceDisplay(Display):
         ax.invert_yaxis()
         ax.axvline(0, color="black", lw=0.8)
         ax.set_xlabel(f"drop of {title_of(self.metric)} when the feature is shuffled")
-        ax.set_title(self._heading(label), fontsize=10, parse_math=False)
-        ax.locator_params(axis="x", nbins=6)
-        tidy(ax, grid="x")
-        return self
-
-    def _heading(self, label: str | None) -> str:
         title = "mean of all labels" if label is None else one_line(label, 50)
         n_tried = len(self.feature_names)
         if n_tried < self.n_features:
-            return f"{title} ({n_tried:,} of {self.n_features:,} features shuffled)"
-        return title
+            title += f" ({n_tried:,} of {self.n_features:,} features shuffled)"
+        ax.set_title(title, fontsize=10, parse_math=False)
+        ax.locator_params(axis="x", nbins=6)
+        tidy(ax, grid="x")
+        return self
 
 
 def _sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
 
 
-def _tried(table: Matrix, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the features to shuffle; shuffling rare sparse features would change nothing."""
-    if not sp.issparse(table) or table.shape[1] <= most:
-        return _sample(table.shape[1], most, rng)
-    n_rows = np.bincount(table.indices, minlength=table.shape[1])
-    return np.sort(np.argsort(-n_rows, kind="stable")[:most])
+def _shuffled(table: Matrix, column: int, rng: np.random.Generator) -> Matrix:
+    """Return a copy of the features with one column shuffled."""
+    order = rng.permutation(table.shape[0])
+    if not sp.issparse(table):
+        shuffled = table.copy()
+        shuffled[:, column] = table[order, column]
+        return shuffled
+    by_column = sp.csc_array(table, copy=True)
+    own = slice(by_column.indptr[column], by_column.indptr[column + 1])
+    by_column.indices[own] = order[by_column.indices[own]]
+    by_column.has_sorted_indices = False
+    return sp.csr_array(by_column)
 
 
-def _shuffles(
-    table: Matrix, column: int, n_repeats: int, rng: np.random.Generator
-) -> Iterator[Matrix]:
-    """Yield copies of the features with one column shuffled."""
-    for _ in range(n_repeats):
-        order = rng.permutation(table.shape[0])
-        if not sp.issparse(table):
-            shuffled = table.copy()
-            shuffled[:, column] = table[order, column]
-            yield shuffled
-            continue
-        by_column = sp.csc_array(table, copy=True)
-        own = slice(by_column.indptr[column], by_column.indptr[column + 1])
-        by_column.indices[own] = order[by_column.indices[own]]
-        by_column.has_sorted_indices = False
-        yield sp.csr_array(by_column)
-
-
+@dataclass(eq=False, repr=False)
 class LabelWordsDisplay(Display):
-    """The words that raise the probability of each label most.
+    """The words that raise the probability of each label most."""
 
-    Parameters
-    ----------
-    effects : array, (n_tried, n_labels)
-        Mean drop of the log-odds of a label when a word is removed, over rows with the word.
-    words : sequence of str
-        (n_tried,)
-    label_names : sequence of str
-    """
-
-    def __init__(
-        self, effects: Values, *, words: Sequence[str], label_names: Sequence[str]
-    ) -> None:
-        self.effects, self.words, self.label_names = effects, words, label_names
+    effects: Values
+    """Mean drop of the log-odds of a label when a word is removed, over rows with the word,
+    (n_tried, n_labels)."""
+    _: KW_ONLY
+    words: Sequence[str]
+    """(n_tried,)."""
+    label_names: Sequence[str]
 
     @classmethod
     def from_estimator(
@@ -250,22 +217,16 @@ class LabelWordsDisplay(Display):
         For each of the most frequent labels, the candidates are the words that covary most with
         its log-odds.
 
-        Parameters
-        ----------
-        model : fitted estimator
-            Some of its features are words.
-        X, Y : CSR array and labels in any accepted form
-        words : mapping of int to str
-            The words by feature index.
-        max_labels, max_rows : int
-            Number of labels to show; more rows than this are subsampled with the seed.
-        random_state : int
+        ``words`` are given by feature index. ``max_labels`` labels are shown; more than
+        ``max_rows`` rows are subsampled with the seed.
         """
         rng, names = np.random.default_rng(random_state), model.label_names_
         shown = np.argsort(-label_frequency(Y, names), kind="stable")[:max_labels]
         table = sp.csr_array(X[rng.permutation(X.shape[0])[:max_rows]])
-        odds = _log_odds(model, table)[:, shown]
-        candidates = _candidates(table, odds, np.array(list(words)))
+        odds, indices = _log_odds(model, table)[:, shown], np.array(list(words))
+        covariance = (table.T @ (odds - odds.mean(axis=0)))[indices].T  # (n_labels, n_words)
+        best = np.argsort(-covariance, axis=1, kind="stable")[:, :_CANDIDATES]
+        candidates = indices[np.unique(best)]
         return cls(
             _effects(model, table, odds, candidates, shown),
             words=[words[index] for index in candidates.tolist()],
@@ -299,12 +260,6 @@ class LabelWordsDisplay(Display):
 def _log_odds(model: Any, table: sp.csr_array) -> Values:
     scores = model.predict_proba(table).astype(np.float64)
     return logit(np.clip(scores, _EPSILON, 1 - _EPSILON))
-
-
-def _candidates(table: sp.csr_array, odds: Values, words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the words that covary most with the log-odds of some label, (n_tried,)."""
-    covariance = (table.T @ (odds - odds.mean(axis=0)))[words].T  # (n_labels, n_words)
-    return words[np.unique(np.argsort(-covariance, axis=1, kind="stable")[:, :_CANDIDATES])]
 
 
 def _effects(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import count
@@ -16,6 +17,7 @@ from cgmvae.report.figures.style import (
     BLUE,
     SEQUENTIAL,
     Display,
+    Values,
     names_for,
     place_names,
     spread_order,
@@ -42,23 +44,23 @@ _NARROWEST, _MARGIN = 0.5, 0.08
 class Plane(NamedTuple):
     """Points projected on a plane."""
 
-    coordinates: NDArray[np.float64]
+    coordinates: Values
     """(n, 2)."""
-    shares: NDArray[np.float64]
+    shares: Values
     """Share of the total variance along each axis, (2,)."""
-    axes: NDArray[np.float64] | None = None
+    axes: Values | None = None
     """Directions of the axes in the original space, (dimension, 2)."""
 
 
 def principal_plane(points: ArrayLike) -> Plane:
     """Project points, (n, dimension), on their first two principal components."""
-    centerd = np.asarray(points, np.float64)
-    centerd = centerd - centerd.mean(axis=0)
-    _, sizes, directions = np.linalg.svd(centerd, full_matrices=False)
-    axes = np.zeros((centerd.shape[1], 2))
+    centered = np.asarray(points, np.float64)
+    centered = centered - centered.mean(axis=0)
+    _, sizes, directions = np.linalg.svd(centered, full_matrices=False)
+    axes = np.zeros((centered.shape[1], 2))
     axes[:, : len(directions[:2])] = directions[:2].T
-    axes *= _signs(centerd @ axes)
-    return Plane(centerd @ axes, _shares(sizes**2), axes)
+    axes *= _signs(centered @ axes)
+    return Plane(centered @ axes, _shares(sizes**2), axes)
 
 
 def scaled_plane(similarity: ArrayLike) -> Plane:
@@ -78,57 +80,45 @@ def scaled_plane(similarity: ArrayLike) -> Plane:
     return Plane(coordinates * _signs(coordinates), _shares(values))
 
 
-def _signs(coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+def _signs(coordinates: Values) -> Values:
     """Return the sign of each axis for which its farthest point is on the positive side."""
     farthest = np.abs(coordinates).argmax(axis=0)
     return np.where(coordinates[farthest, range(coordinates.shape[1])] < 0, -1.0, 1.0)
 
 
-def _shares(variances: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shares(variances: Values) -> Values:
     first = np.zeros(2)
     first[: len(variances[:2])] = variances[:2]
     total = variances.sum()
     return first / total if total > 0 else first
 
 
-def has_few(plane: Plane) -> bool:
-    """Return whether there are few enough labels to draw each one large and with its name."""
-    return len(plane.coordinates) <= _FEW_LABELS
-
-
-def map_size(plane: Plane) -> tuple[float, float]:
-    """Return width and height of a map in inches."""
-    return _SMALL_MAP if has_few(plane) else _LARGE_MAP
-
-
-def map_axes(
-    ax: Any, plane: Plane, title: str, *, radius: NDArray[np.float64] | float = 0.0
-) -> None:
-    """Set an equal aspect ratio, with a margin around the points and circles of these radii."""
-    reach = np.broadcast_to(radius, len(plane.coordinates))[:, None]
-    low, high = (plane.coordinates - reach).min(0), (plane.coordinates + reach).max(0)
-    longest = (high - low).max() or 1.0
-    half = np.maximum(high - low, _NARROWEST * longest) / 2 + _MARGIN * longest
-    middle = (low + high) / 2
-    (left, bottom), (right, top) = middle - half, middle + half
-    first, second = plane.shares
-    ax.set(xlabel=f"first axis ({first:.0%})", xlim=(left, right))
-    ax.set(ylabel=f"second axis ({second:.0%})", ylim=(bottom, top))
-    ax.set_aspect("equal")
-    ax.set_title(title, fontsize=10)
-    tidy(ax)
-
-
-def name_labels(
+def draw_map(
     ax: Any,
     plane: Plane,
+    title: str,
     names: Sequence[str],
     *,
     most: int,
-    weight: NDArray[np.float64] | None = None,
+    weight: Values | None = None,
+    radius: Values | float = 0.0,
 ) -> None:
-    """Draw the names that fit, the most important of each part first; the title counts them."""
-    n_labels, few = len(names), has_few(plane)
+    """Set equal axes around points and circles of these radii, and draw the names that fit.
+
+    At most ``most`` names are drawn, in each part of the map those with the largest weight, (n,),
+    first. If not all labels are named, the title is followed by how many are.
+    """
+    reach = np.broadcast_to(radius, len(names))[:, None]
+    low, high = (plane.coordinates - reach).min(0), (plane.coordinates + reach).max(0)
+    longest = (high - low).max() or 1.0
+    half = np.maximum(high - low, _NARROWEST * longest) / 2 + _MARGIN * longest
+    (left, bottom), (right, top) = (low + high) / 2 - half, (low + high) / 2 + half
+    first, second = plane.shares
+    ax.set(xlabel=f"first axis ({first:.0%})", xlim=(left, right), aspect="equal")
+    ax.set(ylabel=f"second axis ({second:.0%})", ylim=(bottom, top))
+    ax.set_title(title, fontsize=10)
+    tidy(ax)
+    few = len(names) <= _FEW_LABELS
     named = place_names(
         ax,
         plane.coordinates,
@@ -138,23 +128,13 @@ def name_labels(
         size=9 if few else 7,
         avoid_points=few,
     )
-    if len(named) < n_labels:
-        title = f"{ax.get_title()}; {len(named):,} of {n_labels:,} labels named"
-        ax.set_title(title, fontsize=10)
+    if len(named) < len(names):
+        ax.set_title(f"{title}; {len(named):,} of {len(names):,} labels named", fontsize=10)
 
 
+@dataclass(eq=False, repr=False)
 class LabelMapDisplay(Display):
     """Labels in a plane; nearby labels are similar.
-
-    Parameters
-    ----------
-    plane : Plane
-        Coordinates of each label.
-    label_names : sequence of str
-    method : {"mds", "pca"}
-        How the plane was found.
-    frequency : array, (n_labels,), optional
-        Number of rows with each label, which sets its color and the priority of its name.
 
     Attributes
     ----------
@@ -168,33 +148,26 @@ class LabelMapDisplay(Display):
     (3, 2)
     """
 
-    def __init__(
-        self,
-        plane: Plane,
-        label_names: Sequence[str],
-        *,
-        method: Projection,
-        frequency: NDArray[np.float64] | None = None,
-    ) -> None:
-        self.plane, self.label_names = plane, label_names
-        self.method, self.frequency = method, frequency
-        self.coordinates = plane.coordinates
+    plane: Plane
+    """Coordinates of each label."""
+    label_names: Sequence[str]
+    _: KW_ONLY
+    method: Projection
+    """How the plane was found."""
+    frequency: Values | None = None
+    """Rows with each label, (n_labels,), which set its color and the priority of its name."""
+
+    def __post_init__(self) -> None:
+        self.coordinates = self.plane.coordinates
 
     @classmethod
     def from_estimator(
         cls, model: Any, Y: Any = None, *, method: Projection = "mds"
     ) -> LabelMapDisplay:
-        """Map the labels of a fitted model.
+        """Map the labels of a fitted model, colored by the number of rows of Y that have them.
 
-        Parameters
-        ----------
-        model : estimator
-            With ``label_similarity`` for ``"mds"``, with ``label_embeddings_`` for ``"pca"``.
-        Y : labels in any accepted form, optional
-            Colors the labels by the number of rows that have them.
-        method : {"mds", "pca"}
-            Classical scaling of the similarity, or principal components of the concatenated
-            embeddings of all members.
+        The method is classical scaling of ``label_similarity`` (``"mds"``), or principal components
+        of ``label_embeddings_``, the concatenated embeddings of all members (``"pca"``).
         """
         names = model.label_names_
         frequency = None if Y is None else label_frequency(Y, names)
@@ -237,45 +210,34 @@ class LabelMapDisplay(Display):
 
         Names are distributed evenly over the parts of the map.
         """
-        ax = self._start(ax, map_size(self.plane), equal=True)
-        looks = {"color": BLUE} if self.frequency is None else self._colored()
-        size = 36 if has_few(self.plane) else 12
-        marks = ax.scatter(*self.coordinates.T, s=size, linewidths=0, **looks)
-        if self.frequency is not None:
-            ax.figure.colorbar(marks, ax=ax, label="rows with the label", shrink=0.7)
-        map_axes(ax, self.plane, _TITLES[self.method])
-        name_labels(ax, self.plane, self.label_names, most=most_names, weight=self.frequency)
-        return self
-
-    def _colored(self) -> dict[str, Any]:
         from matplotlib.colors import LogNorm
 
-        assert self.frequency is not None
-        rows = np.maximum(self.frequency, 1)
-        scale = LogNorm(rows.min(), max(rows.max(), rows.min() + 1))
-        return {"c": rows, "cmap": SEQUENTIAL, "norm": scale}
+        few = len(self.label_names) <= _FEW_LABELS
+        ax = self._start(ax, _SMALL_MAP if few else _LARGE_MAP, equal=True)
+        marks = ax.scatter(*self.coordinates.T, s=36 if few else 12, linewidths=0, color=BLUE)
+        if self.frequency is not None:
+            rows = np.maximum(self.frequency, 1)
+            scale = LogNorm(rows.min(), max(rows.max(), rows.min() + 1))
+            marks.set(array=rows, cmap=SEQUENTIAL, norm=scale)
+            ax.figure.colorbar(marks, ax=ax, label="rows with the label", shrink=0.7)
+        names, title = self.label_names, _TITLES[self.method]
+        draw_map(ax, self.plane, title, names, most=most_names, weight=self.frequency)
+        return self
 
 
-def label_frequency(Y: Any, names: Sequence[str]) -> NDArray[np.float64]:
+def _numbers(values: ArrayLike | None) -> Values | None:
+    return None if values is None else np.asarray(values, np.float64)
+
+
+def label_frequency(Y: Any, names: Sequence[str]) -> Values:
     """Return the number of rows that are known to have each label, (n_labels,)."""
     targets = as_targets(Y, names)
     return count(targets.labels, targets.labels, targets.unknown).label_true.astype(np.float64)
 
 
-def _numbers(values: ArrayLike | None) -> NDArray[np.float64] | None:
-    return None if values is None else np.asarray(values, np.float64)
-
-
+@dataclass(eq=False, repr=False)
 class LatentMapDisplay(Display):
     """The labels' Gaussians in latent space, projected on the principal plane of their means.
-
-    Parameters
-    ----------
-    plane : Plane
-        The projected means.
-    covariances : array, (n_labels, 2, 2)
-        Covariances of the Gaussians in that plane.
-    label_names : sequence of str
 
     Examples
     --------
@@ -285,30 +247,37 @@ class LatentMapDisplay(Display):
     ([4.0, 4.0], [2.0, 2.0])
     """
 
-    def __init__(
-        self, plane: Plane, covariances: NDArray[np.float64], label_names: Sequence[str]
-    ) -> None:
-        self.plane, self.covariances, self.label_names = plane, covariances, label_names
-        self.means = plane.coordinates
+    plane: Plane
+    """The projected means."""
+    covariances: Values
+    """Of the Gaussians in that plane, (n_labels, 2, 2)."""
+    label_names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self.means = self.plane.coordinates
 
     @classmethod
     def from_estimator(cls, model: Any, *, member: int | None = 0) -> LatentMapDisplay:
         """Show the Gaussians of a fitted C-GMVAE.
 
-        Parameters
-        ----------
-        model : CGMVAEClassifier
-        member : int, optional
-            Each member has its own latent space; None concatenates the spaces of all members.
+        Each member has its own latent space; None concatenates the spaces of all members.
         """
-        mean, variance = _gaussians(model)
-        if member is not None:
-            if not 0 <= member < len(mean):
-                raise InputError(
-                    f"There is no member {member}; choose one of 0 to {len(mean) - 1}."
-                )
-            mean, variance = mean[[member]], variance[[member]]
-        return cls.from_gaussians(_concatenated(mean), _concatenated(variance), model.label_names_)
+        network: Any = getattr(model, "network_", None)
+        if not hasattr(network, "label_gaussians"):
+            raise InputError(
+                f"{type(model).__name__} has no Gaussian per label; use a fitted C-GMVAE."
+            )
+        gaussians, n_labels = network.label_gaussians(), len(model.label_names_)
+        n_members = len(gaussians.mean)
+        if member is not None and not 0 <= member < n_members:
+            raise InputError(f"There is no member {member}; choose one of 0 to {n_members - 1}.")
+        chosen = slice(None) if member is None else [member]
+        # The last Gaussian is that of rows without labels.
+        mean, log_variance = (
+            np.concatenate(each[chosen, :n_labels].double().numpy(force=True), axis=1)
+            for each in (gaussians.mean, gaussians.log_variance)
+        )
+        return cls.from_gaussians(mean, np.exp(log_variance), model.label_names_)
 
     @classmethod
     def from_gaussians(
@@ -326,8 +295,8 @@ class LatentMapDisplay(Display):
         """Draw each Gaussian as an ellipse of one standard deviation around its mean."""
         from matplotlib.collections import EllipseCollection
 
-        ax = self._start(ax, map_size(self.plane), equal=True)
-        few = has_few(self.plane)
+        few = len(self.label_names) <= _FEW_LABELS
+        ax = self._start(ax, _SMALL_MAP if few else _LARGE_MAP, equal=True)
         widths, heights, angles = self.ellipses()
         ellipses = EllipseCollection(
             widths,
@@ -343,32 +312,13 @@ class LatentMapDisplay(Display):
         )
         ax.add_collection(ellipses)
         ax.scatter(*self.means.T, s=20 if few else 6, color="black", linewidths=0, zorder=3)
-        map_axes(ax, self.plane, "latent Gaussians, one standard deviation", radius=widths / 2)
-        name_labels(ax, self.plane, self.label_names, most=most_names)
+        title, names = "latent Gaussians, one standard deviation", self.label_names
+        draw_map(ax, self.plane, title, names, most=most_names, radius=widths / 2)
         return self
 
-    def ellipses(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def ellipses(self) -> tuple[Values, Values, Values]:
         """Return width, height and angle in degrees of the ellipses, (n_labels,) each."""
         values, vectors = np.linalg.eigh(self.covariances)
         axes = 2 * np.sqrt(values.clip(0))
         angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
         return axes[:, 1], axes[:, 0], angles
-
-
-def _gaussians(model: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and variance of the labels' Gaussians, (n_members, n_labels, d) each."""
-    network: Any = getattr(model, "network_", None)
-    if not hasattr(network, "label_gaussians"):
-        raise InputError(f"{type(model).__name__} has no Gaussian per label; use a fitted C-GMVAE.")
-    gaussians = network.label_gaussians()
-    n_labels = len(model.label_names_)  # the last Gaussian is that of rows without labels
-    mean, log_variance = (
-        values[:, :n_labels].detach().cpu().numpy().astype(np.float64)
-        for values in (gaussians.mean, gaussians.log_variance)
-    )
-    return mean, np.exp(log_variance)
-
-
-def _concatenated(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn (n_members, n_labels, d) into (n_labels, n_members · d)."""
-    return values.transpose(1, 0, 2).reshape(values.shape[1], -1)

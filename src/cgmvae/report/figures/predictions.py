@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cgmvae.evaluation import (
     CalibrationCurve,
@@ -24,6 +25,7 @@ from cgmvae.report.figures.style import (
     ORANGE,
     SKY,
     Display,
+    Values,
     legend_below,
     place_names,
     series_style,
@@ -34,7 +36,6 @@ from cgmvae.report.figures.style import (
 #: Up to this many labels, names do not cover points.
 _FEW_LABELS = 60
 
-
 #: From this ratio of the largest to the smallest share on, only powers of ten are ticks.
 _WIDE = 1000
 
@@ -42,18 +43,9 @@ _WIDE = 1000
 _BAND = 0.9
 
 
+@dataclass(eq=False, repr=False)
 class LabelF1Display(Display):
     """F1 of each label against the share of rows that have it.
-
-    Parameters
-    ----------
-    share : array, (n_labels,)
-        Share of rows with the label among those where it is known.
-    f1 : array, (n_labels,)
-        NaN for a label that is neither true nor predicted.
-    true, predicted : array, (n_labels,)
-        Number of rows that have the label, and that are predicted to have it.
-    label_names : sequence of str
 
     Attributes
     ----------
@@ -67,18 +59,19 @@ class LabelF1Display(Display):
     ([1.0, 0.0], [1.0, 0.5], [False, True])
     """
 
-    def __init__(
-        self,
-        share: NDArray[np.float64],
-        f1: NDArray[np.float64],
-        *,
-        true: NDArray[np.float64],
-        predicted: NDArray[np.float64],
-        label_names: Sequence[str],
-    ) -> None:
-        self.share, self.f1, self.label_names = share, f1, label_names
-        self.true, self.predicted = true, predicted
-        self.never_predicted = (predicted == 0) & (true > 0)
+    share: Values
+    """Share of rows with the label among those where it is known, (n_labels,)."""
+    f1: Values
+    """(n_labels,); NaN for a label that is neither true nor predicted."""
+    _: KW_ONLY
+    true: Values
+    """Number of rows that have the label, (n_labels,)."""
+    predicted: Values
+    """Number of rows that are predicted to have it, (n_labels,)."""
+    label_names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self.never_predicted = (self.predicted == 0) & (self.true > 0)
 
     @classmethod
     def from_estimator(cls, model: Any, X: Any, Y: Any) -> LabelF1Display:
@@ -111,51 +104,42 @@ class LabelF1Display(Display):
         shown = np.flatnonzero(self.true > 0)
         few = len(shown) <= _FEW_LABELS
         missed = self.never_predicted[shown]
-        x, y = 100 * self.share, self.f1
+        points = np.column_stack([100 * self.share, self.f1])
         for own, color, marker, name in (
             (shown[~missed], BLUE, "o", "label"),
             (shown[missed], ORANGE, "X", f"never predicted ({missed.sum():,})"),
         ):
             if len(own):
-                ax.scatter(
-                    x[own], y[own], s=30 if few else 14, c=color, marker=marker, lw=0, label=name
-                )
-        self._draw_guess(ax)
-        ax.set_title(self._heading(), fontsize=10)
-        self._name(ax, shown, most_names, few=few)
-        return self
-
-    def _draw_guess(self, ax: Any) -> None:
-        """Draw the F1 of predicting a label for every row, 2p / (1 + p), and set the axes."""
-        occurring = self.share[self.share > 0]
-        lowest = occurring.min() / 1.5 if len(occurring) else 0.01
+                size = 30 if few else 14
+                ax.scatter(*points[own].T, s=size, c=color, marker=marker, lw=0, label=name)
+        lowest = self.share[self.share > 0].min(initial=1.0) / 1.5
         share = np.geomspace(lowest, 1, 100)
-        ax.plot(100 * share, 2 * share / (1 + share), color=GREY, lw=1.2, label="always predicted")
+        ax.plot(100 * share, _f1_if_always(share), color=GREY, lw=1.2, label="always predicted")
         ax.set_xscale("log")
         _percent_ticks(ax)
         ax.set(xlabel="rows with the label", ylabel="F1", ylim=(-0.05, 1.05))
         legend_below(ax)
         tidy(ax)
-
-    def _heading(self) -> str:
-        absent = int((self.true == 0).sum())
-        text = f"{len(self.f1):,} labels"
-        return f"{text}; {absent:,} without a row are not shown" if absent else text
-
-    def _name(self, ax: Any, shown: NDArray[np.int64], most: int, *, few: bool) -> None:
-        """Name the most unusual labels first: those far from the line."""
-        share = self.share[shown]
-        surprise = np.abs(self.f1[shown] - 2 * share / (1 + share))
-        points = np.column_stack([100 * self.share, self.f1])[shown]
+        absent = len(self.f1) - len(shown)
+        note = f"; {absent:,} without a row are not shown" if absent else ""
+        ax.set_title(f"{len(self.f1):,} labels{note}", fontsize=10)
+        # The most unusual labels are named first: those far from the line.
+        surprise = np.abs(self.f1[shown] - _f1_if_always(self.share[shown]))
         place_names(
             ax,
-            points,
-            [self.label_names[i] for i in shown],
+            points[shown],
+            [self.label_names[i] for i in shown.tolist()],
             order=np.argsort(-surprise, kind="stable").tolist(),
-            most=most,
+            most=most_names,
             size=8 if few else 6.5,
             avoid_points=few,
         )
+        return self
+
+
+def _f1_if_always(share: Values) -> Values:
+    """Return the F1 of predicting a label for every row, given the share of rows that have it."""
+    return 2 * share / (1 + share)
 
 
 def _percent_ticks(ax: Any) -> None:
@@ -168,21 +152,11 @@ def _percent_ticks(ax: Any) -> None:
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
+@dataclass(eq=False, repr=False)
 class ThresholdCurveDisplay(Display):
     """Metrics against the threshold: curves, the paper's nine thresholds, and the chosen one.
 
     Use validation rows: a threshold chosen on test rows flatters the model.
-
-    Parameters
-    ----------
-    thresholds : array, (n_thresholds,)
-    values : mapping of str to array (n_thresholds,)
-        Each metric at each threshold.
-    grid : array, (n_grid,)
-        Thresholds that are drawn as points.
-    grid_values : mapping of str to array (n_grid,)
-    rule : ThresholdRule, optional
-        The threshold rule of the model.
 
     Attributes
     ----------
@@ -198,19 +172,22 @@ class ThresholdCurveDisplay(Display):
     (0.41, [0.67, 0.67, 0.67, 0.67, 1.0])
     """
 
-    def __init__(
-        self,
-        thresholds: NDArray[np.float64],
-        values: dict[str, NDArray[np.float64]],
-        *,
-        grid: NDArray[np.float64],
-        grid_values: dict[str, NDArray[np.float64]],
-        rule: ThresholdRule | None = None,
-    ) -> None:
-        self.thresholds, self.values = thresholds, values
-        self.grid, self.grid_values, self.rule = grid, grid_values, rule
-        self.best = {name: float(thresholds[curve.argmax()]) for name, curve in values.items()}
-        chosen = getattr(rule, "threshold", getattr(rule, "thresholds", ()))
+    thresholds: Values
+    """(n_thresholds,)."""
+    values: dict[str, Values]
+    """Each metric at each threshold, (n_thresholds,)."""
+    _: KW_ONLY
+    grid: Values
+    """Thresholds that are drawn as points, (n_grid,)."""
+    grid_values: dict[str, Values]
+    """Each metric at each of them, (n_grid,)."""
+    rule: ThresholdRule | None = None
+    """The threshold rule of the model."""
+
+    def __post_init__(self) -> None:
+        best = {name: self.thresholds[curve.argmax()] for name, curve in self.values.items()}
+        self.best = {name: float(threshold) for name, threshold in best.items()}
+        chosen = getattr(self.rule, "threshold", getattr(self.rule, "thresholds", ()))
         self.chosen = np.atleast_1d(np.asarray(chosen, np.float64))
 
     @classmethod
@@ -237,25 +214,15 @@ class ThresholdCurveDisplay(Display):
         thresholds: ArrayLike = FINE_THRESHOLDS,
         rule: ThresholdRule | None = None,
     ) -> ThresholdCurveDisplay:
-        """Sweep the thresholds.
+        """Sweep increasing thresholds over scores, (n_samples, n_labels).
 
-        Parameters
-        ----------
-        Y : labels in any accepted form, (n_samples, n_labels)
-            NaN is unknown.
-        scores : array, (n_samples, n_labels)
-        label_names : sequence of str, optional
-            Expected names of the columns of ``Y``, if it has names.
-        metrics : sequence of str
-            Of ``cgmvae.evaluation.metrics.SET_METRICS``.
-        thresholds : array, (n_thresholds,)
-            Increasing.
-        rule : ThresholdRule, optional
-            The threshold rule of the model, to be marked.
+        Labels are in any accepted form, NaN where unknown, and have the expected names if they
+        have names; metrics are some of ``cgmvae.evaluation.metrics.SET_METRICS``; the threshold
+        rule of the model is marked.
         """
         targets = as_targets(Y, label_names)
 
-        def curves(grid: ArrayLike) -> dict[str, NDArray[np.float64]]:
+        def curves(grid: ArrayLike) -> dict[str, Values]:
             counts = sweep(targets.labels, scores, grid, unknown=targets.unknown)
             return {name: np.asarray(counts.value(name), np.float64) for name in metrics}
 
@@ -270,7 +237,12 @@ class ThresholdCurveDisplay(Display):
     def plot(self, ax: Any = None) -> ThresholdCurveDisplay:
         """Draw one curve per metric, its maximum as a star, and the chosen threshold."""
         ax = self._start(ax, (8, 5.5))
-        self._mark_chosen(ax)
+        if len(self.chosen) > 1:
+            low, high = np.quantile(self.chosen, [(1 - _BAND) / 2, (1 + _BAND) / 2])
+            ax.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"{_BAND:.0%} of labels")
+        if len(self.chosen):
+            at, kind = np.median(self.chosen), "median " if len(self.chosen) > 1 else ""
+            ax.axvline(at, color="black", lw=1.2, ls="--", label=f"chosen, {kind}{at:.2f}")
         for index, (name, curve) in enumerate(self.values.items()):
             color = series_style(index)["color"]
             ax.plot(self.thresholds, curve, color=color, lw=1.8, label=title_of(name))
@@ -284,25 +256,10 @@ class ThresholdCurveDisplay(Display):
         tidy(ax)
         return self
 
-    def _mark_chosen(self, ax: Any) -> None:
-        if len(self.chosen) == 1:
-            at = self.chosen[0]
-            ax.axvline(at, color="black", lw=1.2, ls="--", label=f"chosen, {at:.2f}")
-        elif len(self.chosen) > 1:
-            low, middle, high = np.quantile(self.chosen, [(1 - _BAND) / 2, 0.5, (1 + _BAND) / 2])
-            ax.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"{_BAND:.0%} of labels")
-            ax.axvline(middle, color="black", lw=1.2, ls="--", label=f"chosen, median {middle:.2f}")
 
-
+@dataclass(eq=False, repr=False)
 class CalibrationDisplay(Display):
     """Observed share of true labels against the predicted probability, and the size of each bin.
-
-    Parameters
-    ----------
-    curve : CalibrationCurve
-        Means and counts per bin, (n_bins,) each.
-    error : float
-        Expected calibration error; NaN if no label is known.
 
     Examples
     --------
@@ -311,8 +268,10 @@ class CalibrationDisplay(Display):
     (0.1, [1, 1])
     """
 
-    def __init__(self, curve: CalibrationCurve, error: float) -> None:
-        self.curve, self.error = curve, error
+    curve: CalibrationCurve
+    """Means and counts per bin, (n_bins,) each."""
+    error: float
+    """Expected calibration error; NaN if no label is known."""
 
     @classmethod
     def from_estimator(cls, model: Any, X: Any, Y: Any, *, n_bins: int = 15) -> CalibrationDisplay:
@@ -341,30 +300,20 @@ class CalibrationDisplay(Display):
         upper, lower = self._start_panels(
             ax, 2, (6, 6.5), nrows=2, ncols=1, sharex=True, height_ratios=(3, 1)
         )
-        filled = self.curve.count > 0
+        count = self.curve.count
+        observed, predicted = self.curve.observed[count > 0], self.curve.predicted[count > 0]
         upper.plot([0, 1], [0, 1], color=GREY, lw=1.2, ls="--", label="perfect")
-        upper.plot(
-            self.curve.predicted[filled],
-            self.curve.observed[filled],
-            "o-",
-            color=BLUE,
-            ms=5,
-            label="model",
-        )
+        upper.plot(predicted, observed, "o-", color=BLUE, ms=5, label="model")
         error = "no known label" if np.isnan(self.error) else f"{self.error:.3f}"
         upper.set_title(f"expected calibration error: {error}", fontsize=10)
         upper.set(ylabel="share of true labels", xlim=(0, 1), ylim=(-0.02, 1.02))
         upper.legend(loc="upper left", frameon=False, fontsize=9)
-        self._draw_counts(lower)
+        middles = (np.arange(len(count)) + 0.5) / len(count)
+        lower.bar(middles, count, width=0.9 / len(count), color=SKY)
+        if count.any():
+            lower.set_yscale("log")
+            lower.set_ylim(bottom=0.8)  # bars of one cell stay visible
+        lower.set(xlabel="predicted probability", ylabel="cells", xlim=(0, 1))
         for panel in (upper, lower):
             tidy(panel)
         return self
-
-    def _draw_counts(self, ax: Any) -> None:
-        n_bins = len(self.curve.count)
-        middles = (np.arange(n_bins) + 0.5) / n_bins
-        ax.bar(middles, self.curve.count, width=0.9 / n_bins, color=SKY)
-        if self.curve.count.any():
-            ax.set_yscale("log")
-            ax.set_ylim(bottom=0.8)  # bars of one cell stay visible
-        ax.set(xlabel="predicted probability", ylabel="cells", xlim=(0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,13 +21,12 @@ from cgmvae.report.figures.style import (
     LINE_HEIGHT,
     ORANGE,
     Display,
-    length_in_points,
+    Values,
+    lay_out,
     names_for,
     one_line,
     place_names,
-    spacing,
     tidy,
-    write_ticks,
 )
 
 Order = Literal["clusters", "names", "given"]
@@ -54,23 +54,14 @@ _TITLES = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class LabelSimilarityDisplay(Display):
     """Heat map of the similarity of each pair of labels.
-
-    Parameters
-    ----------
-    similarity : array, (n_labels, n_labels)
-        The diagonal is not shown.
-    label_names : sequence of str
-    order : array of int, (n_labels,)
-        Labels from top to bottom, and from left to right.
-    groups : sequence of str, optional
-        The group of each label, (n_labels,); groups are contiguous in ``order``.
 
     Attributes
     ----------
     shown : array, (n_labels, n_labels)
-        The similarity in that order, NaN on the diagonal.
+        The similarity in the given order, NaN on the diagonal.
 
     Examples
     --------
@@ -80,17 +71,17 @@ class LabelSimilarityDisplay(Display):
     ['gull', 'hawk', 'owl']
     """
 
-    def __init__(
-        self,
-        similarity: NDArray[np.floating],
-        label_names: Sequence[str],
-        *,
-        order: NDArray[np.int64],
-        groups: Sequence[str] | None = None,
-    ) -> None:
-        self.similarity, self.label_names = similarity, label_names
-        self.order, self.groups = order, groups
-        self.shown = np.array(similarity, np.float64)[np.ix_(order, order)]
+    similarity: NDArray[np.floating]
+    """(n_labels, n_labels); the diagonal is not shown."""
+    label_names: Sequence[str]
+    _: KW_ONLY
+    order: NDArray[np.int64]
+    """Labels from top to bottom, and from left to right, (n_labels,)."""
+    groups: Sequence[str] | None = None
+    """The group of each label, (n_labels,); groups are contiguous in ``order``."""
+
+    def __post_init__(self) -> None:
+        self.shown = np.array(self.similarity, np.float64)[np.ix_(self.order, self.order)]
         np.fill_diagonal(self.shown, np.nan)
 
     @classmethod
@@ -143,38 +134,36 @@ class LabelSimilarityDisplay(Display):
         limit : float, optional
             The end of the color scale; by default a value that few pairs exceed.
         """
-        n_labels = len(self.order)
-        side = float(np.clip(0.16 * n_labels + 3, 5, 13))
+        side = float(np.clip(0.16 * len(self.order) + 3, 5, 13))
         ax = self._start(ax, (side + 1, side), equal=True)
-        limit = self._limit() if limit is None else limit
+        sizes = np.abs(self.shown[np.isfinite(self.shown)])
+        if limit is None:
+            limit = (float(np.quantile(sizes, _COLOR_QUANTILE)) if sizes.size else 0.0) or 1.0
         image = ax.imshow(self.shown, cmap=DIVERGING, vmin=-limit, vmax=limit)
         ax.set_facecolor("lightgrey")
         if self.groups is not None:
             self._mark_groups(ax)
-        beyond = "both" if np.nanmax(np.abs(self.shown), initial=0) > limit else "neither"
+        beyond = "both" if sizes.max(initial=0) > limit else "neither"
         ax.figure.colorbar(image, ax=ax, label="similarity", shrink=0.7, extend=beyond)
         self._write_names(ax)
         return self
 
-    def _limit(self) -> float:
-        sizes = np.abs(self.shown[np.isfinite(self.shown)])
-        limit = float(np.quantile(sizes, _COLOR_QUANTILE)) if sizes.size else 0.0
-        return limit if limit > 0 else 1.0
-
     def _write_names(self, ax: Any) -> None:
-        names, n_labels = [self.label_names[i] for i in self.order], len(self.order)
-        every = 1
+        """Write every k-th name, the smallest k for which they fit."""
+        n_labels, every = len(self.order), 1
         # Names shrink the map, so that fewer of them may fit than at first.
         for _ in range(2):
-            length = length_in_points(ax, "y")
-            size = float(np.clip(length / n_labels / LINE_HEIGHT, _SMALL_FONT, _FONT))
-            every = max(every, spacing(n_labels, length, size, n_labels))
-            every = 0 if every > _SPARSEST_NAMES else every
-            for axis in ("x", "y"):
-                write_ticks(ax, axis, names, size=size, every=every)
-            if every == 0:
-                ax.set(xlabel=f"{n_labels:,} labels", ylabel=f"{n_labels:,} labels")
+            room = _height_in_points(ax) / n_labels
+            size = float(np.clip(room / LINE_HEIGHT, _SMALL_FONT, _FONT))
+            every = max(every, int(np.ceil(size * LINE_HEIGHT / room)))
+            if every > _SPARSEST_NAMES:
+                text = f"{n_labels:,} labels"
+                ax.set(xticks=[], yticks=[], xlabel=text, ylabel=text)
                 return
+            ticks = range(0, n_labels, every)
+            names = [one_line(self.label_names[self.order[i]]) for i in ticks]
+            ax.set_xticks(ticks, names, fontsize=size, parse_math=False, rotation=90)
+            ax.set_yticks(ticks, names, fontsize=size, parse_math=False)
 
     def _mark_groups(self, ax: Any) -> None:
         """Draw lines between groups, and on the right the names that fit."""
@@ -185,7 +174,7 @@ class LabelSimilarityDisplay(Display):
             ax.axhline(start - 0.5, color="black", linewidth=0.8)
             ax.axvline(start - 0.5, color="black", linewidth=0.8)
         ends = [*starts[1:], len(in_order)]
-        room = length_in_points(ax, "y") / len(in_order)
+        room = _height_in_points(ax) / len(in_order)
         texts = [
             one_line(in_order[start]) if (end - start) * room > _FONT * LINE_HEIGHT else ""
             for start, end in zip(starts, ends, strict=True)
@@ -194,6 +183,11 @@ class LabelSimilarityDisplay(Display):
         right = ax.secondary_yaxis("right")
         right.set_yticks(middles, texts, fontsize=_FONT, parse_math=False)
         right.tick_params(length=0)
+
+
+def _height_in_points(ax: Any) -> float:
+    lay_out(ax)
+    return max(float(ax.get_window_extent().height * 72 / ax.figure.dpi), 1.0)
 
 
 def learned_similarity(model: Any) -> NDArray[np.floating]:
@@ -238,7 +232,7 @@ def _ordered(
     return np.concatenate(found)
 
 
-def label_distances(similarity: NDArray[np.floating]) -> NDArray[np.float64]:
+def label_distances(similarity: NDArray[np.floating]) -> Values:
     """Return condensed distances for scipy's clustering, 0 for the most similar, (n_pairs,).
 
     NaN counts as a similarity of 0.
@@ -254,26 +248,14 @@ def label_distances(similarity: NDArray[np.floating]) -> NDArray[np.float64]:
 class PairCounts(NamedTuple):
     """Counts per pair of labels over the rows that know both, (n_labels, n_labels) each."""
 
-    both: NDArray[np.float64]
-    first: NDArray[np.float64]
+    both: Values
+    first: Values
     """Rows with the first label, with or without the second."""
-    known: NDArray[np.float64]
-
-    @property
-    def second(self) -> NDArray[np.float64]:
-        """Rows with the second label, with or without the first."""
-        return self.first.T
+    known: Values
 
 
 def pair_counts(labels: Matrix, unknown: Matrix | None = None) -> PairCounts:
-    """Count how often labels occur, alone and together.
-
-    Parameters
-    ----------
-    labels : array or CSR array, (n_samples, n_labels)
-        0 or 1.
-    unknown : array or CSR array of bool, (n_samples, n_labels), optional
-    """
+    """Count how often labels, (n_samples, n_labels) like their mask, occur alone and together."""
     Y = sp.csr_array(labels, dtype=np.float64)
     n_samples, n_labels = Y.shape
     both = (Y.T @ Y).toarray()
@@ -287,7 +269,7 @@ def pair_counts(labels: Matrix, unknown: Matrix | None = None) -> PairCounts:
     return PairCounts(both, first, known)
 
 
-def association(counts: PairCounts, measure: Measure = "correlation") -> NDArray[np.float64]:
+def association(counts: PairCounts, measure: Measure = "correlation") -> Values:
     """Return the association of each pair of labels, (n_labels, n_labels); NaN if undefined.
 
     ``correlation`` is that of the two columns (φ), defined if both labels vary. ``lift`` is the
@@ -303,7 +285,7 @@ def association(counts: PairCounts, measure: Measure = "correlation") -> NDArray
     if measure not in get_args(Measure):
         raise InputError(f"There is no measure {measure!r}; choose correlation or lift.")
     both, first, known = counts
-    second = counts.second
+    second = first.T
     with np.errstate(invalid="ignore", divide="ignore"):
         if measure == "lift":
             lift = np.log2((both + LIFT_PRIOR) / (first * second / known + LIFT_PRIOR))
@@ -312,19 +294,9 @@ def association(counts: PairCounts, measure: Measure = "correlation") -> NDArray
         return np.where(spread > 0, (known * both - first * second) / spread, np.nan)
 
 
+@dataclass(eq=False, repr=False)
 class SimilarityCooccurrenceDisplay(Display):
     """Learned similarity against co-occurrence, one point per pair of labels.
-
-    Parameters
-    ----------
-    pairs : array of int, (n_pairs, 2)
-        Indices of the labels of each pair whose association is defined.
-    similarity, association : array, (n_pairs,)
-    together : array, (n_pairs,)
-        Rows with both labels.
-    label_names : sequence of str
-    measure : {"correlation", "lift"}
-        What ``association`` is.
 
     Attributes
     ----------
@@ -335,20 +307,24 @@ class SimilarityCooccurrenceDisplay(Display):
         Spearman correlation of similarity and association; NaN with fewer than three pairs.
     """
 
-    def __init__(
-        self,
-        pairs: NDArray[np.int64],
-        similarity: NDArray[np.float64],
-        association: NDArray[np.float64],
-        *,
-        together: NDArray[np.float64],
-        label_names: Sequence[str],
-        measure: Measure,
-    ) -> None:
-        self.pairs, self.similarity, self.association = pairs, similarity, association
-        self.together, self.label_names, self.measure = together, label_names, measure
-        self.disagreement = _standardized(similarity) - _standardized(association)
-        self.rank_correlation = _rank_correlation(similarity, association)
+    pairs: NDArray[np.int64]
+    """Indices of the labels of each pair whose association is defined, (n_pairs, 2)."""
+    similarity: Values
+    association: Values
+    """(n_pairs,) each."""
+    _: KW_ONLY
+    together: Values
+    """Rows with both labels, (n_pairs,)."""
+    label_names: Sequence[str]
+    measure: Measure
+    """What ``association`` is."""
+
+    def __post_init__(self) -> None:
+        first, second = self.similarity, self.association
+        self.disagreement = _standardized(first) - _standardized(second)
+        self.rank_correlation = float("nan")
+        if len(first) >= 3 and np.ptp(first) > 0 and np.ptp(second) > 0:
+            self.rank_correlation = float(spearmanr(first, second).statistic)
 
     @classmethod
     def from_estimator(
@@ -415,16 +391,14 @@ class SimilarityCooccurrenceDisplay(Display):
         else:
             ax.scatter(self.association, self.similarity, s=14, color=BLUE, alpha=0.5, linewidths=0)
         ax.set(xlabel=_TITLES[self.measure], ylabel="learned similarity")
-        ax.set_title(self._heading(), fontsize=10)
+        title = f"{len(self.pairs):,} pairs of labels"
+        if not np.isnan(self.rank_correlation):
+            title += f", rank correlation {self.rank_correlation:.2f}"
+        ax.set_title(title, fontsize=10)
         tidy(ax)
-        self._name(ax, chosen)
+        if len(chosen):
+            self._name(ax, chosen)
         return self
-
-    def _heading(self) -> str:
-        found = f"{len(self.pairs):,} pairs of labels"
-        if np.isnan(self.rank_correlation):
-            return found
-        return f"{found}, rank correlation {self.rank_correlation:.2f}"
 
     def _name(self, ax: Any, chosen: NDArray[np.int64]) -> None:
         points = np.column_stack([self.association, self.similarity])[chosen]
@@ -433,10 +407,14 @@ class SimilarityCooccurrenceDisplay(Display):
             text = "more similar than together" if above else "more together than similar"
             if len(own):
                 ax.scatter(*own.T, s=40, marker=mark, color=ORANGE, edgecolor="white", label=text)
-        if not len(chosen):
-            return
         ax.legend(fontsize=8, framealpha=0.9)
-        lines = [f"{i + 1}  {self._pair_name(pair)}" for i, pair in enumerate(chosen)]
+        lines = []
+        for number, pair in enumerate(chosen, 1):
+            first, second = (one_line(self.label_names[i]) for i in self.pairs[pair])
+            lines.append(
+                f"{number}  {first} – {second}   (similarity {self.similarity[pair]:.2f}, "
+                f"{self.measure} {self.association[pair]:.2f}, {self.together[pair]:,.0f} rows)"
+            )
         ax.annotate(
             "\n".join(lines),
             (0, 0),
@@ -447,24 +425,10 @@ class SimilarityCooccurrenceDisplay(Display):
             fontsize=8,
             parse_math=False,
         )
-        place_names(
-            ax, points, [str(i + 1) for i in range(len(chosen))], size=9, avoid_points=False
-        )
-
-    def _pair_name(self, pair: int) -> str:
-        first, second = (one_line(self.label_names[i]) for i in self.pairs[pair])
-        return (
-            f"{first} – {second}   (similarity {self.similarity[pair]:.2f}, "
-            f"{self.measure} {self.association[pair]:.2f}, {self.together[pair]:,.0f} rows)"
-        )
+        numbers = [str(i + 1) for i in range(len(chosen))]
+        place_names(ax, points, numbers, size=9, avoid_points=False)
 
 
-def _standardized(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _standardized(values: Values) -> Values:
     spread = values.std() if len(values) else 0.0
     return (values - values.mean()) / spread if spread > 0 else np.zeros_like(values)
-
-
-def _rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return float("nan")
-    return float(spearmanr(first, second).statistic)

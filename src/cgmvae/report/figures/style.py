@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,16 +52,14 @@ _TRIES = 5
 #: Distance between a marker and its name in points.
 _GAP = 5.0
 
-_Layout = Literal["constrained", "compressed"]
+Values = NDArray[np.float64]
 
 TITLES = {
     "example_f1": "example-F1",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
     "hamming_accuracy": "Hamming accuracy",
-    "subset_accuracy": "subset accuracy",
     "precision_at_1": "precision@1",
-    "average_precision": "average precision",
     "f1": "F1",
     "kl": "KL",
     "cross_entropy": "cross-entropy",
@@ -107,29 +105,26 @@ class Display:
 
         With an equal aspect ratio (``equal``), another layout keeps text from being cut off.
         """
+        from matplotlib.figure import Figure
+
         if ax is None:
-            ax = _new_figure(size, "compressed" if equal else "constrained").subplots()
+            ax = Figure(size, layout="compressed" if equal else "constrained").subplots()
         self.figure_, self.ax_ = ax.figure, ax
         return ax
 
     def _start_panels(self, ax: Any, n: int, size: tuple[float, float], **grid: Any) -> Any:
         """Return n axes, (n,): the given ones, or those of a new figure with this ``grid``."""
+        from matplotlib.figure import Figure
+
         if ax is None:
-            ax = _new_figure(size).subplots(**grid, squeeze=False)
+            ax = Figure(size, layout="constrained").subplots(**grid, squeeze=False)
         panels = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
         if len(panels) < n:
             raise InputError(f"This figure has {n} panels; pass as many axes, or none.")
         for spare in panels[n:]:
             spare.set_visible(False)
-        self.ax_ = panels[:n]
-        self.figure_ = panels[0].figure
+        self.figure_, self.ax_ = panels[0].figure, panels[:n]
         return self.ax_
-
-
-def _new_figure(size: tuple[float, float], layout: _Layout = "constrained") -> Any:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, layout=layout)
 
 
 def tidy(ax: Any, *, grid: str | None = "both") -> None:
@@ -140,20 +135,13 @@ def tidy(ax: Any, *, grid: str | None = "both") -> None:
         ax.grid(axis=grid, alpha=0.25, linewidth=0.6)
 
 
-def legend_below(ax: Any, *, n_columns: int = 3, **options: Any) -> Any:
-    """Put the legend below the axes, where it hides no data; return it."""
+def legend_below(ax: Any, *, n_columns: int = 3) -> None:
+    """Put the legend below the axes, where it hides no data."""
     from matplotlib.transforms import ScaledTranslation
 
-    lower = ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
-    return ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        bbox_transform=ax.transAxes + lower,
-        ncols=n_columns,
-        frameon=False,
-        fontsize=9,
-        **options,
-    )
+    lower = ax.transAxes + ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
+    legend = ax.legend(ncols=n_columns, frameon=False, fontsize=9, loc="upper center")
+    legend.set_bbox_to_anchor((0.5, 0), lower)
 
 
 def names_for(names: Sequence[str] | None, n: int, kind: str = "label") -> tuple[str, ...]:
@@ -189,29 +177,6 @@ def one_line(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     return f"{text[: max_length - 1 - end]}…{text[-end:]}"
 
 
-def write_ticks(ax: Any, axis: str, names: Sequence[str], *, size: float, every: int = 1) -> None:
-    """Label every k-th tick (0, 1, …) of the ``"x"`` or ``"y"`` axis; none if ``every`` is 0."""
-    ticks = range(0, len(names), every) if every else range(0)
-    texts = [one_line(names[i]) for i in ticks]
-    rotation = {"rotation": 90} if axis == "x" else {}
-    set_ticks = getattr(ax, f"set_{axis}ticks")
-    set_ticks(list(ticks), texts, fontsize=size, parse_math=False, **rotation)
-
-
-def spacing(n: int, length: float, size: float, most: int) -> int:
-    """Return k such that every k-th of n names fits a length in points; 0 if k exceeds ``most``."""
-    every = max(1, int(np.ceil(n * size * LINE_HEIGHT / max(length, 1.0))))
-    return every if every <= most else 0
-
-
-def length_in_points(ax: Any, axis: str) -> float:
-    """Return the length of an axis in points after layout."""
-    lay_out(ax)
-    box = ax.get_window_extent()
-    pixels = box.width if axis == "x" else box.height
-    return float(pixels * 72 / ax.figure.dpi)
-
-
 def lay_out(ax: Any) -> None:
     """Compute the layout of the whole figure."""
     ax.figure.canvas.figure.draw_without_rendering()
@@ -229,23 +194,12 @@ def place_names(
 ) -> list[int]:
     """Draw names next to their points if they fit; return the indices of the drawn names.
 
-    Parameters
-    ----------
-    ax : matplotlib Axes
-        Data and limits must be set.
-    points : array, (n, 2)
-        In data coordinates.
-    names : sequence of str
-        One per point.
-    order : iterable of int, optional
-        The points to name, the most important first; by default all of them.
-    most : int
-        Maximum number of names.
-    size : float
-        Font size in points.
-    avoid_points : bool
-        Whether names must not cover other points.
+    Data and limits of the axes must be set; points, (n, 2), are in data coordinates. At most
+    ``most`` of the names in ``order`` are drawn, the most important first (by default all names may
+    be), at a font size in points. They may cover other points unless ``avoid_points``.
     """
+    from matplotlib.patheffects import withStroke
+
     lay_out(ax)
     frame, pixel = ax.get_window_extent(), ax.figure.dpi / 72
     centers = ax.transData.transform(points)
@@ -256,7 +210,16 @@ def place_names(
     for i in itertools.islice(wanted, _TRIES * most):
         if len(written) == most:
             break
-        text = _name_at(ax, points[i], one_line(names[i]), size)
+        text = ax.annotate(
+            one_line(names[i]),
+            points[i],
+            xytext=(0, 0),
+            textcoords="offset points",
+            fontsize=size,
+            parse_math=False,
+            in_layout=False,
+            path_effects=[withStroke(linewidth=2, foreground="white")],
+        )
         box = text.get_window_extent()
         position = _free_position(centers[i], (box.width, box.height), taken, frame, _GAP * pixel)
         if position is None:
@@ -278,11 +241,7 @@ def spread_order(
 ) -> list[int]:
     """Return an order in which to name points: the most important of each part of the plane first.
 
-    Parameters
-    ----------
-    points : array, (n, 2)
-    weight : array, (n,), optional
-        Importance of each point; ties keep their order.
+    Points are (n, 2), their importance (n,); ties keep their order.
     """
     weight = np.zeros(len(points)) if weight is None else weight
     extent = np.ptp(points, axis=0)
@@ -294,21 +253,6 @@ def spread_order(
         turn[i] = seen[x[i], y[i]]
         seen[x[i], y[i]] += 1
     return falling[np.argsort(turn[falling], kind="stable")].tolist()
-
-
-def _name_at(ax: Any, point: NDArray[np.floating], name: str, size: float) -> Any:
-    from matplotlib.patheffects import withStroke
-
-    return ax.annotate(
-        name,
-        point,
-        xytext=(0, 0),
-        textcoords="offset points",
-        fontsize=size,
-        parse_math=False,
-        in_layout=False,
-        path_effects=[withStroke(linewidth=2, foreground="white")],
-    )
 
 
 def _free_position(
@@ -325,16 +269,7 @@ def _free_position(
         low = center[1] + dy * gap - height * (1 - dy) / 2
         box = np.array([left, low, left + width, low + height])
         inside = left >= frame.x0 and low >= frame.y0 and box[2] <= frame.x1 and box[3] <= frame.y1
-        if inside and not _overlaps(box, taken):
+        apart = (taken[:, :2] >= box[2:]) | (taken[:, 2:] <= box[:2])  # in x, in y
+        if inside and apart.any(axis=1).all():
             return (dx, dy), box
     return None
-
-
-def _overlaps(box: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
-    apart = (
-        (others[:, 0] >= box[2])
-        | (others[:, 2] <= box[0])
-        | (others[:, 1] >= box[3])
-        | (others[:, 3] <= box[1])
-    )
-    return not bool(apart.all())

@@ -1,0 +1,156 @@
+"""Training history, the effects of a search, fewer data, and critical differences."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from cgmvae.errors import InputError
+from cgmvae.methods import MLkNN
+from cgmvae.report import (
+    CriticalDifferenceDisplay,
+    FewerDataDisplay,
+    TrainingHistoryDisplay,
+    plot_effects,
+)
+from cgmvae.search import SearchResult
+
+
+def test_every_term_has_a_panel_with_members_mean_and_best_epochs(fitted):
+    model, _ = fitted
+    display = TrainingHistoryDisplay.from_estimator(model).plot()
+    titles = [panel.get_title() for panel in display.ax_]
+    assert titles == ["KL", "contrastive", "cross-entropy", "validation metric"]
+    for panel, (name, series) in zip(display.ax_, model.history_.items(), strict=True):
+        *members, mean = panel.lines
+        assert len(members) == 2
+        np.testing.assert_array_equal(members[1].get_ydata(), series[:, 1])
+        np.testing.assert_allclose(mean.get_ydata(), series.mean(1))
+        assert mean.get_xdata().tolist() == [1, 2, 3, 4]
+        marks = panel.collections[0].get_offsets()
+        expected = [[best, model.history_[name][best - 1, i]] for i, best in
+                    enumerate(model.best_epoch_)]  # fmt: skip
+        np.testing.assert_allclose(marks, expected)
+
+
+def test_members_that_stopped_do_not_count_in_the_mean():
+    history = {"kl": [[1.0, 3.0], [2.0, np.nan], [np.nan, np.nan]]}
+    mean = TrainingHistoryDisplay(history).mean["kl"]
+    np.testing.assert_array_equal(mean, [2, 2, np.nan])
+
+
+def test_given_axes_are_used_and_must_be_enough():
+    history = {"kl": np.ones((3, 1)), "validation": np.ones((3, 1))}
+    panels = Figure().subplots(1, 2)
+    display = TrainingHistoryDisplay(history, [3]).plot(panels)
+    assert display.figure_ is panels[0].figure
+    assert panels[1].get_title() == "validation metric"
+    with pytest.raises(InputError, match="has 2 panels"):
+        TrainingHistoryDisplay(history).plot(panels[0])
+
+
+def test_a_model_without_training_history_is_rejected():
+    with pytest.raises(InputError, match="MLkNN has no training history"):
+        TrainingHistoryDisplay.from_estimator(MLkNN())
+    with pytest.raises(InputError, match="history is empty"):
+        TrainingHistoryDisplay({})
+
+
+def test_effects_show_every_setting_and_the_medians(tmp_path):
+    results = [
+        SearchResult({"rate": rate, "kind": kind, "same": 1}, value, [value], epochs, finished)
+        for rate, kind, value, epochs, finished in [
+            (0.1, "a", 0.5, 4, True),
+            (0.1, "b", 0.7, 3, True),  # it stopped by itself
+            (0.2, "a", 0.9, 4, True),
+            (0.2, "b", 0.1, 1, False),
+        ]
+    ]
+    figure = plot_effects(results, metric="micro F1")
+    rate, kind = (axes for axes in figure.axes if axes.get_visible())
+    assert (rate.get_title(), kind.get_title()) == ("rate", "kind")
+    assert rate.get_ylabel() == "micro F1"
+    points = np.concatenate([part.get_offsets() for part in rate.collections])
+    assert sorted(points[:, 1].tolist()) == [0.1, 0.5, 0.7, 0.9]
+    np.testing.assert_allclose(rate.lines[0].get_ydata(), [0.6, 0.9])
+    assert [label.get_text() for label in kind.get_xticklabels()] == ["a", "b"]
+    figure.savefig(tmp_path / "effects.png")
+    assert (tmp_path / "effects.png").stat().st_size > 1000
+
+
+def test_lines_are_the_means_of_the_runs_with_their_deviation():
+    runs = {"$a$": [[0.1, 0.3], [0.5, 0.5]], "b": [[0.4, 0.4], [0.6, 0.8]]}
+    display = FewerDataDisplay.from_runs([0.5, 1.0], runs, metric="macro_f1").plot()
+    np.testing.assert_allclose(display.mean, [[0.2, 0.5], [0.4, 0.7]])
+    np.testing.assert_allclose(display.std, [[np.sqrt(0.02), 0], [0, np.sqrt(0.02)]])
+    legend = display.ax_.get_legend().get_texts()
+    assert [text.get_text() for text in legend] == ["b", "$a$"]
+    assert not any(text.get_parse_math() for text in legend)
+    assert [tick.get_text() for tick in display.ax_.get_xticklabels()] == ["50 %", "100 %"]
+    best, second = (container[0] for container in display.ax_.containers)
+    np.testing.assert_allclose(best.get_ydata(), [0.4, 0.7])
+    np.testing.assert_allclose(second.get_ydata(), [0.2, 0.5])
+    assert best.get_color() != second.get_color()
+
+
+def test_one_run_has_no_deviation_and_a_method_without_runs_is_not_in_the_legend():
+    runs = {"a": [[0.1], [np.nan]], "b": [[np.nan], [np.nan]]}
+    display = FewerDataDisplay.from_runs([0.5, 1], runs, metric="f1").plot()
+    np.testing.assert_array_equal(display.std[0], [0, np.nan])
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["a"]
+
+
+def test_ten_methods_look_different():
+    values = np.tile(np.linspace(0, 1, 10)[:, None], 2)
+    names = [f"m{i}" for i in range(10)]
+    display = FewerDataDisplay([0.5, 1], values, values, methods=names, metric="f1").plot()
+    looks = {
+        (line.get_color(), line.get_marker(), line.get_linestyle())
+        for line, *_ in display.ax_.containers
+    }
+    assert len(looks) == 10
+
+
+def test_wrong_shapes_are_rejected():
+    with pytest.raises(InputError, match=r"must have shape \(1, 2\)"):
+        FewerDataDisplay([0.5, 1], [[1]], [[1]], methods=["a"], metric="f1")
+
+
+def test_bars_join_methods_within_the_critical_difference(rng):
+    for _ in range(20):
+        ranks, width = rng.uniform(1, 8, 7), rng.uniform(0.2, 4)
+        display = CriticalDifferenceDisplay(ranks, [str(i) for i in range(7)], width)
+        joined = {
+            frozenset(pair)
+            for clique in display.cliques
+            for pair in itertools.combinations(clique, 2)
+        }
+        close = {
+            frozenset((i, j))
+            for i, j in itertools.combinations(range(7), 2)
+            if abs(ranks[i] - ranks[j]) <= width
+        }
+        assert joined == close
+        sets = [set(clique) for clique in display.cliques]
+        assert not any(a < b for a, b in itertools.permutations(sets, 2))
+
+
+def test_every_method_is_named_with_its_rank_and_nothing_is_clipped(texts_apart):
+    methods = ["$a$", "a_b", "a method with quite a long name", "d", "e"]
+    display = CriticalDifferenceDisplay([1.5, 2.0, 2.5, 4.0, 5.0], methods, 0.7).plot()
+    texts = [text.get_text().strip() for text in display.ax_.texts]
+    assert "$a$  1.50" in texts
+    assert "a_b  2.00" in texts
+    assert "5.00  e" in texts
+    assert "critical difference 0.70" in texts
+    assert texts_apart(display.figure_, display.ax_.texts)
+    bars = [line for line in display.ax_.lines if line.get_linewidth() == 4]
+    assert len(bars) == len(display.cliques) == 2
+
+
+def test_one_method_and_missing_ranks():
+    display = CriticalDifferenceDisplay([1.0], ["a"], 1.0).plot()
+    assert display.cliques == []
+    with pytest.raises(InputError, match="one finite number per method"):
+        CriticalDifferenceDisplay([1.0, np.nan], ["a", "b"], 1.0)
