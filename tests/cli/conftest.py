@@ -4,12 +4,17 @@ import os
 import subprocess
 import sys
 import warnings
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
+import cgmvae as library
 from cgmvae.cli.main import run
+from cgmvae.data import make_survey, readers
+
+LABELS = ("owl, grey", "café [x]", " a;b ", 'say "hi"', "日本")
+FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "line\nbreak")
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,27 @@ def no_stored_data(tmp_path_factory, monkeypatch):
     """Let no data set of this machine be found but the embedded one; nothing is downloaded."""
     monkeypatch.setenv("CGMVAE_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.delenv("CGMVAE_DATA", raising=False)
+
+
+@pytest.fixture
+def survey(tmp_path, monkeypatch):
+    """Work in an empty folder with birds.csv and birds.npz, of odd names; give the data set."""
+    monkeypatch.chdir(tmp_path)
+    survey, _ = make_survey(150, len(FEATURES), len(LABELS), seed=0)
+    survey = replace(survey, label_names=LABELS, feature_names=FEATURES, groups=None)
+    for name in ("birds.csv", "birds.npz"):
+        readers.write(survey, name)
+    return survey
+
+
+@pytest.fixture
+def model(survey):
+    """Fit birds.cgmvae; give it as a model that takes arrays without a warning."""
+    model = library.BinaryRelevance(random_state=0).fit(survey.X, survey)
+    model.feature_names_in_ = np.array(FEATURES, dtype=object)
+    model.save("birds.cgmvae")
+    del model.feature_names_in_
+    return model
 
 
 @pytest.fixture
@@ -55,21 +81,19 @@ def succeeds(cgmvae):
     return call
 
 
-def check_refused(outcome):
-    assert outcome.code == 2
-    assert outcome.out == ""
-    assert "Traceback" not in outcome.err
-    assert outcome.err.endswith("\n")
-    lines = outcome.err[:-1].split("\n")
-    assert len(lines) == 1, outcome.err
-    assert lines[0].startswith("Error: ")
-    return lines[0].removeprefix("Error: ")
-
-
 @pytest.fixture
 def refused(cgmvae):
     """Call a command that must refuse its input; give the sentence that says why."""
-    return lambda *arguments: check_refused(cgmvae(*arguments))
+
+    def call(*arguments):
+        outcome = cgmvae(*arguments)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith("Error: ")
+        assert outcome.err.endswith("\n")
+        assert outcome.err.count("\n") == 1, outcome.err
+        return outcome.err.removeprefix("Error: ")[:-1]
+
+    return call
 
 
 @pytest.fixture
@@ -88,10 +112,3 @@ def shell():
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return call
-
-
-@pytest.fixture
-def script_refused(shell):
-    """As ``refused``, by the installed script in a process of its own."""
-    script = Path(sys.executable).with_name("cgmvae")
-    return lambda *arguments: check_refused(shell(script, *arguments))

@@ -50,11 +50,6 @@ def test_it_lists_every_study(succeeds):
     assert "<" not in text
 
 
-def test_the_studies_are_imported_on_first_use(shell):
-    code = "import sys, cgmvae.cli.main; sys.exit('cgmvae.studies.commands' in sys.modules)"
-    assert shell("-c", code).code == 0
-
-
 def test_status_before_and_after(succeeds, folder, tmp_path):
     before = succeeds("bench", "status", "main", *SMALL, "--folder", tmp_path)
     assert re.search(r"main +0 +0 +0 +4", before)
@@ -78,16 +73,6 @@ def test_the_table_in_every_format(succeeds, folder, tmp_path):
     assert again == succeeds(*table)  # nothing is run twice, and the same is printed
 
 
-def test_a_table_is_replaced_only_when_asked_for(refused, succeeds, folder, tmp_path):
-    out = tmp_path / "main.md"
-    out.write_text("mine")
-    write = ("bench", "table", "main", *SMALL, "--folder", folder, "--out", out)
-    assert refused(*write) == f"{out} exists; name another file, or give --overwrite."
-    assert out.read_text() == "mine"
-    succeeds(*write, "--overwrite")
-    assert "| ML-kNN |" in out.read_text()
-
-
 def test_figures(succeeds, folder, tmp_path):
     draw = ("bench", "figures", "main", *SMALL, "--folder", folder, "--out", tmp_path / "new")
     assert "main_validation.png" in succeeds(*draw)
@@ -102,18 +87,14 @@ def test_figures(succeeds, folder, tmp_path):
     [
         (("mian",), "No such command 'mian'"),
         (("table", "mian"), "There is no study 'mian'"),
-        (("status", "mian"), "There is no study 'mian'"),
         (("table", "main", "--format", "xls"), "There is no format 'xls'"),
-        (("table", "stats", "--quick", "--out", "/proc/none/a.md"), "/proc/none"),
         (("table", "main", "--folder", "nowhere"), "There is no folder nowhere"),
         (("figures", "main", "--out", "a", "--format", "gif"), "no format 'gif'"),
         (("main", "--data", "yeats"), "did you mean yeast"),
         (("main", "--methods", "ml-knn"), "There is no method 'ml-knn'"),
-        (("main", "--splits", "a"), "not a list of integers"),
         (("main", "--engine", "slurm"), "There is no engine 'slurm'"),
         (("main", "--workers", "0"), "--workers"),
         (("main", "--device", "tpu9"), "There is no device 'tpu9'"),
-        (("main", "--device", "meta"), "There is no device 'meta'"),
         (("main", "--quick", "--folder", "/proc/none"), "Cannot write /proc/none"),
     ],
 )

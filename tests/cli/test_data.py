@@ -1,10 +1,8 @@
 """``cgmvae data``: list, describe and convert data sets."""
 
 import csv
-import itertools
 import json
 import math
-import os
 import re
 import tomllib
 from importlib import resources
@@ -14,13 +12,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cgmvae.data import readers
+from cgmvae.data import make_survey, readers
 
-FOLDER = Path(os.environ.get("CGMVAE_DATA") or "no folder")
 CATALOG = tomllib.loads((resources.files("cgmvae.data") / "catalog.toml").read_text("utf-8"))
-HERE = {path.stem for path in FOLDER.rglob("*.npz")} & CATALOG.keys()
-
-
 # --- describe -----------------------------------------------------------------------------------
 
 
@@ -37,33 +31,6 @@ def test_describe_the_embedded_data_set(describe):
     assert described["paper"] == known["paper"]
 
 
-def test_describe_of_unknown_labels_and_missing_features(describe, tmp_path):
-    path = tmp_path / "small.npz"
-    X = np.array([[0, np.nan, 2], [0, 1, 0], [3, 0, np.nan], [0, 0, 0]], dtype=np.float32)
-    Y = np.array([[1, 0, 0], [1, 255, 0], [0, 255, 0], [1, 1, 0]], dtype=np.uint8)
-    np.savez(path, X=X, Y=Y)
-    described = describe(path)
-    assert described == {
-        "name": "small",
-        "samples": 4,
-        "labels": 3,
-        "mean_labels_per_sample": 1.0,
-        "median_labels_per_sample": 1.0,
-        "max_labels_per_sample": 2,
-        "mean_samples_per_label": 4 / 3,
-        "features": 3,
-        "density": 0.4,
-        "distinct_label_sets": 3,
-        "rows_without_labels": 1,
-        "labels_without_rows": 1,
-        "imbalance_ratio": 2.0,
-        "unknown_share": 1 / 6,
-        "missing_share": 1 / 6,
-        "feature_density": 5 / 12,
-        "paper": None,
-    }
-
-
 def test_describe_as_a_table(succeeds):
     out = succeeds("data", "describe", "yeast")
     rows = {re.split(r"\s{2,}", line.strip())[0]: line.split() for line in out.splitlines()}
@@ -71,10 +38,6 @@ def test_describe_as_a_table(succeeds):
     assert rows["mean labels per sample"][4:] == ["4.237", "4.24"]
     assert rows["features"][1:] == ["103", "–"]
     assert "printed in the paper" in out
-
-
-def test_describe_of_a_file_that_the_paper_does_not_know(succeeds, toy):
-    assert "printed in the paper" not in succeeds("data", "describe", toy)
 
 
 def test_a_folder_gives_way_to_the_data_set_of_its_name(describe, tmp_path, monkeypatch):
@@ -123,14 +86,7 @@ def test_list_as_json(succeeds):
         assert row["where"] == ("embedded" if "embedded" in known else can_download)
 
 
-def test_list_says_what_is_here(succeeds, data_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("CGMVAE_DATA", str(data_folder))
-    rows = json.loads(succeeds("data", "list", "--json"))
-    here = {row["name"] for row in rows if row["where"] == "here"}
-    assert here == HERE - {"yeast"}
-
-
-@pytest.mark.parametrize("width", [20, 78, 80])
+@pytest.mark.parametrize("width", [20, 80])
 def test_nothing_is_cut_however_wide_the_terminal_is(succeeds, monkeypatch, width):
     terminal = Console(width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr("cgmvae.cli.console.console", terminal)
@@ -183,15 +139,6 @@ def stored(path):
         return {key: arrays[key] for key in arrays.files}
 
 
-def dense_features(arrays):
-    if "X" in arrays:
-        return arrays["X"]
-    features = np.zeros(arrays["X_shape"], np.float32)
-    for row, (start, stop) in enumerate(itertools.pairwise(arrays["X_indptr"])):
-        features[row, arrays["X_indices"][start:stop]] = arrays["X_data"][start:stop]
-    return features
-
-
 def test_a_chain_through_every_format_that_can_be_written(succeeds, toy, tmp_path):
     assert set(SUFFIX) == {name for name, format_ in readers.FORMATS.items() if format_.write}
     source, reading = toy, ()
@@ -200,25 +147,24 @@ def test_a_chain_through_every_format_that_can_be_written(succeeds, toy, tmp_pat
         out = succeeds("data", "convert", source, target, *reading)
         assert out == f"Wrote 4 rows, 4 features and 3 labels to {target}.\n"
         source, reading = target, READING.get(name, ())
-    arrays = stored(source)
-    np.testing.assert_array_equal(dense_features(arrays), X)
-    np.testing.assert_array_equal(arrays["Y"], Y)
-    assert arrays["label_names"].tolist() == ["label_0", "label_1", "label_2"]
+    found = readers.read(source).in_memory()
+    np.testing.assert_array_equal(found.X, X)
+    np.testing.assert_array_equal(found.Y, Y)
+    assert found.label_names == ("label_0", "label_1", "label_2")
 
 
 NAMES = ["[red]", "[/bold] a, b", '<script>"x"</script>', "😀 :smile:"]
 
 
-@pytest.mark.parametrize("target", ["arff", "csv", "parquet"])
-def test_convert_keeps_names_and_unknown_values(succeeds, tmp_path, target):
-    source, middle, back = (tmp_path / name for name in ("a.npz", f"b.{target}", "c.npz"))
+def test_convert_keeps_names_and_unknown_values(succeeds, tmp_path):
+    source, middle, back = (tmp_path / name for name in ("a.npz", "b.csv", "c.npz"))
     features = np.array([[np.nan, 1], [2, 0], [0, np.nan]], np.float32)
     labels = np.array([[1, 255], [0, 1], [255, 0]], np.uint8)
     names = {"feature_names": np.array(NAMES[2:]), "label_names": np.array(NAMES[:2])}
     np.savez(source, X=features, Y=labels, **names)
     succeeds("data", "convert", source, middle)
     reading = ("--blank-labels", "unknown", "--label", NAMES[0], "--label", NAMES[1])
-    succeeds("data", "convert", middle, back, *(reading if target == "csv" else ()))
+    succeeds("data", "convert", middle, back, *reading)
     arrays = stored(back)
     np.testing.assert_array_equal(arrays["X"], features)
     np.testing.assert_array_equal(arrays["Y"], labels)
@@ -293,33 +239,64 @@ def test_names_are_printed_verbatim_and_cannot_control_the_terminal(
     assert "\x1b" not in cgmvae("data", "describe", odd).err
 
 
-def test_label_names_are_printed_verbatim(refused, tmp_path):
-    table = tmp_path / "a.csv"
-    for name in NAMES:
-        with table.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([["x", name], [1, 2]])
-        assert name in refused("data", "describe", table, "--label", name)
-
-
-TWO_CALLS = """
-import sys
-from cgmvae.cli.main import run
-path = sys.argv[1]
-for more in ([], ["--json"]):
-    sys.argv = ["cgmvae", "data", "describe", path, *more]
-    try:
-        run()
-    except SystemExit as end:
-        assert not end.code
-    print("-----")
-"""
-
-
 def test_names_that_the_terminal_cannot_show(shell, toy):
     odd = toy.with_name("é😀\udcff.npz")  # the last one is a byte that is not UTF-8
     toy.rename(odd)
-    outcome = shell("-c", TWO_CALLS, odd, PYTHONIOENCODING="ascii")
-    assert (outcome.code, outcome.err) == (0, "")
-    table, json_text, _ = outcome.out.split("-----\n")
-    assert table.splitlines()[0] == r"\xe9\U0001f600\udcff"
-    assert json.loads(json_text)["name"] == odd.stem
+    command = ("-m", "cgmvae", "data", "describe", odd)
+    table = shell(*command, PYTHONIOENCODING="ascii")
+    assert (table.code, table.err) == (0, "")
+    assert table.out.splitlines()[0] == r"\xe9\U0001f600\udcff"
+    assert json.loads(shell(*command, "--json", PYTHONIOENCODING="ascii").out)["name"] == odd.stem
+
+
+# --- Memory-mapped folders ----------------------------------------------------------------------
+
+QUICK = ("--epochs", 2, "--members", 1, "--setting", "embedding_dim=16")
+
+
+@pytest.fixture
+def birds(tmp_path, monkeypatch):
+    """Work in a folder that holds a survey as CSV and as Parquet."""
+    monkeypatch.chdir(tmp_path)
+    data, _ = make_survey(300, 6, 5, seed=0)
+    for name in ("birds.csv", "birds.parquet"):
+        readers.write(data, name)
+    return tmp_path
+
+
+def test_from_a_table_to_predictions(succeeds, birds):
+    text = succeeds("data", "convert", "birds.csv", "birds.mapped", "--label-prefix", "species_")
+    assert text == "Wrote 300 rows, 6 features and 5 labels to birds.mapped.\n"
+    succeeds("data", "convert", "birds.parquet", "again.mapped")
+    assert Path("birds.mapped/X.npy").read_bytes() == Path("again.mapped/X.npy").read_bytes()
+    assert "missing share" in succeeds("data", "describe", "birds.mapped")
+    succeeds("fit", "birds.mapped", "--out", "m.cgmvae", "--save-split", "split.json", *QUICK)
+    for source, out in (("birds.mapped", "a.csv"), ("birds.parquet", "b.csv")):
+        succeeds("predict", "m.cgmvae", source, "--out", out, "--probabilities")
+    a, b = (list(csv.reader(Path(out).read_text().splitlines())) for out in ("a.csv", "b.csv"))
+    assert a[0] == b[0]
+    np.testing.assert_allclose(np.float64(a[1:]), np.float64(b[1:]), atol=1e-5)
+    evaluated = succeeds("evaluate", "m.cgmvae", "birds.mapped", "--split-file", "split.json")
+    assert "micro-F1" in evaluated
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["data", "convert", "birds.csv", "birds.mapped"], "Name the label columns"),
+        (["data", "convert", "birds.parquet", "there.mapped"], "there.mapped exists"),
+        (["data", "describe", "there.mapped"], "there.mapped has no X.npy"),
+        (["fit", "birds.csv", "--format", "mapped", "--out", "m.cgmvae"], "is a file"),
+    ],
+)
+def test_wrong_use_of_a_folder_is_one_sentence(refused, birds, arguments, sentence):
+    (birds / "there.mapped").mkdir()
+    before = sorted(birds.iterdir())
+    assert sentence in refused(*arguments)
+    assert sorted(birds.iterdir()) == before
+
+
+def test_a_parquet_file_beyond_the_memory_says_what_to_do(refused, birds, monkeypatch):
+    monkeypatch.setattr("cgmvae.data.files.UNPACKED_LIMIT", 5000)
+    sentence = refused("fit", "birds.parquet", "--out", "m.cgmvae", *QUICK)
+    assert "cgmvae data convert" in sentence

@@ -111,7 +111,6 @@ def test_wrong_use_of_serve(refused, survey, tmp_path, monkeypatch):
         "at least 16 characters": ("birds.cgmvae", "--api-key-file", "short"),
         "not a readable key file": ("birds.cgmvae", "--api-key-file", "other"),
         "long is too long": ("birds.cgmvae", "--api-key-file", "long"),
-        "--max-rows": ("birds.cgmvae", "--max-rows", "0"),
     }
     for words, arguments in wrong.items():
         assert words in refused("serve", *arguments), words
@@ -119,11 +118,10 @@ def test_wrong_use_of_serve(refused, survey, tmp_path, monkeypatch):
     assert "at least 16 characters" in refused("serve", "birds.cgmvae")
 
 
-@pytest.mark.parametrize("package", ["fastapi", "uvicorn"])
-def test_a_package_that_serving_needs(refused, survey, monkeypatch, package):
+def test_a_package_that_serving_needs(refused, survey, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("cgmvae.serving.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
     with monkeypatch.context() as patch:  # a module that was loaded before is an attribute, too
         for name in ("server", "app"):
             patch.delattr(f"cgmvae.serving.{name}", raising=False)
@@ -168,10 +166,7 @@ def test_export_says_that_features_are_prepared(succeeds, survey):
 WRONG_EXPORTS = {
     "--overwrite": ("birds.cgmvae", "--onnx", "there.onnx"),
     "does not end in .onnx": ("birds.cgmvae", "--onnx", "birds.cgmvae", "--overwrite"),
-    "'' does not end in .onnx": ("birds.cgmvae", "--onnx", ""),
     "nothing.cgmvae does not exist": ("nothing.cgmvae", "--onnx", "birds.onnx"),
-    "is a folder": ("birds.cgmvae", "--onnx", "folder.onnx"),
-    "The folder nowhere does not exist": ("birds.cgmvae", "--onnx", "nowhere/birds.onnx"),
     "Missing option '--onnx'": ("birds.cgmvae",),
     "rows.csv": ("rows.csv", "--onnx", "birds.onnx"),
     "MLkNN cannot be exported": ("near.cgmvae", "--onnx", "birds.onnx"),
@@ -180,7 +175,6 @@ WRONG_EXPORTS = {
 
 def test_wrong_use_of_export(refused, survey, monkeypatch):
     Path("there.onnx").write_text("old")
-    Path("folder.onnx").mkdir()
     Path("rows.csv").write_text("a,b\n1,2\n")
     before = files()
     for words, arguments in WRONG_EXPORTS.items():

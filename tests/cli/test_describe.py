@@ -9,9 +9,6 @@ import cgmvae as library
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.methods import REGISTRY
 
-#: A name that would control the terminal, and one that looks like markup.
-HOSTILE = "\x1b[31mred\x07", "[bold]owl[/bold]"
-
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
@@ -83,20 +80,6 @@ def test_many_columns_alike_share_a_line(succeeds, tmp_path, monkeypatch, survey
     assert len(json.loads(succeeds("describe", "m.cgmvae", "--json"))["columns"]) == 30
 
 
-def test_names_cannot_control_the_terminal(succeeds, tmp_path, monkeypatch, survey):
-    monkeypatch.chdir(tmp_path)
-    model = library.BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
-    model.save("m.cgmvae")
-    arrays, description = read_tensors("m.cgmvae")
-    description["label_names"][:2] = HOSTILE
-    description["feature_names"] = [*HOSTILE, "c", "d", "e", "f"]
-    write_tensors("m.cgmvae", arrays, description)
-    printed = succeeds("describe", "m.cgmvae")
-    assert "\x1b" not in printed
-    assert "\x07" not in printed
-    assert "[bold]owl[/bold]" in printed
-
-
 def test_an_origin_of_another_form_is_ignored(refused, succeeds, table):
     """``report``, which needs it, asks for the data instead."""
     fit(succeeds, "--method", "mlknn")
@@ -121,9 +104,3 @@ def test_every_method_is_listed_with_its_limit(succeeds):
     assert [row["max_labels"] for row in listed] == [m.max_labels for m in REGISTRY.values()]
     printed = succeeds("methods")
     assert all(method.paper in printed for method in REGISTRY.values())
-
-
-def test_what_is_no_model(refused, table):
-    assert "not a model" in refused("describe", "sites.csv")
-    assert "does not exist" in refused("describe", "nowhere")
-    assert "is a folder" in refused("describe", ".")

@@ -7,35 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 from sklearn.metrics import f1_score
 
-import cgmvae as library
-from cgmvae.data import make_split, make_survey, readers
+from cgmvae.data import make_split, readers
 from cgmvae.evaluation import bootstrap_interval
 
-LABELS = ("owl, grey", "café [x]", "a;b", 'say "hi"', "日本")
-FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "g")
 METRICS = ["example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1"]
-
-
-@pytest.fixture
-def survey(tmp_path, monkeypatch):
-    """Write birds.npz into an empty folder; give the data set."""
-    monkeypatch.chdir(tmp_path)
-    survey, _ = make_survey(150, len(FEATURES), len(LABELS), seed=0)
-    survey = replace(survey, label_names=LABELS, feature_names=FEATURES)
-    readers.write(survey, "birds.npz")
-    return survey
-
-
-@pytest.fixture
-def model(survey):
-    """Fit birds.cgmvae; give it as a model that takes arrays without a warning."""
-    model = library.BinaryRelevance(random_state=0).fit(survey.X, survey)
-    model.feature_names_in_ = np.array(FEATURES, dtype=object)
-    model.save("birds.cgmvae")
-    del model.feature_names_in_
-    return model
 
 
 def evaluate(call, source="birds.npz", *options):
@@ -118,7 +96,6 @@ def test_rows_without_any_label_have_no_precision(succeeds, survey, model):
 
 
 def test_fit_predict_evaluate(succeeds, survey):
-    readers.write(survey, "birds.csv")
     small = ("--members", "2", "--epochs", "2", "--setting", "embedding_dim=16")
     arguments = ("--out", "birds.cgmvae", "--save-split", "split.json", "--json", *small)
     fitted = json.loads(succeeds("fit", "birds.csv", "--label-count", "-5", *arguments))
@@ -130,42 +107,35 @@ def test_fit_predict_evaluate(succeeds, survey):
     succeeds("predict", "birds.cgmvae", "birds.csv", "--out", "out.csv")
     with Path("out.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    assert header == list(LABELS)
+    assert header == list(survey.label_names)
     test, predicted = make_split(survey, seed=0).test, np.array(rows, int)
     assert f1_score(survey.Y[test], predicted[test], average="micro") == pytest.approx(
         values(report)["micro_f1"]
     )
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_tables_need_no_options(succeeds, survey, model, suffix):
+def test_columns_and_labels_are_matched_by_name(succeeds, survey, model):
+    """A table needs no options, whether or not it records which columns are labels."""
     expected = values(evaluate(succeeds))
-    mixed = [3, 1, 0, 5, 2, 4]
-    X, names = survey.X[:, mixed], [FEATURES[i] for i in mixed]
-    readers.write(replace(survey, X=X, feature_names=names), f"birds{suffix}")
-    assert values(evaluate(succeeds, f"birds{suffix}")) == expected
-
-
-def test_a_parquet_file_of_others(succeeds, survey, model):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    readers.write(survey, "ours.parquet")
-    parquet.write_table(
-        parquet.read_table("ours.parquet").replace_schema_metadata(None), "birds.parquet"
+    columns, order = [3, 1, 0, 5, 2, 4], [4, 2, 0, 1, 3]
+    mixed = replace(
+        survey,
+        X=survey.X[:, columns],
+        Y=survey.Y[:, order],
+        feature_names=[survey.feature_names[i] for i in columns],
+        label_names=[survey.label_names[i] for i in order],
     )
-    assert values(evaluate(succeeds, "birds.parquet")) == values(evaluate(succeeds))
-
-
-def test_labels_are_matched_by_name(succeeds, survey, model):
-    expected = values(evaluate(succeeds))
-    order = [4, 2, 0, 1, 3]
-    names = [LABELS[i] for i in order]
-    readers.write(replace(survey, Y=survey.Y[:, order], label_names=names), "mixed.npz")
-    assert values(evaluate(succeeds, "mixed.npz")) == expected
+    for source in ("mixed.npz", "mixed.csv", "mixed.parquet"):
+        readers.write(mixed, source)
+        assert values(evaluate(succeeds, source)) == expected
+    table = parquet.read_table("mixed.parquet").replace_schema_metadata(None)
+    parquet.write_table(table, "other.parquet")
+    assert values(evaluate(succeeds, "other.parquet")) == expected
 
 
 def test_labels_that_the_model_does_not_know_are_left_out(cgmvae, succeeds, survey, model):
     Y = np.column_stack([survey.Y[:, :1], survey.Y])
-    readers.write(replace(survey, Y=Y, label_names=["new", *LABELS]), "more.npz")
+    readers.write(replace(survey, Y=Y, label_names=["new", *survey.label_names]), "more.npz")
     outcome = cgmvae("evaluate", "birds.cgmvae", "more.npz", "--json")
     assert outcome.err == "Warning: Labels that the model does not know are ignored: 'new'.\n"
     assert values(json.loads(outcome.out)) == values(evaluate(succeeds))
@@ -175,10 +145,10 @@ def test_a_label_that_no_set_names_is_negative(succeeds, survey, model):
     Y = survey.Y.copy()
     Y[:, 2] = 0
     readers.write(replace(survey, Y=Y), "zero.npz")
-    sets = ["|".join(n for n, y in zip(LABELS, row, strict=True) if y) for row in Y]
+    sets = ["|".join(n for n, y in zip(survey.label_names, row, strict=True) if y) for row in Y]
     with Path("sets.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*FEATURES, "seen"])
+        writer.writerow([*survey.feature_names, "seen"])
         writer.writerows([*x, seen] for x, seen in zip(survey.X.tolist(), sets, strict=True))
     options = ("--label-sets", "seen", "--separator", "|", "--blank-labels", "absent")
     assert values(evaluate(succeeds, "sets.csv", *options)) == pytest.approx(
@@ -191,7 +161,7 @@ def test_a_label_that_no_set_names_is_negative(succeeds, survey, model):
 
 def test_bad_input(refused, survey, model, tmp_path):
     readers.write(survey.rows(np.arange(20)), "few.npz")
-    readers.write(replace(survey, label_names=["x", *LABELS[1:]]), "other.npz")
+    readers.write(replace(survey, label_names=["x", *survey.label_names[1:]]), "other.npz")
     np.savez("bare.npz", X=survey.X)
     (tmp_path / "bare.csv").write_text("g,α\n1,2\n", encoding="utf-8")
     make_split(survey, seed=0).save("split.json")

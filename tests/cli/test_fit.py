@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,29 +12,16 @@ import pytest
 import cgmvae as library
 from cgmvae.cli import console
 from cgmvae.cli.arguments import parse_settings
-from cgmvae.data import make_split, make_survey, readers
+from cgmvae.data import make_split, readers
 from cgmvae.data.serialization import read_tensors
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Scored, evaluate
 from cgmvae.methods import CGMVAEClassifier
 
-LABELS = ("owl, grey", "café [x]", " a;b ", 'say "hi"', "日本")
-FEATURES = ("tree height (m)", "%sand", "α", "[b]x[/b]", "f,e", "line\nbreak")
 SMALL = ("--members", "1", "--epochs", "3", "--setting", "embedding_dim=16")
 SMALL += ("--setting", "feature_hidden=[16]", "--setting", "label_hidden=16")
 SMALL += ("--setting", "decoder_hidden=[]")
-
-
-@pytest.fixture
-def survey(tmp_path, monkeypatch):
-    """Write a survey as birds.csv and birds.npz into an empty folder; give the data set."""
-    monkeypatch.chdir(tmp_path)
-    survey, _ = make_survey(120, len(FEATURES), len(LABELS), seed=0)
-    survey = replace(survey, label_names=LABELS, feature_names=FEATURES, groups=None)
-    readers.write(survey, "birds.csv")
-    readers.write(survey, "birds.npz")
-    return survey
 
 
 def contents(folder):
@@ -70,8 +56,8 @@ def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
     output = fit(succeeds, "--json", "--label-count", "-5", source="birds.csv")
     assert set(contents(tmp_path)) == {"birds.csv", "birds.npz", "birds.cgmvae"}
     model, report = library.load("birds.cgmvae"), json.loads(output)
-    assert model.label_names_ == LABELS
-    assert tuple(model.feature_names_in_) == FEATURES
+    assert model.label_names_ == survey.label_names
+    assert tuple(model.feature_names_in_) == survey.feature_names
     assert model.network_.config.feature_hidden == (16,)
     assert len(report["best_epochs"]) == 1
     del model.feature_names_in_
@@ -82,14 +68,10 @@ def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
     scored = Scored(test.Y, model.predict_proba(test.X))
     expected = evaluate(scored, rule=model.threshold_rule_).metrics
     assert report["metrics"] == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_table_shows_the_metrics_of_the_report(succeeds, survey):
-    report = json.loads(fit(succeeds, "--json"))
-    text = fit(succeeds, out="my birds.cgmvae")
+    text = fit(succeeds, "--label-count", "-5", source="birds.csv", out="my birds.cgmvae")
     row = next(line.split() for line in text.splitlines() if line.strip().startswith("validation"))
     assert row[1:] == [f"{value:.3f}" for value in report["metrics"].values()]
-    assert f"Wrote my birds.cgmvae: C-GMVAE from {report['split']['rows']['train']} rows" in text
+    assert f"Wrote my birds.cgmvae: C-GMVAE from {len(split.train)} rows" in text
     assert "cgmvae predict 'my birds.cgmvae' SOURCE --out" in text
 
 
@@ -106,14 +88,6 @@ def test_the_same_seed_gives_the_same_file(succeeds, survey, tmp_path):
     fit(succeeds, "--seed", "1", out="c.cgmvae")
     a, b, c = (without_origin(tmp_path / f"{name}.cgmvae") for name in "abc")
     assert a == b != c
-
-
-def test_binary_relevance(succeeds, survey):
-    output = fit(succeeds, "--method", "binary-relevance", "--json", small=())
-    assert json.loads(output)["best_epochs"] is None
-    model = library.load("birds.cgmvae")
-    assert type(model) is library.BinaryRelevance
-    assert (model.label_names_, tuple(model.feature_names_in_)) == (LABELS, FEATURES)
 
 
 def test_options_reach_the_model(succeeds, survey):
@@ -139,7 +113,7 @@ def test_all_rows(succeeds, survey):
     report = json.loads(fit(succeeds, "--all-rows", "--json"))
     assert (report["split"], report["metrics"]) == (None, None)
     text = fit(succeeds, "--all-rows", "--overwrite")
-    assert "from all 120 rows of birds." in text
+    assert "from all 150 rows of birds." in text
     assert "validation" not in text
 
 
@@ -147,6 +121,11 @@ def test_all_rows(succeeds, survey):
 
 
 def test_a_stopped_fit_continues(cgmvae, succeeds, survey, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 0)
+        outcome = fit(cgmvae)
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "Error: Stopped.\n")
+    assert set(contents(tmp_path)) == {"birds.csv", "birds.npz"}
     fit(succeeds, out="whole.cgmvae")
     with monkeypatch.context() as patch:
         stop_after(patch, 2)
@@ -160,14 +139,6 @@ def test_a_stopped_fit_continues(cgmvae, succeeds, survey, tmp_path, monkeypatch
     assert continued == whole
     assert library.load("birds.cgmvae").origin_["seconds"] is None  # of the first part nobody knows
     assert "birds.cgmvae.checkpoint" not in contents(tmp_path)
-
-
-def test_stopped_before_the_first_epoch(cgmvae, survey, tmp_path, monkeypatch):
-    before = contents(tmp_path)
-    stop_after(monkeypatch, 0)
-    outcome = fit(cgmvae)
-    assert (outcome.code, outcome.out, outcome.err) == (130, "", "Error: Stopped.\n")
-    assert contents(tmp_path) == before
 
 
 def test_a_stopped_fit_of_other_settings_is_not_continued(cgmvae, refused, survey, monkeypatch):
@@ -187,7 +158,7 @@ def test_a_model_is_replaced_only_when_asked_for(refused, succeeds, survey, tmp_
     assert "birds.cgmvae exists; name another file, or give --overwrite." in fit(refused)
     assert contents(tmp_path) == before
     fit(succeeds, "--overwrite")
-    assert library.load("birds.cgmvae").label_names_ == LABELS
+    assert library.load("birds.cgmvae").label_names_ == survey.label_names
 
 
 BAD = {
@@ -202,7 +173,6 @@ BAD = {
     "The setting 'latent_dim' has no value": ("--setting", "latent_dim"),
     "no setting 'size'; there are activation,": ("--setting", "size=3"),
     "latent_dim is 0; it must be a whole number": ("--setting", "latent_dim=0"),
-    "feature_hidden is [8, true]": ("--setting", "feature_hidden=[8, true]"),
     "dropout is 1; it must be at least 0 and below 1": ("--setting", "dropout=1"),
     "layer_norm is 1; it must be true or false": ("--setting", "layer_norm=1"),
     "prior is 'flat'; choose one of mixture": ("--setting", "prior=flat"),
@@ -222,16 +192,15 @@ def test_bad_options_change_nothing(refused, survey, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_settings_are_those_of_the_method(refused, survey):
-    arguments = ("--method", "binary-relevance", "--setting", "latent_dim=4")
-    assert "no setting 'latent_dim'; there are n_jobs" in fit(refused, *arguments, small=())
-
-
 def test_options_of_another_method_are_refused(refused, survey):
     for option, value in {"preset": "tuned", "members": "2", "device": "cpu"}.items():
         arguments = ("--method", "binary-relevance", f"--{option}", value)
         sentence = fit(refused, *arguments, small=())
         assert f"--{option} does not apply to binary relevance" in sentence
+    arguments = ("--method", "binary-relevance", "--setting", "latent_dim=4")
+    assert "no setting 'latent_dim'; there are n_jobs" in fit(refused, *arguments, small=())
+    arguments = ("--method", "lamp", "--setting", "graph=ring")  # left to the method
+    assert "graph is 'ring'" in fit(refused, *arguments, small=())
 
 
 def test_an_unwritable_folder_is_refused_before_anything_is_read(refused, survey, monkeypatch):
@@ -243,17 +212,6 @@ def test_an_unwritable_folder_is_refused_before_anything_is_read(refused, survey
     assert sentence == (
         "Cannot write birds.cgmvae (Permission denied); choose another name or folder."
     )
-
-
-def test_a_full_disk_leaves_everything_unchanged(refused, survey, tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    (tmp_path / "birds.cgmvae").write_bytes(b"as it was")
-    before = contents(tmp_path)
-    monkeypatch.setattr(os, "fsync", full)
-    assert "No space left on device" in fit(refused, "--overwrite")
-    assert contents(tmp_path) == before
 
 
 def test_data_without_features_or_with_too_few_rows(refused, survey):
@@ -286,5 +244,6 @@ def test_settings_are_read_as_json_or_words():
 
 
 def test_the_command_starts_without_the_heavy_packages(shell):
-    code = "import sys, cgmvae.cli.main as m; print({'torch', 'sklearn'} & set(sys.modules))"
+    heavy = {"torch", "sklearn", "cgmvae.studies.commands"}
+    code = f"import sys, cgmvae.cli.main; print({heavy} & set(sys.modules))"
     assert shell("-c", code).out == "set()\n"

@@ -40,26 +40,19 @@ def test_help_lists_every_command_with_its_whole_summary(succeeds):
             assert tuple(outer) != group or f"  {inner} " in text
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_for_users(succeeds, command):
-    assert not IMPLEMENTATION.findall(succeeds(*command.split(), "--help"))
-
-
-def test_help_names_arguments_and_options(succeeds):
-    for name in ("SOURCE", "--json", "--label ", "--label-count", "--format"):
-        assert name in succeeds("data", "describe", "--help")
-    assert "TARGET" in succeeds("data", "convert", "--help")
-    assert "MODEL" in succeeds("predict", "--help")
+def test_help_is_for_users(succeeds):
+    for command in COMMANDS:
+        assert not IMPLEMENTATION.findall(succeeds(*command.split(), "--help")), command
+    for name in ("SOURCE", "TARGET", "--json", "--label ", "--label-count", "--format"):
+        assert name in succeeds("data", "describe" if "-" in name else "convert", "--help")
 
 
 WRONG_USE = {
     "No such option: --bogus; see cgmvae --help.": ("--bogus",),
     "No such command 'bogus'; see cgmvae --help.": ("bogus",),
-    "No such command 'bogus'; see cgmvae data --help.": ("data", "bogus"),
     "Missing argument 'SOURCE'; see cgmvae data describe --help.": ("data", "describe"),
     "Missing argument 'TARGET'; see cgmvae data convert --help.": ("data", "convert", "yeast"),
     "--label-count": ("data", "describe", "a.arff", "--label-count", "many"),
-    "--target-format": ("data", "describe", "a.arff", "--target-format", "npz"),
     "unexpected extra argument": ("data", "describe", "yeast", "scene"),
 }
 
@@ -85,12 +78,6 @@ def test_a_bug_is_not_reported_as_bad_input(cgmvae, monkeypatch):
     monkeypatch.setattr("cgmvae.data.catalog.load_dataset", break_down)
     with pytest.raises(ZeroDivisionError):
         cgmvae("data", "describe", "yeast")
-
-
-def test_it_starts_as_a_module(shell):
-    outcome = shell("-m", "cgmvae", "--version")
-    version = f"cgmvae {library.__version__}\n"
-    assert (outcome.code, outcome.out, outcome.err) == (0, version, "")
 
 
 BLOCKED = """

@@ -68,17 +68,6 @@ def test_from_a_file_to_predictions(succeeds, cgmvae):
     np.testing.assert_allclose(found, model.predict_proba(data.X), atol=1e-6)
 
 
-def test_what_was_made_of_columns_is_in_the_json(succeeds):
-    found = json.loads(fit(succeeds, "--json"))
-    assert found["columns"][2] == {
-        "column": "habitat",
-        "kind": "category",
-        "done": "0 or 1 for each of 2 categories, and where it is missing",
-        "n_features": 3,
-    }
-    assert found["n_features"] == 4
-
-
 def test_column_types_can_be_given(succeeds):
     fit(succeeds, "--text", "habitat", "--category", "depth", "--date", "day")
     kinds = library.load("sites.cgmvae").input_kinds()
@@ -109,14 +98,6 @@ def test_a_column_of_another_type_is_refused(succeeds, cgmvae):
             assert str(cell) in last
 
 
-def test_a_missing_column_is_named(succeeds, refused):
-    fit(succeeds)
-    write("new.csv", rows(9), [name.replace("habitat", "place") for name in HEADER])
-    for command in (("evaluate", "--counts", "presence"), ("predict", "--out", "out.csv")):
-        sentence = refused(command[0], "sites.cgmvae", "new.csv", *command[1:])
-        assert "lacks 1 of the model's 4 feature columns: 'habitat'" in sentence
-
-
 def test_a_model_of_numbers_refuses_words(succeeds, refused):
     fit(succeeds, "--drop", "habitat", "--drop", "notes", "--drop", "day")
     assert library.load("sites.cgmvae").preparation_ is None
@@ -124,35 +105,3 @@ def test_a_model_of_numbers_refuses_words(succeeds, refused):
     sentence = refused("evaluate", "sites.cgmvae", source, "--counts", "presence")
     assert "'depth'" in sentence
     assert "'deep'" in sentence
-
-
-def test_a_search_on_a_table(succeeds):
-    printed = succeeds(
-        "search",
-        "sites.csv",
-        *("--label-prefix", "sp_", "--counts", "presence", "--drop", "site"),
-        *("--out", "best.cgmvae", "--epochs", "2", "--settings", "2", "--splits", "2"),
-        *("--setting", "embedding_dim=16", "--device", "cpu", "--best", "1"),
-    )
-    assert "1 text column: 16 features." in printed
-    assert library.load("best.cgmvae").n_inputs_ == 16
-
-
-@pytest.mark.parametrize("name", ["sites.npz", "sites.svm", "sites.arff"])
-def test_conversion_to_numbers_only_is_refused(refused, tmp_path, name):
-    reading = ("--label-prefix", "sp_", "--counts", "presence", "--drop", "site")
-    assert "only numbers, but the column 'day'" in refused(
-        "data", "convert", "sites.csv", name, *reading
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["sites.csv"]
-
-
-def test_conversion_to_parquet_and_description(succeeds):
-    reading = ("--label-prefix", "sp_", "--counts", "presence", "--drop", "site")
-    succeeds("data", "convert", "sites.csv", "sites.parquet", *reading)
-    described = [
-        json.loads(succeeds("data", "describe", *source, "--json"))
-        for source in (("sites.csv", *reading), ("sites.parquet",))
-    ]
-    assert described[0] == described[1]
-    assert described[0]["features"] == 4

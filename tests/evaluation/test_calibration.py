@@ -65,19 +65,6 @@ def test_a_border_belongs_to_the_upper_bin(dtype):
     assert curve.count.tolist() == [1] * 9 + [2]
 
 
-def test_what_is_right_on_average_is_calibrated(rng):
-    probabilities = rng.random((4000, 10))
-    Y = rng.random(probabilities.shape) < probabilities
-    assert expected_calibration_error(Y, probabilities) < 0.015
-    assert expected_calibration_error(Y, probabilities**2) > 0.1
-
-
-def test_worst_and_best():
-    Y = np.array([[1, 0], [0, 1]])
-    assert (expected_calibration_error(Y, Y), brier_score(Y, Y)) == (0, 0)
-    assert (expected_calibration_error(Y, 1 - Y), brier_score(Y, 1 - Y)) == (1, 1)
-
-
 def test_where_nothing_is_known_nothing_is_defined():
     args = [[1, 0]], [[0.5, 0.5]]
     unknown = np.array([[True, True]])

@@ -39,8 +39,6 @@ CASES = {
 }
 ONE_LABEL = _random(12, 1, density=0.5, seed=13)
 
-every_case = pytest.mark.parametrize("case", CASES)
-
 
 def _f1(true, guess, otherwise):
     both, total = sum(t & g for t, g in zip(true, guess, strict=True)), sum(true) + sum(guess)
@@ -92,7 +90,7 @@ def _ours(Y, predicted, unknown=None):
     }
 
 
-@every_case
+@pytest.mark.parametrize("case", CASES)
 def test_agrees_with_scikit_learn(case):
     Y, predicted = CASES[case]
     expected = {
@@ -117,28 +115,11 @@ def test_agrees_with_loops_over_the_known_cells(case, share, rng):
     assert _ours(Y, predicted, unknown) == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_row_without_known_labels_is_an_empty_row():
-    Y, predicted = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 0]])
-    unknown = np.array([[0, 0], [1, 1]])
-    assert example_f1(Y, predicted, unknown=unknown) == 1
-    assert example_f1(Y, predicted, unknown=unknown, empty=0) == 0.5
-
-
-@every_case
-def test_sparse_equals_dense(case, rng):
-    Y, predicted = CASES[case]
+def test_sparse_equals_dense(rng):
+    Y, predicted = RANDOM
     unknown = rng.random(Y.shape) < 0.2
     sparse = _ours(sp.csr_array(Y), sp.csr_array(predicted), sp.csr_array(unknown))
     assert sparse == _ours(Y, predicted, unknown)
-
-
-def test_inputs_are_not_modified():
-    Y, predicted = (x.copy() for x in RANDOM)
-    unknown = Y.astype(bool)
-    _ours(Y, predicted, unknown)
-    np.testing.assert_array_equal(Y, RANDOM[0])
-    np.testing.assert_array_equal(predicted, RANDOM[1])
-    np.testing.assert_array_equal(unknown, RANDOM[0].astype(bool))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
@@ -177,11 +158,6 @@ def test_label_table_has_the_ratios_of_each_label():
     np.testing.assert_array_equal(table["precision"], [1, np.nan, np.nan])
     np.testing.assert_array_equal(table["recall"], [0.5, 0, np.nan])
     np.testing.assert_array_equal(table["f1"], [2 / 3, 0, np.nan])
-
-
-def test_label_table_ignores_unknown_cells():
-    table = label_table([[1], [1]], [[1], [0]], unknown=np.array([[False], [True]]))
-    assert (table["true"][0], table["recall"][0]) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cgmvae.evaluation import (
     evaluate,
     precision_at_k,
 )
-from cgmvae.evaluation.metrics import SET_METRICS, THRESHOLDED_METRICS
+from cgmvae.evaluation.metrics import THRESHOLDED_METRICS
 from cgmvae.evaluation.thresholds import NINE_THRESHOLDS
 
 
@@ -62,12 +62,6 @@ def test_the_oracle_is_at_least_as_good_as_any_of_the_nine_thresholds(seed, empt
         assert oracle[name] == max(metrics[name] for metrics in fixed)
 
 
-def test_per_metric_on_the_test_rows_is_the_oracle():
-    test = _rows(0)
-    oracle = evaluate(test, protocol="test-oracle")
-    assert evaluate(test, test, protocol="validation-per-metric").metrics == oracle.metrics
-
-
 def test_one_rule_serves_all_metrics_under_validation():
     test, validation = _rows(0), _rows(1)
     result = evaluate(test, validation, metric="example_f1")
@@ -76,17 +70,6 @@ def test_one_rule_serves_all_metrics_under_validation():
     counts = count(test.labels, predicted, test.unknown)
     for name in THRESHOLDED_METRICS:
         assert result.metrics[name] == counts.value(name)
-
-
-@pytest.mark.parametrize("metric", SET_METRICS)
-def test_the_rule_is_learned_for_the_metric_that_is_named(metric):
-    rows = _rows(3)
-    best = {
-        name: evaluate(rows, rows, metric=name).rules["micro_f1"].apply(rows.scores)
-        for name in SET_METRICS
-    }
-    values = {name: count(rows.labels, best[name], rows.unknown).value(metric) for name in best}
-    assert values[metric] == max(values.values())
 
 
 def test_a_learned_rule_needs_no_validation_rows():
@@ -124,12 +107,6 @@ def test_cells_under_the_mask_of_unknown_labels_change_nothing(protocol):
     assert _settings(before) == _settings(after)
 
 
-def test_rows_without_labels_count_as_asked():
-    rows = Scored(np.array([[1, 0], [0, 0]]), np.array([[0.9, 0.05], [0.05, 0.05]]))
-    scores = {e: evaluate(rows, rows, empty=e).metrics["example_f1"] for e in ("skip", 0, 1)}
-    assert scores == {"skip": 1, 0: 0.5, 1: 1}
-
-
 def test_the_rule_is_learned_with_rows_without_labels_counted_as_asked():
     rows = Scored(np.array([[1], [0], [0]]), np.array([[0.3], [0.5], [0.5]]))
     given = {"validation": rows, "metric": "example_f1"}
@@ -150,17 +127,3 @@ def test_the_rule_is_learned_with_rows_without_labels_counted_as_asked():
 def test_bad_options_are_named(options, message):
     with pytest.raises(InputError, match=message):
         evaluate(_rows(0), **({"validation": _rows(1)} | options))
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("which", ["test", "validation"])
-def test_scores_that_are_nan_are_refused_where_they_are_used(protocol, which):
-    rows = {"test": _rows(0), "validation": _rows(1)}
-    scores = rows[which].scores.copy()
-    scores[3, 2] = np.nan
-    rows[which] = rows[which]._replace(scores=scores)
-    if (protocol, which) == ("test-oracle", "validation"):
-        assert evaluate(**rows, protocol=protocol).metrics["micro_f1"] > 0
-        return
-    with pytest.raises(InputError, match="The scores contain NaN"):
-        evaluate(**rows, protocol=protocol)

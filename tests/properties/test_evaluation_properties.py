@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cgmvae.evaluation import (
-    TopK,
-    bootstrap_interval,
     brier_score,
     count,
     expected_calibration_error,
@@ -121,31 +119,3 @@ def test_a_label_without_positives_takes_the_global_threshold(rows, metric):
     absent = (Y * ~unknown).sum(0) == 0
     assert (own[absent] == shared).all()
     assert ((own >= FINE_THRESHOLDS[0]) & (own <= FINE_THRESHOLDS[-1])).all()
-
-
-@repeatable
-@given(scored_rows(), st.integers(1, 9))
-def test_top_k_picks_exactly_k_and_none_better_is_left(rows, k):
-    scores = rows[1]
-    picked = TopK(k).apply(scores).astype(bool)
-    assert (picked.sum(1) == min(k, scores.shape[1])).all()
-    worst = np.where(picked, scores, np.inf).min(1)
-    assert (np.where(picked, -np.inf, scores).max(1) <= worst).all()
-
-
-@repeatable
-@given(scored_rows())
-def test_metrics_stay_in_their_range(rows):
-    values = _all_metrics(*rows)
-    cover = values.pop("coverage")
-    assert np.isnan(cover) or 0 <= cover <= rows[0].shape[1]
-    assert all(np.isnan(value) or 0 <= value <= 1 for value in values.values())
-
-
-@repeatable
-@given(scored_rows(), st.sampled_from(SET_METRICS))
-def test_an_interval_is_in_order_and_in_the_range_of_the_metric(rows, metric):
-    Y, scores, unknown = rows
-    interval = bootstrap_interval(metric, Y, scores >= 0.5, unknown=unknown, n_resamples=20)
-    assert 0 <= interval.low <= interval.high <= 1
-    assert interval.value == pytest.approx(float(count(Y, scores >= 0.5, unknown).value(metric)))

@@ -65,27 +65,15 @@ def _same(ours, expected):
 
 @repeatable
 @given(labelled(), st.randoms(use_true_random=False))
-def test_permuting_rows_permutes_the_terms(case, random):
-    order = random.sample(range(case[0].shape[1]), case[0].shape[1])
-    for name in LABEL_TERMS:
-        turned = _label_term(name, *(part[:, order] for part in case))
-        _same(turned, _label_term(name, *case)[:, order])
-
-
-@repeatable
-@given(labelled(), st.randoms(use_true_random=False))
-def test_the_order_of_labels_does_not_matter(case, random):
-    order = random.sample(range(case[0].shape[2]), case[0].shape[2])
-    for name in LABEL_TERMS:
-        _same(_label_term(name, *(part[..., order] for part in case)), _label_term(name, *case))
-
-
-@repeatable
-@given(labelled())
-def test_one_more_member_leaves_the_others_as_they_are(case):
+def test_terms_follow_rows_and_ignore_the_order_of_labels_and_other_members(case, random):
+    _, n_rows, n_labels = case[0].shape
+    rows, labels = random.sample(range(n_rows), n_rows), random.sample(range(n_labels), n_labels)
     padded = [torch.cat([part, part[:1].flip(1, 2)]) for part in case]
     for name in LABEL_TERMS:
-        _same(_label_term(name, *padded)[:-1], _label_term(name, *case))
+        expected = _label_term(name, *case)
+        _same(_label_term(name, *(part[:, rows] for part in case)), expected[:, rows])
+        _same(_label_term(name, *(part[..., labels] for part in case)), expected)
+        _same(_label_term(name, *padded)[:-1], expected)
 
 
 @repeatable
@@ -110,17 +98,6 @@ def test_what_lies_under_unknown_labels_changes_no_term_and_no_gradient(case, da
 
 
 @repeatable
-@given(labelled(), st.integers(1, 3))
-def test_more_unknown_labels_change_nothing(case, n_more):
-    wide = [*case[0].shape[:2], n_more]
-    more = (torch.full(wide, 7.0).double(), torch.full(wide, 0.99).double())
-    none = torch.zeros(wide, dtype=torch.bool)
-    padded = [torch.cat(pair, dim=-1) for pair in zip(case, (*more, none, none), strict=True)]
-    for name in LABEL_TERMS:
-        _same(_label_term(name, *padded), _label_term(name, *case))
-
-
-@repeatable
 @given(labelled(), st.floats(-50, 50))
 def test_a_constant_on_all_similarities_leaves_what_compares_them(case, constant):
     for name in ("contrastive", "triplet", "ranking"):
@@ -142,16 +119,6 @@ def test_terms_are_losses(case):
         assert bool((gradient[negative] >= 0).all())
         if name != "contrastive":  # there, a positive that is ahead holds back the others
             assert bool((gradient[positive] <= 0).all())
-
-
-@repeatable
-@given(labelled())
-def test_the_contrastive_term_is_no_less_than_the_log_of_the_positives(case):
-    scores, _, positive, known = case
-    value = objective.contrastive(scores, positive, known)
-    least = torch.log(positive.sum(-1).clamp(min=1).double())
-    assert bool((value >= least - 1e-10).all())
-    assert bool((value[~positive.any(-1)] == 0).all())
 
 
 @repeatable
@@ -203,15 +170,3 @@ def test_kl_is_0_for_rows_that_may_have_labels(case):
     maybe = ~positive.any(-1) & ~known.all(-1)
     assert bool((value[maybe] == 0).all())
     assert all(bool((gradient[maybe] == 0).all()) for gradient in gradients[:3])
-
-
-@repeatable
-@given(latent())
-def test_kl_between_gaussians_is_a_divergence(case):
-    _, posterior, _, _, _ = case
-    prior = Gaussian(posterior.mean.flip(1), posterior.log_variance.flip(1))
-    value = objective.kl_to_gaussian(posterior, prior)
-    assert bool((value >= -1e-9).all())
-    moved = Gaussian(prior.mean + 1, prior.log_variance)
-    both = objective.kl_to_gaussian(Gaussian(posterior.mean + 1, posterior.log_variance), moved)
-    torch.testing.assert_close(both, value, rtol=1e-8, atol=1e-8)

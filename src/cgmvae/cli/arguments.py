@@ -128,27 +128,21 @@ def with_options(
     command: Callable[..., None],
     call: Callable[..., None],
     options: Mapping[str, tuple[Any, Any]],
-    *,
-    without: Sequence[str] = (),
-    types: Mapping[str, Any] | None = None,
+    without: Mapping[str, str],
 ) -> Callable[..., None]:
-    """Return ``call`` with the signature of a command, some of its parameters exchanged.
+    """Give ``call``, which takes keywords, the signature and docstring of a command.
 
     Parameters
     ----------
-    command : callable
-        Its parameters become arguments and options, and its docstring the help.
-    call : callable
-        What runs; it takes all arguments and options as keywords.
     options : mapping
         Annotation and default of each further option. The annotation also replaces that of a
         parameter of the same name, which keeps its position and default.
-    without : sequence of str
-        Parameters of the command that are not options.
-    types : mapping, optional
-        Names in the annotations that its module imports only for type checking.
+    without : mapping
+        Parameters of the command that are not options, and the names of their types, which its
+        module imports only for type checking.
     """
-    hints = get_type_hints(command, localns=dict(types or {}), include_extras=True)
+    types = dict.fromkeys(without.values(), object)
+    hints = get_type_hints(command, localns=types, include_extras=True)
     hints |= {name: hint for name, (hint, _) in options.items()}
     own = inspect.signature(command).parameters
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -163,13 +157,10 @@ def with_options(
         if name not in own
     ]
 
-    def run(**given: Any) -> None:
-        call(**given)
-
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call
 
 
 # --- Data to read -------------------------------------------------------------------------------
@@ -187,8 +178,18 @@ class Source:
 
     @property
     def in_catalog(self) -> bool:
-        """Whether this is a data set of the catalog rather than a file."""
-        return _is_catalog_name(self.name)
+        """Whether to look in the catalog: for a bare word that is not the name of a file here.
+
+        A data set takes precedence over a folder of the same name: ``CGMVAE_DATA`` is full of
+        those.
+        """
+        path = Path(self.name)
+        if path.suffix or path.name != self.name:
+            return False
+        try:
+            return not path.is_file() and (self.name in catalog.entries() or not path.is_dir())
+        except OSError:  # the name is too long for the file system
+            return False
 
     def reader(self) -> readers.Format:
         """Return the format of the file, after checking that the file and its options fit."""
@@ -202,32 +203,29 @@ class Source:
         return reader
 
     def load(self, **defaults: Any) -> MultiLabelDataset:
-        """Load the data set.
+        """Load the data set; ``defaults`` are reading options for what was not given.
 
-        Parameters
-        ----------
-        **defaults
-            Reading options to use where none were given, if the format has them.
+        Those that the format does not have are ignored.
         """
-        if self.in_catalog:
-            return self._load_from_catalog()
-        reader, options = self._reading_options(defaults)
-        return reader.read(self.name, **options)
+        if not self.in_catalog:
+            reader, options = self._reading_options(defaults)
+            return reader.read(self.name, **options)
+        if self.options or self.format:
+            raise InputError(
+                f"{self.name} is a data set of the catalog; it takes no reading options."
+            )
+        with download_progress(f"Downloading {self.name}") as progress:
+            return catalog.load_dataset(self.name, progress=progress)
 
     def open_blocks(
         self, *, features: Sequence[str] = (), others: Sequence[str] = (), **defaults: Any
     ) -> Blocks:
-        """Open the data to read its features in blocks of rows.
+        """Open the data to read its features in blocks of rows; ``defaults`` as in :meth:`load`.
 
-        Parameters
-        ----------
-        features, others : sequence of str
-            Columns of a table that are features, and columns that are not.
-        **defaults
-            As in :meth:`load`.
+        In a table, the columns ``features`` are features, and the columns ``others`` are not.
         """
         if self.in_catalog:
-            return LoadedBlocks(self._load_from_catalog(), self.name)
+            return LoadedBlocks(self.load(), self.name)
         reader, options = self._reading_options(defaults)
         return open_blocks(self.name, reader.name, features=features, others=others, **options)
 
@@ -243,28 +241,6 @@ class Source:
         if missing := [name for name in needed if name not in options]:
             raise InputError(f"{flag_of(missing[0])} is required for {reader.name} files; add it.")
         return reader, options
-
-    def _load_from_catalog(self) -> MultiLabelDataset:
-        if self.options or self.format:
-            raise InputError(
-                f"{self.name} is a data set of the catalog; it takes no reading options."
-            )
-        with download_progress(f"Downloading {self.name}") as progress:
-            return catalog.load_dataset(self.name, progress=progress)
-
-
-def _is_catalog_name(source: str) -> bool:
-    """Return whether to look in the catalog: for a bare word that is not the name of a file here.
-
-    A data set takes precedence over a folder of the same name: ``CGMVAE_DATA`` is full of those.
-    """
-    path = Path(source)
-    if path.suffix or path.name != source:
-        return False
-    try:
-        return not path.is_file() and (source in catalog.entries() or not path.is_dir())
-    except OSError:  # the name is too long for the file system
-        return False
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:
@@ -286,7 +262,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
         command(source=source, **given)
 
     options = {name: (READING_OPTIONS[name], None) for name in reading}
-    run = with_options(command, call, {"source": (_SourceArgument, None), **options})
+    run = with_options(command, call, {"source": (_SourceArgument, None), **options}, {})
     run.__doc__ = f"{inspect.getdoc(command)}\n\nSOURCE is a data set of the catalog, or a file."
     return run
 
@@ -302,14 +278,7 @@ _FIGURE_DPI = 150
 def check_target(target: str, *inputs: str, overwrite: bool) -> None:
     """Reject a file that cannot or should not be written, before anything is computed.
 
-    Parameters
-    ----------
-    target : str
-        The file.
-    *inputs : str
-        What the command reads and must not replace; some may not be files.
-    overwrite : bool
-        Whether an existing file may be replaced.
+    The ``inputs`` are what the command reads and must not replace; some may not be files.
     """
     path = Path(target)
     try:
@@ -336,12 +305,6 @@ def check_not_input(path: Path, *inputs: str) -> None:
         return
     if is_input:
         raise InputError(f"{path} is an input of this command; name another file.")
-
-
-def check_figure_format(path: Path) -> None:
-    """Reject a file name that does not end in one of ``FIGURE_FORMATS``."""
-    if path.suffix.removeprefix(".").lower() not in FIGURE_FORMATS:
-        raise InputError(f"{path} does not end in .png, .svg or .pdf; name a file that does.")
 
 
 def save_figure(figure: Any, path: Path) -> None:
@@ -413,23 +376,18 @@ def _parse_value(name: str, text: str, hint: Any) -> Any:
         value = text
     if value is None and NoneType in get_args(hint):
         return None
-    type_ = _value_type(name, hint)
-    if type_ == "sizes":
+    number = (get_args(hint) or (hint,))[0]  # the first of ``float | None``
+    if get_origin(hint) is tuple:
+        type_ = "sizes"
         value = tuple(value) if isinstance(value, list) else (value,)
-    wanted, fits = _VALUE_TYPES[type_]
+    elif get_origin(hint) is Literal or hint is str:
+        type_ = "name"
+    else:
+        type_ = "probability" if number is float and "dropout" in name else number.__name__
+    wanted, fits = _VALUE_TYPES.get(type_, _VALUE_TYPES["other"])
     if not fits(value):
         raise InputError(f"The setting {name} is {text}; it must be {wanted}.")
     return value
-
-
-def _value_type(name: str, hint: Any) -> str:
-    if get_origin(hint) is tuple:
-        return "sizes"
-    if get_origin(hint) is Literal or hint is str:
-        return "name"
-    number = (get_args(hint) or (hint,))[0]  # the first of ``float | None``
-    type_ = "probability" if number is float and "dropout" in name else number.__name__
-    return type_ if type_ in _VALUE_TYPES else "other"
 
 
 def _is_count(value: Any) -> bool:

@@ -13,22 +13,13 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from typer.core import TyperGroup
 
-from cgmvae.cli import console
-from cgmvae.cli.arguments import (
-    FIGURE_FORMATS,
-    OverwriteOption,
-    check_target,
-    flag,
-    option,
-    save_figure,
-    with_options,
-)
+from cgmvae.cli import arguments, console
+from cgmvae.cli.arguments import flag, option
 from cgmvae.data.files import atomic_path, make_folder
 from cgmvae.errors import InputError
 
 if TYPE_CHECKING:
     from cgmvae.studies.commands import Progress as StudyProgress
-    from cgmvae.studies.engines import Engine
     from cgmvae.studies.spec import Scope, Study
     from cgmvae.studies.store import Store
 
@@ -63,21 +54,17 @@ class _Studies(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
         from cgmvae.studies.commands import STUDIES
 
-        if cmd_name not in STUDIES:
-            return None
+        if own is not None or cmd_name not in STUDIES:
+            return own
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(cmd_name)(_command_of(STUDIES[cmd_name]))
         return typer.main.get_command(single)
 
 
 app = typer.Typer(
-    cls=_Studies,
-    help="Studies: run them, show their progress, write tables.",
-    no_args_is_help=True,
+    cls=_Studies, help="Studies: run them, show their progress, write tables.", no_args_is_help=True
 )
 
 
@@ -92,8 +79,8 @@ def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
         scope = make_scope(**{n: given.pop(n) for n in _SCOPE_OPTIONS if n != "folder"})
         command(scope=scope, store=store, **given)
 
-    types = {"Scope": object, "Store": object}  # not imported yet, and not options
-    return with_options(command, call, _SCOPE_OPTIONS, without=("scope", "store"), types=types)
+    without = {"scope": "Scope", "store": "Store"}
+    return arguments.with_options(command, call, _SCOPE_OPTIONS, without)
 
 
 def _command_of(study: Study) -> Callable[..., None]:
@@ -110,10 +97,23 @@ def _command_of(study: Study) -> Callable[..., None]:
         gpus: Annotated[float, option("N", "GPUs per job on Ray.", min=0)] = 0,
         device: Annotated[str, option("NAME", "auto, cpu or cuda.")] = "auto",
     ) -> None:
-        from cgmvae.studies.commands import make_engine
+        from cgmvae.studies import commands
 
-        chosen = make_engine(engine, workers=workers, address=address, gpus=gpus, device=device)
-        _run_and_print(study, scope, store, chosen)
+        chosen = commands.make_engine(
+            engine, workers=workers, address=address, gpus=gpus, device=device
+        )
+        try:
+            with _progress(study.name) as progress:
+                failed = commands.run_study(study, scope, store, chosen, on_progress=progress)
+        except KeyboardInterrupt:
+            raise console.Stopped(
+                f"Stopped; finished runs are kept in {store.folder}, and the same command resumes."
+            ) from None
+        typer.echo(commands.study_tables(study, scope, store, "md"), nl=False)
+        for line in commands.describe_failures(failed, store):
+            console.print_warning(line)
+        if failed:
+            raise typer.Exit(1)
 
     run.__doc__ = (
         f"{study.title}.\n\nExecutes the missing runs, then prints the tables. If it is "
@@ -122,47 +122,25 @@ def _command_of(study: Study) -> Callable[..., None]:
     return _with_scope(run)
 
 
-def _run_and_print(study: Study, scope: Scope, store: Store, engine: Engine) -> None:
-    from cgmvae.studies.commands import describe_failures, run_study, study_tables
-
-    try:
-        with _progress(study.name) as progress:
-            failed = run_study(study, scope, store, engine, on_progress=progress)
-    except KeyboardInterrupt:
-        raise console.Stopped(
-            f"Stopped; finished runs are kept in {store.folder}, and the same command resumes."
-        ) from None
-    typer.echo(study_tables(study, scope, store, "md"), nl=False)
-    for line in describe_failures(failed, store):
-        console.print_warning(line)
-    if failed:
-        raise typer.Exit(1)
-
-
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[StudyProgress], None]]:
     """Show a bar: finished runs, running jobs, failed jobs."""
     now = TextColumn("{task.fields[now]}", markup=False)
     columns = (TextColumn(title), BarColumn(bar_width=20), MofNCompleteColumn(), now)
-    with console.progress_bar(*columns) as bar:
-        task = bar.add_task(title, total=None, now="")
+    with console.progress_bar(*columns, now="") as bar:
 
         def update(progress: StudyProgress) -> None:
-            bar.update(task, completed=progress.done, total=progress.total, now=_now(progress))
+            named = [f"{job[0].method} on {job[0].data}" for job in progress.running]
+            more = len(named) - _NAMED_JOBS
+            parts = [", ".join(named[:_NAMED_JOBS]) + (f" and {more} more" if more > 0 else "")]
+            if progress.elsewhere:
+                parts.append(f"{len(progress.elsewhere)} jobs elsewhere")
+            if progress.failed:
+                parts.append(f"{len(progress.failed)} failed")
+            now = "; ".join(filter(None, parts))
+            bar(completed=progress.done, total=progress.total, now=now)
 
         yield update
-
-
-def _now(progress: StudyProgress) -> str:
-    """Return what is running now, in a few words."""
-    named = [f"{job[0].method} on {job[0].data}" for job in progress.running]
-    more = len(named) - _NAMED_JOBS
-    parts = [", ".join(named[:_NAMED_JOBS]) + (f" and {more} more" if more > 0 else "")]
-    if progress.elsewhere:
-        parts.append(f"{len(progress.elsewhere)} jobs elsewhere")
-    if progress.failed:
-        parts.append(f"{len(progress.failed)} failed")
-    return "; ".join(filter(None, parts))
 
 
 @app.command()
@@ -194,13 +172,13 @@ def table(
     study: _StudyArgument,
     format: Annotated[str, option("NAME", "md, tex, html or csv.")] = "md",
     out: Annotated[str | None, option("FILE", "File to write to.")] = None,
-    overwrite: OverwriteOption = False,
+    overwrite: arguments.OverwriteOption = False,
 ) -> None:
     """Write the tables of STUDY from its finished runs."""
     from cgmvae.studies.commands import find_study, study_tables
 
     if out is not None:
-        check_target(out, overwrite=overwrite)
+        arguments.check_target(out, overwrite=overwrite)
     text = study_tables(find_study(study), scope, store, format)
     if out is None:
         typer.echo(text, nl=False)
@@ -223,8 +201,10 @@ def figures(
     from cgmvae.studies.commands import find_study
     from cgmvae.studies.results import Results
 
-    if format not in FIGURE_FORMATS:
-        raise InputError(f"There is no format {format!r}; choose {', '.join(FIGURE_FORMATS)}.")
+    if format not in arguments.FIGURE_FORMATS:
+        raise InputError(
+            f"There is no format {format!r}; choose {', '.join(arguments.FIGURE_FORMATS)}."
+        )
     found = find_study(study).figures(Results(scope, store))
     if not found:
         console.print_text(
@@ -234,12 +214,9 @@ def figures(
     folder = make_folder(out)
     for each in found:
         path = folder / f"{each.name}.{format}"
-        save_figure(_draw(each), path)
+        with console.needs_extra("A figure", "report"):
+            from cgmvae.report.results_page import study_display
+
+            drawn = study_display(each).plot().figure_
+        arguments.save_figure(drawn, path)
         console.print_text(f"Wrote {path}.")
-
-
-def _draw(figure: Any) -> Any:
-    with console.needs_extra("A figure", "report"):
-        from cgmvae.report.results_page import study_display
-
-        return study_display(figure).plot().figure_

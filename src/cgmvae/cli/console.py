@@ -13,7 +13,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,6 @@ error_console = Console(stderr=True)
 #: Control characters: a column or label name that contains them could control the terminal.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-#: The commands that several processes can run together.
-_DISTRIBUTED_COMMANDS = ("fit",)
-
 
 class Stopped(Exception):
     """The user pressed Ctrl-C in a command that can be resumed; the message says how."""
@@ -66,8 +64,13 @@ def literal(text: str, *, style: str = "") -> Text:
 
 def print_error(message: str) -> None:
     """Print an error on one line of stderr, unless another process has already printed one."""
-    if _is_first_to_fail():
-        _print_line(f"Error: {message}", style="red")
+    if is_distributed():
+        from cgmvae.training.distributed import current_group
+
+        with suppress(InputError):  # there is no process group to ask
+            if not current_group().is_first("error"):
+                return
+    _print_line(f"Error: {message}", style="red")
 
 
 def print_warning(message: str) -> None:
@@ -105,10 +108,9 @@ def join_processes(arguments: Sequence[str]) -> None:
     from cgmvae.training.distributed import current_group
 
     current_group()
-    if not {*_DISTRIBUTED_COMMANDS, "--help"} & {*arguments}:
+    if not {"fit", "--help"} & {*arguments}:
         raise InputError(
-            f"Only 'cgmvae {_DISTRIBUTED_COMMANDS[0]}' can run in several processes; start this "
-            "command without torchrun."
+            "Only 'cgmvae fit' can run in several processes; start this command without torchrun."
         )
 
 
@@ -118,17 +120,6 @@ def wait_for_processes() -> None:
         from cgmvae.training.distributed import current_group
 
         current_group().barrier()
-
-
-def _is_first_to_fail() -> bool:
-    if not is_distributed():
-        return True
-    from cgmvae.training.distributed import current_group
-
-    try:
-        return current_group().is_first("error")
-    except InputError:  # there is no process group to ask
-        return True
 
 
 # --- Results ------------------------------------------------------------------------------------
@@ -201,17 +192,21 @@ def without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
 # --- Progress -----------------------------------------------------------------------------------
 
 
-def progress_bar(*columns: ProgressColumn) -> Progress:
-    """Return a bar on stderr that disappears when done and is drawn only on a terminal."""
+@contextmanager
+def progress_bar(*columns: ProgressColumn, **fields: Any) -> Iterator[Callable[..., None]]:
+    """Show a bar on stderr, and yield a function that updates it and its further fields.
+
+    It is drawn only on a terminal, and disappears when done.
+    """
     hidden = not error_console.is_interactive
-    return Progress(*columns, console=error_console, transient=True, disable=hidden)
+    with Progress(*columns, console=error_console, transient=True, disable=hidden) as progress:
+        yield partial(progress.update, progress.add_task("", total=None, **fields))
 
 
 @contextmanager
 def spinner(title: str) -> Iterator[None]:
     """Show a spinner and the elapsed time while the block runs."""
-    with progress_bar(SpinnerColumn(), TextColumn(title), TimeElapsedColumn()) as progress:
-        progress.add_task(title, total=None)
+    with progress_bar(SpinnerColumn(), TextColumn(title), TimeElapsedColumn()):
         yield
 
 
@@ -219,23 +214,19 @@ def spinner(title: str) -> Iterator[None]:
 def download_progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar and yield a callback ``(bytes_done, bytes_total or None)``."""
     columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with progress_bar(*columns) as progress:
-        task = progress.add_task(title, total=None, visible=False)
-        yield lambda done, total: progress.update(task, completed=done, total=total, visible=True)
+    with progress_bar(*columns, visible=False) as update:
+        yield lambda done, total: update(completed=done, total=total, visible=True)
 
 
 @contextmanager
 def reading_progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
     """Show a bar and yield a callback ``(rows_done, fraction_done or None)``."""
     rows, left = TextColumn("{task.fields[rows]:,} rows"), TimeRemainingColumn()
-    with progress_bar(TextColumn(title), BarColumn(), rows, TimeElapsedColumn(), left) as progress:
-        task = progress.add_task(title, total=None, rows=0)
-
-        def update(rows: int, fraction: float | None) -> None:
-            total = None if fraction is None else 1.0
-            progress.update(task, completed=fraction or 0.0, total=total, rows=rows)
-
-        yield update
+    columns = (TextColumn(title), BarColumn(), rows, TimeElapsedColumn(), left)
+    with progress_bar(*columns, rows=0) as update:
+        yield lambda rows, fraction: update(
+            completed=fraction or 0.0, total=None if fraction is None else 1.0, rows=rows
+        )
 
 
 @contextmanager
@@ -243,11 +234,7 @@ def training_progress(title: str) -> Iterator[Callable[[int, int, float], None]]
     """Show a bar and yield a callback ``(epoch, epochs, best validation metric so far)``."""
     bar, best = BarColumn(bar_width=20), TextColumn("{task.fields[best]}")
     columns = (TextColumn(title), bar, MofNCompleteColumn(), best, TimeRemainingColumn())
-    with progress_bar(*columns) as progress:
-        task = progress.add_task(title, total=None, best="")
-
-        def update(epoch: int, epochs: int, value: float) -> None:
-            best = f"best validation metric {value:.3f}"
-            progress.update(task, completed=epoch, total=epochs, best=best)
-
-        yield update
+    with progress_bar(*columns, best="") as update:
+        yield lambda epoch, epochs, value: update(
+            completed=epoch, total=epochs, best=f"best validation metric {value:.3f}"
+        )

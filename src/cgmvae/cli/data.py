@@ -10,7 +10,7 @@ import typer
 
 from cgmvae.cli import console
 from cgmvae.cli.arguments import JsonOption, Source, check_not_input, option, with_source
-from cgmvae.data import MultiLabelDataset, catalog, readers
+from cgmvae.data import catalog, readers
 from cgmvae.data.streaming import TABLES, unpack
 
 app = typer.Typer(help="Data sets: list them, describe one, convert a file.", no_args_is_help=True)
@@ -48,7 +48,10 @@ def describe(source: Source, json: JsonOption = False) -> None:
     """Show the statistics of a data set or a file."""
     dataset = source.load()
     statistics = dataset.describe().to_dict()
-    printed = _printed_in_paper(dataset.name)
+    entry = catalog.entries().get(dataset.name)
+    printed = {}
+    if entry is not None and entry.paper is not None:
+        printed = {key: float(value) for key, value in asdict(entry.paper).items()}
     if json:
         console.print_json({"name": dataset.name, **statistics, "paper": printed or None})
         return
@@ -58,13 +61,6 @@ def describe(source: Source, json: JsonOption = False) -> None:
         columns.append("printed in the paper")
         rows = [[*row, printed.get(key)] for row, key in zip(rows, statistics, strict=True)]
     console.print_table(dataset.name, columns, rows)
-
-
-def _printed_in_paper(name: str) -> dict[str, float]:
-    entry = catalog.entries().get(name)
-    if entry is None or entry.paper is None:
-        return {}
-    return {key: float(value) for key, value in asdict(entry.paper).items()}
 
 
 @app.command()
@@ -79,21 +75,16 @@ def convert(
     A TARGET that ends in .mapped is a folder whose features need not fit into memory: CSV and
     Parquet files are converted to it in blocks of rows.
     """
-    dataset = _convert(source, target, target_format)
-    console.print_text(
-        f"Wrote {dataset.n_samples:,} rows, {dataset.n_features:,} features and "
-        f"{dataset.n_labels:,} labels to {target}."
-    )
-
-
-def _convert(source: Source, target: str, target_format: str | None) -> MultiLabelDataset:
-    """Write the data of the source to the target, and return it."""
     to_folder = readers.choose(target, target_format).name == "mapped"
     check_not_input(Path(target), source.name)
     if to_folder and not source.in_catalog and (table := source.reader().name) in TABLES:
         with console.reading_progress("Converting") as progress:
-            return unpack(source.name, target, format=table, progress=progress, **source.options)
-    dataset = source.load()
-    with console.spinner("Writing"):
-        readers.write(dataset, target, format=target_format)
-    return dataset
+            dataset = unpack(source.name, target, format=table, progress=progress, **source.options)
+    else:
+        dataset = source.load()
+        with console.spinner("Writing"):
+            readers.write(dataset, target, format=target_format)
+    console.print_text(
+        f"Wrote {dataset.n_samples:,} rows, {dataset.n_features:,} features and "
+        f"{dataset.n_labels:,} labels to {target}."
+    )

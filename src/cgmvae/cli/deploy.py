@@ -56,7 +56,13 @@ def serve(
     with console.needs_extra("Serving", "serve"):
         from cgmvae.serving import server
         from cgmvae.serving.app import make_app
-    app = make_app(_load(model, threads), config)
+    import torch
+    from joblib import cpu_count
+
+    from cgmvae.methods import load
+
+    torch.set_num_threads(threads or max(1, cpu_count() - 1))  # leave one core to the web server
+    app = make_app(load(model), config)
     listening = server.bind(host, port)
     if config.api_key is None and not server.is_local(host):
         console.print_warning(
@@ -81,17 +87,6 @@ def _key(path: str | None) -> str | None:
     if len(key) > _KEY_BYTES:
         raise InputError(f"{path} is too long for a key file; name another.")
     return key.strip()
-
-
-def _load(path: str, threads: int | None) -> object:
-    """Load the model, and by default leave one core to the web server."""
-    import torch
-    from joblib import cpu_count
-
-    from cgmvae.methods import load
-
-    torch.set_num_threads(threads or max(1, cpu_count() - 1))
-    return load(path)
 
 
 def export(

@@ -47,77 +47,63 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
 
     MODEL is a file that 'cgmvae fit' wrote.
     """
-    from cgmvae.methods import load
+    from cgmvae.methods import REGISTRY, load, method_name
+    from cgmvae.methods.serialization import count_numbers
 
-    record = describe_model(load(model), Path(model))
+    fitted: Any = load(model)
+    name = method_name(fitted)
+    settings = {k: v for k, v in fitted.get_params(deep=False).items() if v is not None}
+    scaling = _SCALED[fitted.scaler_.kind_]
+    columns = models.columns_record(fitted) or [
+        {"column": column, "kind": "number", "done": scaling, "n_features": 1}
+        for column in fitted.prepared_names()
+    ]
+    record = {
+        "model": model,
+        "bytes": Path(model).stat().st_size,
+        "method": name,
+        "title": REGISTRY[name].title,
+        "preset": settings.get("preset"),
+        "members": len(getattr(fitted, "member_settings_", ())) or None,
+        "numbers": count_numbers(fitted),
+        "settings": {k: v for k, v in settings.items() if k not in ("device", "preset")},
+        "origin": models.valid_origin(fitted.origin_),
+        "labels": list(fitted.label_names_),
+        "columns": columns,
+        "scaling": scaling,
+        "threshold": describe_rule(fitted.threshold_rule_),
+    }
     if json:
         console.print_json(record)
     else:
         _print(record)
 
 
-def describe_model(model: Any, path: Path) -> dict[str, Any]:
-    """Return what a fitted model is, for JSON."""
-    from cgmvae.methods import REGISTRY, method_name
-    from cgmvae.methods.serialization import count_numbers
-
-    name = method_name(model)
-    settings = {k: v for k, v in model.get_params(deep=False).items() if v is not None}
-    return {
-        "model": str(path),
-        "bytes": path.stat().st_size,
-        "method": name,
-        "title": REGISTRY[name].title,
-        "preset": settings.get("preset"),
-        "members": len(getattr(model, "member_settings_", ())) or None,
-        "numbers": count_numbers(model),
-        "settings": {k: v for k, v in settings.items() if k not in ("device", "preset")},
-        "origin": models.valid_origin(model.origin_),
-        "labels": list(model.label_names_),
-        "columns": _columns(model),
-        "scaling": _SCALED[model.scaler_.kind_],
-        "threshold": describe_rule(model.threshold_rule_),
-    }
-
-
-def _columns(model: Any) -> list[dict[str, Any]]:
-    """Return each column that the model takes, and how it is prepared."""
-    if (prepared := models.columns_record(model)) is not None:
-        return prepared
-    done = _SCALED[model.scaler_.kind_]
-    return [
-        {"column": name, "kind": "number", "done": done, "n_features": 1}
-        for name in model.prepared_names()
-    ]
-
-
 def _print(record: Mapping[str, Any]) -> None:
-    for line in (_what(record), *_provenance(record["origin"]), _labels(record), _rule(record)):
-        console.print_text(line)
-    columns = record["columns"]
-    console.print_text(f"Columns: {models.columns_text(columns)}")
-    rows = list(_grouped(columns)) if len(columns) > _MANY_COLUMNS else columns
-    console.print_table(
-        "How they are prepared",
-        ["column", "type", "preparation", "features"],
-        [[row["column"], row["kind"], row["done"], row["n_features"]] for row in rows],
-        caption=f"Then all features are {record['scaling']}." if _prepared(columns) else "",
-    )
-
-
-def _prepared(columns: list[dict[str, Any]]) -> bool:
-    return any(row["kind"] != "number" for row in columns)
-
-
-def _what(record: Mapping[str, Any]) -> str:
-    parts = []
-    if record["preset"] is not None:
-        parts.append(f"preset {record['preset']}")
+    parts = [] if record["preset"] is None else [f"preset {record['preset']}"]
     if record["members"] is not None:
         parts.append(f"{record['members']:,} member{'s' if record['members'] > 1 else ''}")
     more = f" ({', '.join(parts)})" if parts else ""
     size = f"{record['numbers']:,} numbers in {record['bytes']:,} bytes"
-    return f"{record['model']}: {record['title']}{more}, {size}."
+    console.print_text(f"{record['model']}: {record['title']}{more}, {size}.")
+    for line in _provenance(record["origin"]):
+        console.print_text(line)
+    names = record["labels"]
+    more = ", …" if len(names) > _SHOWN_LABELS else ""
+    console.print_text(f"Labels: {len(names):,} ({', '.join(names[:_SHOWN_LABELS])}{more}).")
+    metric = record["settings"]["threshold_metric"]
+    chosen = f"chosen for {METRIC_TITLES.get(metric, metric)}"
+    console.print_text(f"Threshold: {_rule_text(record['threshold'])}; {chosen}.")
+    columns = record["columns"]
+    console.print_text(f"Columns: {models.columns_text(columns)}")
+    rows = list(_grouped(columns)) if len(columns) > _MANY_COLUMNS else columns
+    prepared = any(row["kind"] != "number" for row in columns)
+    console.print_table(
+        "How they are prepared",
+        ["column", "type", "preparation", "features"],
+        [[row["column"], row["kind"], row["done"], row["n_features"]] for row in rows],
+        caption=f"Then all features are {record['scaling']}." if prepared else "",
+    )
 
 
 def _provenance(origin: Mapping[str, Any] | None) -> Iterator[str]:
@@ -138,23 +124,13 @@ def _provenance(origin: Mapping[str, Any] | None) -> Iterator[str]:
     yield f"Command: {origin['command']}"
 
 
-def _labels(record: Mapping[str, Any]) -> str:
-    names = record["labels"]
-    more = ", …" if len(names) > _SHOWN_LABELS else ""
-    return f"Labels: {len(names):,} ({', '.join(names[:_SHOWN_LABELS])}{more})."
-
-
-def _rule(record: Mapping[str, Any]) -> str:
-    rule = record["threshold"]
-    metric = record["settings"]["threshold_metric"]
+def _rule_text(rule: Mapping[str, Any]) -> str:
     if rule["rule"] == "global":
-        text = f"labels with a probability of at least {rule['threshold']:.3g} are predicted"
-    elif rule["rule"] == "top-k":
-        text = f"the {rule['k']:,} most probable labels of each row are predicted"
-    else:
-        low, high = min(rule["thresholds"]), max(rule["thresholds"])
-        text = f"one per label, between {low:.3g} and {high:.3g}"
-    return f"Threshold: {text}; chosen for {METRIC_TITLES.get(metric, metric)}."
+        return f"labels with a probability of at least {rule['threshold']:.3g} are predicted"
+    if rule["rule"] == "top-k":
+        return f"the {rule['k']:,} most probable labels of each row are predicted"
+    low, high = min(rule["thresholds"]), max(rule["thresholds"])
+    return f"one per label, between {low:.3g} and {high:.3g}"
 
 
 def _grouped(columns: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

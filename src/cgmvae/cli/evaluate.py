@@ -15,15 +15,16 @@ from cgmvae.data import MultiLabelDataset
 from cgmvae.data.readers.table import LABELS_KEY
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
-from cgmvae.evaluation import METRIC_TITLES
+from cgmvae.evaluation import METRIC_TITLES, Scored, bootstrap_interval
+from cgmvae.evaluation import evaluate as measure
 
-#: The protocols that need no separate validation rows.
-PROTOCOLS = ("validation", "test-oracle")
-
+#: Notes about the protocols that need no separate validation rows.
 _NOTES = {
     "validation": "Thresholds are the model's own.",
     "test-oracle": "Thresholds were chosen on these very labels, so the result is optimistic.",
 }
+PROTOCOLS = tuple(_NOTES)
+
 _TRAINED_ON = (
     "Rows that the model was trained on make the result optimistic; --split-file excludes them."
 )
@@ -54,9 +55,19 @@ def evaluate(
     fitted, names = models.load_model(model)
     dataset = load_labelled(source, fitted, names)
     if split_file is not None:
-        dataset = _test_rows(dataset, split_file)
+        _, _, test = Split.load(split_file).parts(dataset)
+        if test is None:
+            raise InputError(f"The split {split_file} has no test rows; make one that has.")
+        dataset = test
     rows = as_fitted(dataset, fitted, names, "label_sets" in source.options)
-    metrics = _intervals(rows, fitted.predict_proba(rows.X), fitted.threshold_rule_, protocol)
+    scores, rule = fitted.predict_proba(rows.X), fitted.threshold_rule_
+    found = measure(Scored(rows.Y, scores, rows.unknown), protocol=protocol, rule=rule)
+    outputs = {name: chosen.apply(scores) for name, chosen in found.rules.items()}
+    outputs["precision_at_1"] = scores
+    given: Any = {"unknown": rows.unknown, "groups": rows.groups}
+    metrics = {
+        name: bootstrap_interval(name, rows.Y, outputs[name], **given) for name in METRIC_TITLES
+    }
     report = {"model": model, "data": dataset.name, "rows": rows.n_samples, "protocol": protocol}
     report |= {"test_rows_only": split_file is not None, "confidence": 0.95}
     if json:
@@ -69,26 +80,18 @@ def evaluate(
         f"{dataset.name}: {rows.n_samples:,} rows, protocol '{protocol}'",
         ["metric", "value", "95% from", "to"],
         [
-            [METRIC_TITLES[name], *map(console.metric_text, found)]
-            for name, found in metrics.items()
+            [METRIC_TITLES[name], *map(console.metric_text, interval)]
+            for name, interval in metrics.items()
         ],
         caption=" ".join(notes),
     )
 
 
-def load_labelled(
-    source: Source, fitted: Any, names: Sequence[str] | None = None
-) -> MultiLabelDataset:
-    """Load data; if a table does not say which columns are labels, the model's labels are used.
+def load_labelled(source: Source, fitted: Any, names: Sequence[str] | None) -> MultiLabelDataset:
+    """Load data for a model and the names of its features, which it was loaded with.
 
-    Parameters
-    ----------
-    source : Source
-        As it was named on the command line.
-    fitted : MultiLabelClassifier
-        The model; columns are read with the types that it was fitted with.
-    names : sequence of str, optional
-        Names of its features, which :func:`~cgmvae.cli.models.load_model` removed from it.
+    Columns are read with the types that the model was fitted with. If a table does not say which
+    columns are labels, the model's labels are used.
     """
     numbers = None if names is None else dict.fromkeys(names, "number")
     defaults: dict[str, Any] = {
@@ -116,43 +119,16 @@ def _is_table_without_labels(source: Source) -> bool:
     return LABELS_KEY not in stored
 
 
-def _test_rows(dataset: MultiLabelDataset, path: str) -> MultiLabelDataset:
-    _, _, test = Split.load(path).parts(dataset)
-    if test is None:
-        raise InputError(f"The split {path} has no test rows; make one that has.")
-    return test
-
-
 def as_fitted(
-    dataset: MultiLabelDataset,
-    fitted: Any,
-    names: Sequence[str] | None,
-    absent_is_negative: bool,
+    dataset: MultiLabelDataset, fitted: Any, names: Sequence[str] | None, absent_is_negative: bool
 ) -> MultiLabelDataset:
     """Return the data set with the model's features and labels, in the model's order.
 
-    Parameters
-    ----------
-    dataset : MultiLabelDataset
-        Columns and labels that the model does not know are dropped with a warning.
-    fitted : MultiLabelClassifier
-        The model.
-    names : sequence of str, optional
-        Names of its features, as in :func:`load_labelled`.
-    absent_is_negative : bool
-        Whether a label that the data never mentions is negative in all rows, as in label sets.
+    Columns and labels that the model does not know are dropped with a warning. A label that the
+    data never mentions is an error, unless ``absent_is_negative``, as in label sets.
     """
-    indices = models.match_features(dataset.feature_names, names, fitted.n_features_in_)
-    return replace(
-        _with_labels(dataset, fitted.label_names_, absent_is_negative),
-        X=dataset.X[:, indices],
-        feature_names=tuple(dataset.feature_names[index] for index in indices),
-    )
-
-
-def _with_labels(
-    dataset: MultiLabelDataset, wanted: tuple[str, ...], absent_is_negative: bool
-) -> MultiLabelDataset:
+    columns = models.match_features(dataset.feature_names, names, fitted.n_features_in_)
+    wanted = fitted.label_names_
     found = {name: index for index, name in enumerate(dataset.label_names)}
     missing = [name for name in wanted if name not in found]
     if len(missing) == len(wanted) or (missing and not absent_is_negative):
@@ -170,20 +146,11 @@ def _with_labels(
         # An added label is unknown in a row whose labels are all unknown.
         blank = np.asarray(mask.sum(axis=1)).ravel() == len(found)
         unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, indices])
-    return replace(dataset, Y=Y[:, indices].toarray(), label_names=wanted, unknown=unknown)
-
-
-def _intervals(rows: MultiLabelDataset, scores: Any, rule: Any, protocol: str) -> dict[str, Any]:
-    """Return each of the five metrics with its bootstrap interval."""
-    from cgmvae.evaluation import Scored, bootstrap_interval
-    from cgmvae.evaluation import evaluate as measure
-
-    found = measure(Scored(rows.Y, scores, rows.unknown), protocol=protocol, rule=rule)
-    outputs = {name: chosen.apply(scores) for name, chosen in found.rules.items()}
-    outputs["precision_at_1"] = scores
-    return {
-        name: bootstrap_interval(
-            name, rows.Y, outputs[name], unknown=rows.unknown, groups=rows.groups
-        )
-        for name in METRIC_TITLES
-    }
+    return replace(
+        dataset,
+        X=dataset.X[:, columns],
+        Y=Y[:, indices].toarray(),
+        feature_names=tuple(dataset.feature_names[column] for column in columns),
+        label_names=wanted,
+        unknown=unknown,
+    )

@@ -8,41 +8,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from cgmvae.cli import console, models
-from cgmvae.cli.arguments import (
-    DeviceOption,
-    EpochsOption,
-    JsonOption,
-    ModelFileOption,
-    OverwriteOption,
-    SeedOption,
-    Source,
-    check_target,
-    flag,
-    option,
-    with_source,
-)
+from cgmvae.cli import arguments, console, models
+from cgmvae.cli.arguments import Source, flag, option, with_source
 from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
-from cgmvae.evaluation import METRIC_TITLES
+from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
 
 
 @with_source
 def fit(
     source: Source,
-    out: ModelFileOption,
+    out: arguments.ModelFileOption,
     method: Annotated[str, option("NAME", "A method listed by 'cgmvae methods'.")] = "cgmvae",
     preset: Annotated[str | None, option("NAME", "tuned (default), released or paper.")] = None,
     members: Annotated[
         int | None, option("N", "Members of the ensemble (default 4).", min=1)
     ] = None,
-    epochs: EpochsOption = None,
+    epochs: arguments.EpochsOption = None,
     setting: Annotated[
         list[str] | None, option("NAME=VALUE", "Any other setting, such as latent_dim=32.")
     ] = None,
-    device: DeviceOption = None,
-    seed: SeedOption = 0,
+    device: arguments.DeviceOption = None,
+    seed: arguments.SeedOption = 0,
     threshold_metric: Annotated[
         str, option("NAME", "Metric that the thresholds maximize.")
     ] = "micro_f1",
@@ -53,8 +41,8 @@ def fit(
     ] = None,
     save_split: Annotated[str | None, option("FILE", "Write the split, for 'evaluate'.")] = None,
     all_rows: Annotated[bool, flag("--all-rows", "Train on all rows, without a test.")] = False,
-    overwrite: OverwriteOption = False,
-    json: JsonOption = False,
+    overwrite: arguments.OverwriteOption = False,
+    json: arguments.JsonOption = False,
 ) -> None:
     """Train a model on a data set or a file, and save it.
 
@@ -73,7 +61,7 @@ def fit(
     }
     model = models.make_model(method, parameters, setting or ())
     for target in filter(None, (out, save_split)):
-        check_target(target, source.name, overwrite=overwrite)
+        arguments.check_target(target, source.name, overwrite=overwrite)
     if all_rows and (split or save_split):
         raise InputError("--all-rows excludes --split and --save-split; leave them out.")
     dataset = load_training_data(source)
@@ -84,13 +72,11 @@ def fit(
     if not console.is_main_process():
         return
     seconds = None if resumed else time.perf_counter() - started
-    model.origin_ = models.origin_record(source, dataset, chosen, seconds)
-    metrics = None if chosen is None else test_metrics(model, dataset.rows(chosen.test))
     if chosen is not None and save_split is not None:
         chosen.save(save_split)
-    models.save_model(model, dataset, out)
-    report = training_report(model, dataset, chosen) | {"model": out, "method": method}
-    report |= {"continued": resumed, "metrics": metrics}
+    model.origin_ = models.origin_record(source, dataset, chosen, seconds)
+    report = test_and_save(model, dataset, chosen, out)
+    report |= {"method": method, "continued": resumed}
     if json:
         console.print_json(report)
     else:
@@ -134,29 +120,30 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
     return resumed
 
 
-def test_metrics(model: Any, test: MultiLabelDataset) -> dict[str, float | None]:
-    """Return the five metrics of the model's predictions for the test rows."""
-    from cgmvae.evaluation import Scored, evaluate
-
-    scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)
-    found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
-    return console.without_nan(found.metrics)
-
-
-def training_report(model: Any, dataset: MultiLabelDataset, split: Split | None) -> dict[str, Any]:
-    """Return what was trained on which rows, for JSON."""
-    parts = ("train", "validation", "test")
-    rows = {part: len(getattr(split, part)) for part in parts} if split else None
+def test_and_save(
+    model: Any, dataset: MultiLabelDataset, split: Split | None, out: str
+) -> dict[str, Any]:
+    """Test and save a model; return its metrics and what it was trained on, for JSON."""
+    metrics = None
+    if split is not None:
+        test = dataset.rows(split.test)
+        scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)
+        found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
+        metrics = console.without_nan(found.metrics)
+    models.save_model(model, dataset, out)  # from here on it expects the names of its features
+    origin = model.origin_["split"]
     best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]
     return {
+        "model": out,
         "data": dataset.name,
         "n_samples": dataset.n_samples,
         "n_features": dataset.n_features,
         "n_labels": dataset.n_labels,
         "columns": models.columns_record(model),
-        "split": {"kind": split.kind, "seed": split.seed, "rows": rows} if split else None,
+        "split": origin and {name: origin[name] for name in ("kind", "seed", "rows")},
         "best_epochs": best or None,
         "protocol": "validation",
+        "metrics": metrics,
     }
 
 

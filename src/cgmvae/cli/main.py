@@ -17,20 +17,16 @@ try:
 except ImportError:
     sys.exit('The command line needs more packages: pip install "cgmvae[cli]"')
 
-from cgmvae.cli import (
-    bench,
-    console,
-    data,
-    demo,
-    deploy,
-    describe,
-    evaluate,
-    fit,
-    predict,
-    report,
-    search,
-)
+from cgmvae.cli import bench, console, data
 from cgmvae.cli.arguments import command_line_message
+from cgmvae.cli.demo import demo
+from cgmvae.cli.deploy import export, serve
+from cgmvae.cli.describe import describe, methods
+from cgmvae.cli.evaluate import evaluate
+from cgmvae.cli.fit import fit
+from cgmvae.cli.predict import predict
+from cgmvae.cli.report import report
+from cgmvae.cli.search import search
 
 #: What typer raises for a wrong option or argument; the class has no public name.
 _UsageError: Any = typer.BadParameter.__base__
@@ -47,18 +43,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
-for command in (
-    fit.fit,
-    search.search,
-    predict.predict,
-    evaluate.evaluate,
-    report.report,
-    describe.describe,
-    deploy.serve,
-    deploy.export,
-    describe.methods,
-    demo.demo,
-):
+for command in (fit, search, predict, evaluate, report, describe, serve, export, methods, demo):
     app.command(command.__name__)(command)
 
 

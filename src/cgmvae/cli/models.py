@@ -38,16 +38,9 @@ _COLUMN_TYPES = {
 
 
 def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[str] = ()) -> Any:
-    """Return an unfitted model; parameters that are None keep their defaults.
+    """Return an unfitted model of a method; ``settings`` are further ``NAME=VALUE``.
 
-    Parameters
-    ----------
-    method : str
-        A name of the registry.
-    parameters : mapping
-        Parameters of the estimator; one that the method lacks is rejected unless it is None.
-    settings : sequence of str
-        Further settings, ``NAME=VALUE``.
+    Parameters that are None keep their defaults; any other that the method lacks is rejected.
     """
     from cgmvae.methods import find_method
     from cgmvae.training.device import find_device
@@ -95,14 +88,8 @@ def match_features(
 ) -> NDArray[np.int64]:
     """Return the index of each of a model's features among the columns of the data, (n_features,).
 
-    Parameters
-    ----------
-    found : sequence of str
-        Names of the columns; those unknown to the model cause a warning.
-    wanted : sequence of str, optional
-        Names of the model's features; without them the columns are used in order.
-    n_features : int
-        How many columns the model takes.
+    If the names ``wanted`` by the model are not known, the columns are used in order. A column that
+    the model does not know causes a warning.
     """
     if wanted is None:
         if len(found) != n_features:
@@ -146,8 +133,6 @@ def columns_text(record: list[dict[str, Any]]) -> str:
 #: Packages whose versions can change the result of a training.
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 
-_PARTS = ("train", "validation", "test")
-
 #: The types of an origin record; a file from a stranger may hold anything in its place.
 _DATA = {
     "source": str,
@@ -165,7 +150,7 @@ _SPLIT = {
     "fractions": list,
     "train_fraction": float | int,
     "drop_unlabelled": bool,
-    "rows": dict.fromkeys(_PARTS, int),
+    "rows": {"train": int, "validation": int, "test": int},
 }
 _RECORD = {
     "data": _DATA,
@@ -178,24 +163,30 @@ _RECORD = {
 
 
 def origin_record(
-    source: Source,
-    dataset: MultiLabelDataset,
-    split: Split | None,
-    seconds: float | None = None,
+    source: Source, dataset: MultiLabelDataset, split: Split | None, seconds: float | None = None
 ) -> dict[str, Any]:
     """Return what is needed to reproduce a model, for JSON.
 
     Parameters
     ----------
-    source : Source
-        As it was named on the command line.
-    dataset : MultiLabelDataset
-        What was read from it.
+    source, dataset
+        The data as named on the command line, and what was read from it.
     split : Split, optional
         Made by :func:`~cgmvae.data.make_split` with its defaults; None if all rows were used.
     seconds : float, optional
         Duration of the training, unless an earlier training was resumed.
     """
+    made = None
+    if split is not None:
+        defaults = inspect.signature(make_split).parameters
+        made = {
+            "kind": split.kind,
+            "seed": split.seed,
+            "fractions": list(defaults["fractions"].default),
+            "train_fraction": split.train_fraction,
+            "drop_unlabelled": defaults["drop_unlabelled"].default,
+            "rows": {part: len(getattr(split, part)) for part in ("train", "validation", "test")},
+        }
     return {
         "data": {
             "source": source.name,
@@ -204,9 +195,10 @@ def origin_record(
             "name": dataset.name,
             **_shape(dataset),
         },
-        "split": None if split is None else _describe_split(split),
+        "split": made,
         "command": current_command(),
-        "versions": _versions(),
+        "versions": {"cgmvae": __version__, "python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in _PACKAGES},
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seconds": None if seconds is None else round(seconds, 1),
     }
@@ -225,11 +217,10 @@ def valid_origin(origin: Any) -> Mapping[str, Any] | None:
 
 
 def _has_shape(value: Any, shape: Any) -> bool:
-    if not isinstance(shape, dict):
-        return isinstance(value, shape)
-    if not isinstance(value, dict):
-        return False
-    return all(name in value and _has_shape(value[name], shape[name]) for name in shape)
+    if isinstance(shape, dict):
+        found = value if isinstance(value, dict) else {}
+        return all(name in found and _has_shape(found[name], shape[name]) for name in shape)
+    return isinstance(value, shape)
 
 
 def recorded_source(origin: Mapping[str, Any]) -> Source:
@@ -245,27 +236,8 @@ def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:
 
 def recorded_split(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> Split:
     """Reproduce the recorded split of the data."""
-    split = origin["split"]
-    return make_split(
-        dataset,
-        split["kind"],
-        seed=split["seed"],
-        fractions=tuple(split["fractions"]),
-        train_fraction=split["train_fraction"],
-        drop_unlabelled=split["drop_unlabelled"],
-    )
-
-
-def _describe_split(split: Split) -> dict[str, Any]:
-    parameters = inspect.signature(make_split).parameters
-    return {
-        "kind": split.kind,
-        "seed": split.seed,
-        "fractions": list(parameters["fractions"].default),
-        "train_fraction": split.train_fraction,
-        "drop_unlabelled": parameters["drop_unlabelled"].default,
-        "rows": {part: len(getattr(split, part)) for part in _PARTS},
-    }
+    given = {name: origin["split"][name] for name in _SPLIT if name != "rows"}
+    return make_split(dataset, **given | {"fractions": tuple(given["fractions"])})
 
 
 def _shape(dataset: MultiLabelDataset) -> dict[str, int]:
@@ -275,8 +247,3 @@ def _shape(dataset: MultiLabelDataset) -> dict[str, int]:
         "n_labels": dataset.n_labels,
         "n_positive": int(dataset.Y.sum(dtype=np.int64)),
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return {"cgmvae": __version__, "python": platform.python_version(), **found}

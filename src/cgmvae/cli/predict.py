@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import IO, Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,6 @@ from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.streaming import Blocks
 from cgmvae.errors import InputError, listed
-
-#: Name of the column of label sets.
-SETS_COLUMN = "labels"
 
 #: Cells of features and labels per block, and the limits on its number of rows.
 _BLOCK_CELLS, _BLOCK_ROWS = 2**22, (256, 16_384)
@@ -51,31 +47,28 @@ def predict(
         raise InputError(f"Predictions are written as CSV, not as {out}; name a .csv file.")
     check_target(out, model, source.name, overwrite=True)
     fitted, names = models.load_model(model)
-    if label_sets:
-        _check_separator(separator, fitted.label_names_)
-    as_csv = _formatter(fitted, probabilities, separator if label_sets else None)
+    if label_sets and not separator:
+        raise InputError("The separator of the label sets is empty; give one, such as ';'.")
+    if label_sets and (ambiguous := [name for name in fitted.label_names_ if separator in name]):
+        raise InputError(
+            f"The names {listed(ambiguous)} contain {separator!r}, the separator of label sets; "
+            "choose another --separator."
+        )
     blocks, read = _open_blocks(source, fitted, names)
-    n_rows = 0
-    with console.reading_progress("Predicting") as progress, _created(out) as file:
-        file.write(_csv([[SETS_COLUMN] if label_sets else fitted.label_names_]))
+    joined_by, n_rows = separator if label_sets else None, 0
+    with (
+        console.reading_progress("Predicting") as progress,
+        files.atomic_path(out) as temporary,
+        files.create_binary(temporary) as file,
+    ):
+        file.write(_csv([["labels"] if label_sets else fitted.label_names_]))
         for X in read:
-            file.writelines(as_csv(fitted.predict_proba(X)))
+            file.writelines(_texts(fitted, fitted.predict_proba(X), probabilities, joined_by))
             n_rows += X.shape[0]
             progress(n_rows, blocks.share_read())
     console.print_text(
         f"Wrote predictions for {n_rows:,} rows and {fitted.n_labels_:,} labels to {out}."
     )
-
-
-def _check_separator(separator: str, names: Sequence[str]) -> None:
-    """Reject a separator that makes the sets ambiguous."""
-    if not separator:
-        raise InputError("The separator of the label sets is empty; give one, such as ';'.")
-    if ambiguous := [name for name in names if separator in name]:
-        raise InputError(
-            f"The names {listed(ambiguous)} contain {separator!r}, the separator of label sets; "
-            "choose another --separator."
-        )
 
 
 def _open_blocks(
@@ -98,42 +91,27 @@ def _open_blocks(
     return blocks, blocks.read(columns.tolist(), n_rows=n_rows, kinds=fitted.input_kinds())
 
 
-def _formatter(
-    fitted: Any, probabilities: bool, separator: str | None
-) -> Callable[[NDArray[np.floating]], Iterator[bytes]]:
-    """Return a function from the scores of a block to the CSV text of its rows."""
-    n_rows = max(1, _TEXT_CELLS // fitted.n_labels_)
+def _texts(
+    fitted: Any, scores: NDArray[np.floating], probabilities: bool, separator: str | None
+) -> Iterator[bytes]:
+    """Yield the CSV text of the rows of a block: probabilities, 0 and 1, or joined label names."""
+    values = scores if probabilities else fitted.threshold_rule_.apply(scores)
     names = np.array(fitted.label_names_, dtype=object)
-
-    def texts(scores: NDArray[np.floating]) -> Iterator[bytes]:
-        values = scores if probabilities else fitted.threshold_rule_.apply(scores)
-        for start in range(0, len(values), n_rows):
-            part = values[start : start + n_rows]
-            if probabilities:
-                yield _csv(part.astype(np.str_).tolist())
-            elif separator is None:
-                yield _bits(part)
-            else:
-                yield _csv([separator.join(names[row])] for row in part.astype(bool))
-
-    return texts
+    n_rows = max(1, _TEXT_CELLS // fitted.n_labels_)
+    for start in range(0, len(values), n_rows):
+        part = values[start : start + n_rows]
+        if probabilities:
+            yield _csv(part.astype(np.str_).tolist())
+        elif separator is None:  # all cells have one digit
+            cells = np.full((len(part), 2 * part.shape[1]), ord(","), np.uint8)
+            cells[:, ::2] = part + ord("0")
+            cells[:, -1] = ord("\n")
+            yield cells.tobytes()
+        else:
+            yield _csv([separator.join(names[row])] for row in part.astype(bool))
 
 
 def _csv(rows: Iterable[Sequence[str]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
-
-
-def _bits(values: NDArray[Any]) -> bytes:
-    """Format rows of 0 and 1 as CSV."""
-    cells = np.full((len(values), 2 * values.shape[1]), ord(","), np.uint8)
-    cells[:, ::2] = values + ord("0")
-    cells[:, -1] = ord("\n")
-    return cells.tobytes()
-
-
-@contextmanager
-def _created(path: str) -> Iterator[IO[bytes]]:
-    with files.atomic_path(path) as temporary, files.create_binary(temporary) as file:
-        yield file

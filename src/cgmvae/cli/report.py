@@ -10,28 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
-from cgmvae.cli import console, models
-from cgmvae.cli.arguments import (
-    OverwriteOption,
-    Source,
-    check_not_input,
-    check_target,
-    flag,
-    option,
-    with_source,
-)
+from cgmvae.cli import arguments, console, models
+from cgmvae.cli.arguments import Source, flag, option, with_source
 from cgmvae.cli.evaluate import as_fitted, load_labelled
 from cgmvae.data import MultiLabelDataset
 from cgmvae.errors import InputError
 
 Origin = Mapping[str, Any] | None
 
-_SubjectArgument = Annotated[str, typer.Argument(metavar="MODEL_OR_RESULTS", hidden=True)]
-
 
 @with_source
 def report(
-    subject: _SubjectArgument,
+    subject: Annotated[str, typer.Argument(metavar="MODEL_OR_RESULTS", hidden=True)],
     out: Annotated[str, option("FILE", "Page to write, *.html.")],
     source: Source | None = None,
     baselines: Annotated[
@@ -41,7 +31,7 @@ def report(
     quick: Annotated[
         bool, flag("--quick", "For results: the small versions of the studies.")
     ] = False,
-    overwrite: OverwriteOption = False,
+    overwrite: arguments.OverwriteOption = False,
 ) -> None:
     """Write a page about a model, or about the runs of studies.
 
@@ -53,8 +43,12 @@ def report(
     RESULTS is a folder of runs that 'cgmvae bench' wrote. The page has the tables and figures of
     every study that has runs there.
     """
-    check_target(out, subject, overwrite=overwrite)
-    if _is_folder(subject):
+    arguments.check_target(out, subject, overwrite=overwrite)
+    try:
+        is_folder = Path(subject).is_dir()
+    except OSError:  # the name is too long for the file system
+        is_folder = False
+    if is_folder:
         if source is not None or baselines is not None:
             given = "SOURCE" if source is not None else "--baselines"
             raise InputError(f"{given} is for models, but {subject} is a folder; leave it out.")
@@ -63,13 +57,6 @@ def report(
         raise InputError(f"--quick is for a folder of runs, which {subject} is not; leave it out.")
     else:
         _report_model(subject, source, out, baselines="auto" if baselines is None else baselines)
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return Path(path).is_dir()
-    except OSError:  # the name is too long for the file system
-        return False
 
 
 def _report_results(folder: str, out: str, *, quick: bool) -> None:
@@ -94,7 +81,7 @@ def _report_model(model: str, source: Source | None, out: str, *, baselines: str
     fitted, names = models.load_model(model)
     fitted.origin_ = models.valid_origin(fitted.origin_)
     source = _source(model, fitted.origin_, source)
-    check_not_input(Path(out), source.name)
+    arguments.check_not_input(Path(out), source.name)
     dataset = load_labelled(source, fitted, names)
     whole = as_fitted(dataset, fitted, names, "label_sets" in source.options)
     rows = report_rows(fitted.origin_, dataset, whole.in_memory())
@@ -119,16 +106,10 @@ def _source(model: str, origin: Origin, given: Source | None) -> Source:
 
 
 def report_rows(origin: Origin, read: MultiLabelDataset, fitted: MultiLabelDataset) -> Any:
-    """Return the rows to report on, and whether the model was trained on them.
+    """Return the rows to report on, and whether a model of this origin was trained on them.
 
-    Parameters
-    ----------
-    origin : mapping or None
-        Provenance of the model.
-    read : MultiLabelDataset
-        The data as it was read; the recorded split is reproduced on it.
-    fitted : MultiLabelDataset
-        The same rows with the model's features and labels.
+    The recorded split is reproduced on the data as it was ``read``; ``fitted`` has the same rows
+    with the model's features and labels.
     """
     from cgmvae.report.rows import ReportRows
 

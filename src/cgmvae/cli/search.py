@@ -6,35 +6,14 @@ import csv
 import math
 import shlex
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from cgmvae.cli import console, models
-from cgmvae.cli.arguments import (
-    DeviceOption,
-    EpochsOption,
-    JsonOption,
-    ModelFileOption,
-    OverwriteOption,
-    SeedOption,
-    Source,
-    check_figure_format,
-    check_space,
-    check_target,
-    option,
-    save_figure,
-    with_source,
-)
-from cgmvae.cli.fit import (
-    choose_split,
-    load_training_data,
-    print_metrics,
-    test_metrics,
-    training_report,
-)
+from cgmvae.cli import arguments, console, models
+from cgmvae.cli.arguments import Source, option, with_source
+from cgmvae.cli.fit import choose_split, load_training_data, print_metrics, test_and_save
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.files import atomic_path
 from cgmvae.data.splits import Split
@@ -44,7 +23,7 @@ from cgmvae.errors import InputError
 @with_source
 def search(
     source: Source,
-    out: ModelFileOption,
+    out: arguments.ModelFileOption,
     method: Annotated[
         str, option("NAME", "A neural network listed by 'cgmvae methods'.")
     ] = "cgmvae",
@@ -57,20 +36,20 @@ def search(
     setting: Annotated[
         list[str] | None, option("NAME=VALUE", "A setting that all models share.")
     ] = None,
-    epochs: EpochsOption = None,
+    epochs: arguments.EpochsOption = None,
     results: Annotated[
         str | None, option("FILE", "Write the results of all settings as CSV.")
     ] = None,
     plot: Annotated[
         str | None, option("FILE", "Plot the effect of each parameter (png, svg, pdf).")
     ] = None,
-    device: DeviceOption = None,
-    seed: SeedOption = 0,
+    device: arguments.DeviceOption = None,
+    seed: arguments.SeedOption = 0,
     split: Annotated[
         str | None, option("KIND", "How test rows are set aside; see 'cgmvae fit'.")
     ] = None,
-    overwrite: OverwriteOption = False,
-    json: JsonOption = False,
+    overwrite: arguments.OverwriteOption = False,
+    json: arguments.JsonOption = False,
 ) -> None:
     """Try many settings at once, and save the ensemble of the best.
 
@@ -88,11 +67,11 @@ def search(
             f"A search trains neural networks, which {title} is not; choose another --method."
         )
     tried = read_space(space, method)
-    check_space(tried, type(base))
+    arguments.check_space(tried, type(base))
     for target in filter(None, (out, results, plot)):
-        check_target(target, source.name, overwrite=overwrite)
-    if plot is not None:
-        check_figure_format(Path(plot))
+        arguments.check_target(target, source.name, overwrite=overwrite)
+    if plot is not None and Path(plot).suffix.lower()[1:] not in arguments.FIGURE_FORMATS:
+        raise InputError(f"{plot} does not end in .png, .svg or .pdf; name a file that does.")
     dataset = load_training_data(source)
     chosen = choose_split(dataset, split, seed)
     found = PackedSearch(
@@ -107,17 +86,25 @@ def search(
         random_state=seed,
     )
     _run(found, dataset, chosen)
+    if results is not None:
+        names = list(found.results_[0].setting)
+        table = [[*(r.setting[n] for n in names), r.value, r.epochs] for r in found.results_]
+        with (
+            atomic_path(results) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
+            csv.writer(file).writerows([[*names, "value", "epochs"], *table])
+    if plot is not None:
+        with console.needs_extra("A plot", "report"):
+            from cgmvae.report import plot_effects
+
+            figure = plot_effects(found.results_, metric=metric.replace("_", " "))
+        arguments.save_figure(figure, Path(plot))
     model = found.best_estimator_
     model.origin_ = models.origin_record(source, dataset, chosen)
-    metrics = test_metrics(model, dataset.rows(chosen.test))
-    if results is not None:
-        _write_results(found.results_, results)
-    if plot is not None:
-        _draw(found.results_, plot, metric)
-    models.save_model(model, dataset, out)
+    report = test_and_save(model, dataset, chosen, out)
     shutil.rmtree(f"{out}.search", ignore_errors=True)
-    report = training_report(model, dataset, chosen) | {"model": out, "method": method}
-    report |= {"tried": len(found.results_), "metrics": metrics}
+    report |= {"method": method, "tried": len(found.results_)}
     report["best"] = [
         dict(result.setting) | {"value": result.value} for result in found.results_[:best]
     ]
@@ -148,28 +135,6 @@ def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
         if not Path(search.folder).exists():
             raise
         raise console.Stopped(f"Stopped; the same command resumes from {search.folder}.") from None
-
-
-def _write_results(results: Sequence[Any], path: str) -> None:
-    names = list(results[0].setting)
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as stream,
-    ):
-        writer = csv.writer(stream)
-        writer.writerow([*names, "value", "epochs"])
-        for result in results:
-            writer.writerow(
-                [*(result.setting[name] for name in names), result.value, result.epochs]
-            )
-
-
-def _draw(results: Sequence[Any], path: str, metric: str) -> None:
-    with console.needs_extra("A plot", "report"):
-        from cgmvae.report import plot_effects
-
-        figure = plot_effects(results, metric=metric.replace("_", " "))
-    save_figure(figure, Path(path))
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import as_bool, as_scores, known_cells
+from cgmvae.evaluation.metrics import Labels, Mask, as_bool, as_scores, known_cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +28,7 @@ class CalibrationCurve:
 
 
 def calibration_curve(
-    Y: ArrayLike | Matrix,
-    probabilities: ArrayLike,
-    *,
-    n_bins: int = 15,
-    unknown: Matrix | None = None,
+    Y: Labels, probabilities: ArrayLike, *, n_bins: int = 15, unknown: Mask = None
 ) -> CalibrationCurve:
     """Compare predicted probabilities with observed frequencies, in bins of equal width.
 
@@ -69,11 +64,7 @@ def calibration_curve(
 
 
 def expected_calibration_error(
-    Y: ArrayLike | Matrix,
-    probabilities: ArrayLike,
-    *,
-    n_bins: int = 15,
-    unknown: Matrix | None = None,
+    Y: Labels, probabilities: ArrayLike, *, n_bins: int = 15, unknown: Mask = None
 ) -> float:
     """Mean over known cells of the gap between predicted and observed in their bin.
 
@@ -85,16 +76,11 @@ def expected_calibration_error(
     0.25
     """
     curve = calibration_curve(Y, probabilities, n_bins=n_bins, unknown=unknown)
-    filled = curve.count > 0
-    if not filled.any():
-        return float("nan")
-    gaps = np.abs(curve.predicted - curve.observed)[filled]
-    return float(np.average(gaps, weights=curve.count[filled]))
+    gaps, n_known = np.nan_to_num(np.abs(curve.predicted - curve.observed)), curve.count.sum()
+    return float(gaps @ curve.count / n_known) if n_known else float("nan")
 
 
-def brier_score(
-    Y: ArrayLike | Matrix, probabilities: ArrayLike, *, unknown: Matrix | None = None
-) -> float:
+def brier_score(Y: Labels, probabilities: ArrayLike, *, unknown: Mask = None) -> float:
     """Mean over known cells of the squared difference between probability and label.
 
     Parameters as in :func:`calibration_curve`; NaN if no cell is known.
@@ -109,7 +95,7 @@ def brier_score(
 
 
 def _cells(
-    Y: ArrayLike | Matrix, probabilities: ArrayLike, unknown: Matrix | None
+    Y: Labels, probabilities: ArrayLike, unknown: Mask
 ) -> tuple[NDArray[np.bool_], NDArray[np.floating]]:
     """Return labels and probabilities of the known cells, each (n_known,)."""
     true, given = as_bool(Y), as_scores(probabilities)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from cgmvae.data.dataset import Matrix, row_values
 from cgmvae.data.splits import group_numbers
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import SET_METRICS, as_bool, known_cells
+from cgmvae.evaluation.metrics import SET_METRICS, Labels, Mask, as_bool, known_cells
 from cgmvae.evaluation.ranking import rank
 
 #: Weights in memory at a time; 32 MiB as float64.
@@ -56,10 +56,10 @@ class _Terms(NamedTuple):
 
 def bootstrap_interval(
     metric: Metric,
-    Y: ArrayLike | Matrix,
+    Y: Labels,
     outputs: ArrayLike,
     *,
-    unknown: Matrix | None = None,
+    unknown: Mask = None,
     groups: ArrayLike | None = None,
     n_resamples: int = 1000,
     confidence: float = 0.95,
@@ -93,18 +93,18 @@ def bootstrap_interval(
     >>> bootstrap_interval("subset_accuracy", Y, [[1, 0], [0, 1], [1, 0], [1, 0]], seed=1)
     Interval(value=0.75, low=0.25, high=1.0)
     """
-    draws = _Draws(_row_count(Y), groups, n_resamples, seed)
+    draws = _Draws(Y, groups, n_resamples, seed)
     value, resampled = _resample(metric, Y, outputs, unknown, draws)
     return Interval(value, *_bounds(resampled, confidence))
 
 
 def paired_difference(
     metric: Metric,
-    Y: ArrayLike | Matrix,
+    Y: Labels,
     first: ArrayLike,
     second: ArrayLike,
     *,
-    unknown: Matrix | None = None,
+    unknown: Mask = None,
     groups: ArrayLike | None = None,
     n_resamples: int = 1000,
     confidence: float = 0.95,
@@ -120,7 +120,7 @@ def paired_difference(
     >>> paired_difference("micro_f1", [[1, 0], [0, 1]], [[1, 0], [0, 1]], [[1, 0], [0, 0]]).value
     0.33333333333333337
     """
-    draws = _Draws(_row_count(Y), groups, n_resamples, seed)
+    draws = _Draws(Y, groups, n_resamples, seed)
     value, resampled = _resample(metric, Y, first, unknown, draws)
     other_value, other_resampled = _resample(metric, Y, second, unknown, draws)
     return Interval(value - other_value, *_bounds(resampled - other_resampled, confidence))
@@ -129,7 +129,8 @@ def paired_difference(
 class _Draws:
     """The resamples, as weights of units; a unit is a row or a group of rows."""
 
-    def __init__(self, n_rows: int, groups: ArrayLike | None, n_resamples: int, seed: int) -> None:
+    def __init__(self, Y: Any, groups: ArrayLike | None, n_resamples: int, seed: int) -> None:
+        n_rows = _by_rows(Y).shape[0]
         if n_resamples < 1:
             raise InputError(f"n_resamples must be at least 1, not {n_resamples}.")
         if n_rows == 0:
@@ -148,31 +149,21 @@ class _Draws:
             drawn += np.arange(size)[:, None] * n_units
             yield np.bincount(drawn.ravel(), minlength=size * n_units).reshape(size, n_units)
 
-    def summed(self, terms: _Terms) -> _Terms:
-        """Return the contributions summed over the rows of each unit."""
-        rows = np.arange(len(self.unit_of_row))
-        ones = np.ones(len(rows), terms.numerators.dtype)
-        members = sp.csr_array((ones, (self.unit_of_row, rows)))  # (n_units, n_rows)
-        return _Terms(members @ terms.numerators, members @ terms.denominators, terms.undefined)
-
 
 def _resample(
     metric: Metric, Y: Any, outputs: Any, unknown: Any, draws: _Draws
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the metric on all rows and on each resample, (n_resamples,)."""
-    if callable(metric):
-        return _resample_by_rows(metric, Y, outputs, unknown, draws)
-    units = draws.summed(_terms(metric, Y, outputs, unknown))
-    value = float(units.weighted(np.ones((1, draws.n_units), np.int64))[0])
-    return value, np.concatenate([units.weighted(weights) for weights in draws.blocks()])
-
-
-def _resample_by_rows(
-    metric: Callable[..., float], Y: Any, outputs: Any, unknown: Any, draws: _Draws
-) -> tuple[float, NDArray[np.float64]]:
+    rows = np.arange(len(draws.unit_of_row))
+    if not callable(metric):
+        terms = _terms(metric, Y, outputs, unknown)
+        ones = np.ones(len(rows), terms.numerators.dtype)
+        members = sp.csr_array((ones, (draws.unit_of_row, rows)))  # (n_units, n_rows)
+        units = _Terms(members @ terms.numerators, members @ terms.denominators, terms.undefined)
+        whole = units.weighted(np.ones((1, draws.n_units), np.int64))
+        return float(whole[0]), np.concatenate([units.weighted(w) for w in draws.blocks()])
     Y, outputs = _by_rows(Y), _by_rows(outputs)
     masks = {} if unknown is None else {"unknown": _by_rows(unknown)}
-    rows = np.arange(Y.shape[0])
 
     def value(rows: NDArray[np.int64]) -> float:
         return metric(Y[rows], outputs[rows], **{name: mask[rows] for name, mask in masks.items()})
@@ -216,10 +207,6 @@ def _columns(
 
 def _by_rows(table: ArrayLike | Matrix) -> Any:
     return sp.csr_array(table) if sp.issparse(table) else np.asarray(table)
-
-
-def _row_count(Y: Any) -> int:
-    return int(_by_rows(Y).shape[0])
 
 
 def _bounds(resampled: NDArray[np.float64], confidence: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ Unknown labels are ignored: a masked cell is neither true nor predicted nor know
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,6 +36,10 @@ THRESHOLDED_METRICS = PAPER_METRICS[:4]
 
 #: Metrics computed from counts, which depend on a threshold.
 SET_METRICS = (*THRESHOLDED_METRICS, "subset_accuracy")
+
+#: True labels, 0 or 1, and the mask of the unknown ones, both (n_samples, n_labels).
+Labels: TypeAlias = ArrayLike | Matrix
+Mask: TypeAlias = Matrix | None
 
 #: Score of a row with neither true nor predicted labels (0/0): skipped, 0 or 1.
 Empty = Literal["skip", 0, 1]
@@ -106,7 +110,7 @@ def _mean_f1(both: Any, total: Any, undefined: Empty, name: str) -> Any:
     return (score + undefined * (total == 0)).sum(-1) / max(total.shape[-1], 1)
 
 
-def count(Y: ArrayLike | Matrix, predicted: ArrayLike, unknown: Matrix | None = None) -> Counts:
+def count(Y: Labels, predicted: ArrayLike, unknown: Mask = None) -> Counts:
     """Count true and predicted labels.
 
     Parameters
@@ -164,7 +168,7 @@ def as_scores(scores: ArrayLike) -> NDArray[np.floating]:
 
 
 def known_cells(
-    true: NDArray[np.bool_], given: NDArray[Any], unknown: Matrix | None, what: str
+    true: NDArray[np.bool_], given: NDArray[Any], unknown: Mask, what: str
 ) -> NDArray[np.bool_]:
     """Return the mask of the known cells, after checking that the shapes agree."""
     if true.shape != given.shape:
@@ -183,7 +187,7 @@ def known_cells(
 
 
 def example_f1(
-    Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None, empty: Empty = "skip"
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None, empty: Empty = "skip"
 ) -> float:
     """Mean over rows of the row's F1.
 
@@ -200,30 +204,30 @@ def example_f1(
     return float(count(Y, predicted, unknown).example_f1(empty))
 
 
-def micro_f1(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
+def micro_f1(Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None) -> float:
     """F1 over all known cells."""
     return float(count(Y, predicted, unknown).micro_f1())
 
 
 def macro_f1(
-    Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None, absent: Empty = 0
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None, absent: Empty = 0
 ) -> float:
     """Mean over labels of the label's F1; ``absent`` is for labels neither true nor predicted."""
     return float(count(Y, predicted, unknown).macro_f1(absent))
 
 
-def hamming_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
+def hamming_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None) -> float:
     """Fraction of the known cells that are predicted correctly, 1 − Hamming loss."""
     return float(count(Y, predicted, unknown).hamming_accuracy())
 
 
-def subset_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None) -> float:
+def subset_accuracy(Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None) -> float:
     """Fraction of the rows whose known labels are all predicted correctly."""
     return float(count(Y, predicted, unknown).subset_accuracy())
 
 
 def label_table(
-    Y: ArrayLike, predicted: ArrayLike, *, unknown: Matrix | None = None
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None
 ) -> dict[str, NDArray[np.float64]]:
     """Return precision, recall, F1 and counts per label, as columns of length n_labels.
 

@@ -92,47 +92,27 @@ def evaluate(
     >>> evaluate(rows, rows).values()
     [1.0, 1.0, 1.0, 1.0, 1.0]
     """
-    if protocol == "validation":
-        learned = rule
-        if isinstance(rule, str):
-            learned = _learn(_needed(validation, protocol), rule, metric, FINE_THRESHOLDS, empty)
-        rules: dict[str, Any] = dict.fromkeys(THRESHOLDED_METRICS, learned)
-    elif protocol in PROTOCOLS:
-        # Deviation D3: the released code always uses the test rows.
-        rows = test if protocol == "test-oracle" else _needed(validation, protocol)
-        rules = {
-            name: _learn(rows, "global", name, NINE_THRESHOLDS, empty)
-            for name in THRESHOLDED_METRICS
-        }
-    else:
+    if protocol not in PROTOCOLS:
         raise InputError(
             f"There is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}."
         )
-    metrics = {name: _value(test, rules[name], name, empty) for name in THRESHOLDED_METRICS}
+    # Deviation D3: the released code always uses the test rows.
+    rows = test if protocol == "test-oracle" else validation
+
+    def learn(kind: RuleName, metric: str, thresholds: NDArray[np.float64]) -> ThresholdRule:
+        if rows is None:
+            raise InputError(f"The protocol {protocol!r} needs validation rows; pass them.")
+        given: Any = {"thresholds": thresholds, "unknown": rows.unknown, "empty": empty}
+        return learn_rule(rows.labels, rows.scores, rule=kind, metric=metric, **given)
+
+    if protocol == "validation":
+        learned = learn(rule, metric, FINE_THRESHOLDS) if isinstance(rule, str) else rule
+        rules = dict.fromkeys(THRESHOLDED_METRICS, learned)
+    else:
+        rules = {name: learn("global", name, NINE_THRESHOLDS) for name in THRESHOLDED_METRICS}
+    metrics = {}
+    for name, chosen in rules.items():
+        counts = count(test.labels, chosen.apply(test.scores), test.unknown)
+        metrics[name] = float(counts.value(name, empty))
     metrics["precision_at_1"] = precision_at_k(test.labels, test.scores, 1, unknown=test.unknown)
     return Evaluation(protocol, metrics, rules, empty)
-
-
-def _needed(validation: Scored | None, protocol: str) -> Scored:
-    if validation is None:
-        raise InputError(f"The protocol {protocol!r} needs validation rows; pass them.")
-    return validation
-
-
-def _learn(
-    rows: Scored, rule: RuleName, metric: str, grid: NDArray[np.float64], empty: Empty
-) -> ThresholdRule:
-    return learn_rule(
-        rows.labels,
-        rows.scores,
-        rule=rule,
-        metric=metric,
-        thresholds=grid,
-        unknown=rows.unknown,
-        empty=empty,
-    )
-
-
-def _value(rows: Scored, rule: ThresholdRule, metric: str, empty: Empty) -> float:
-    predicted = rule.apply(rows.scores)
-    return float(count(rows.labels, predicted, rows.unknown).value(metric, empty))

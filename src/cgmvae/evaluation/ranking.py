@@ -24,11 +24,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import as_bool, as_scores, known_cells
+from cgmvae.evaluation.metrics import Labels, Mask, as_bool, as_scores, known_cells
 
-Labels: TypeAlias = ArrayLike | Matrix
 Values: TypeAlias = NDArray[np.float64]
 
 
@@ -150,7 +148,7 @@ class Ranking:
         return (1 + _ratio(advantage, self.n_true * false.sum(1))) / 2
 
 
-def rank(Y: Labels, scores: ArrayLike, unknown: Matrix | None = None) -> Ranking:
+def rank(Y: Labels, scores: ArrayLike, unknown: Mask = None) -> Ranking:
     """Rank the labels of each row."""
     true, scores = as_bool(Y), as_scores(scores)
     known = known_cells(true, scores, unknown, "scores")
@@ -178,9 +176,7 @@ def _label_ranking_average_precision(ranking: Ranking) -> float:
     return _mean(np.where(trivial, 1.0, ranking.average_precision()))
 
 
-def precision_at_k(
-    Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Matrix | None = None
-) -> float:
+def precision_at_k(Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Mask = None) -> float:
     """Mean over rows of the fraction of the k highest-scored known labels that are true.
 
     A row with fewer than k known labels divides by their number; a row without any is skipped.
@@ -193,152 +189,79 @@ def precision_at_k(
     return _mean(rank(Y, scores, unknown).precision_at_k(k))
 
 
-def recall_at_k(
-    Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Matrix | None = None
-) -> float:
-    """Mean over rows with true labels of the fraction of them among the k highest-scored.
-
-    Examples
-    --------
-    >>> recall_at_k([[1, 0, 1], [0, 1, 0]], [[0.9, 0.8, 0.7], [0.1, 0.6, 0.3]], 2)
-    0.75
-    """
+def recall_at_k(Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Mask = None) -> float:
+    """Mean over rows with true labels of the fraction of them among the k highest-scored."""
     return _mean(rank(Y, scores, unknown).recall_at_k(k))
 
 
-def ndcg_at_k(Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Matrix | None = None) -> float:
+def ndcg_at_k(Y: Labels, scores: ArrayLike, k: int = 1, *, unknown: Mask = None) -> float:
     """Mean over rows with a true label of the normalized discounted cumulative gain at k.
 
     A true label at rank r gains 1 / log2(1 + r).
-
-    Examples
-    --------
-    >>> round(ndcg_at_k([[1, 0, 1]], [[0.9, 0.8, 0.7]], 3), 4)
-    0.9197
     """
     return _mean(rank(Y, scores, unknown).ndcg_at_k(k))
 
 
-def one_error(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
-    """Fraction of the rows whose highest-scored known label is not true, 1 − precision@1.
-
-    Examples
-    --------
-    >>> one_error([[1, 0], [0, 1]], [[0.9, 0.8], [0.6, 0.1]])
-    0.5
-    """
+def one_error(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
+    """Fraction of the rows whose highest-scored known label is not true, 1 − precision@1."""
     return 1 - precision_at_k(Y, scores, 1, unknown=unknown)
 
 
-def coverage(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
+def coverage(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
     """Mean over rows of how many top-ranked labels include all the true ones.
 
     As in scikit-learn, the best value is the mean number of true labels, and a row without a true
     label counts 0.
-
-    Examples
-    --------
-    >>> coverage([[1, 0, 1], [0, 1, 0]], [[0.9, 0.8, 0.7], [0.1, 0.6, 0.3]])
-    2.0
     """
     return _mean(rank(Y, scores, unknown).coverage())
 
 
-def ranking_loss(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
+def ranking_loss(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
     """Mean over rows of the fraction of (true, false) label pairs in the wrong order.
 
     As in scikit-learn, a tie is wrong, and a row whose labels are all true or all false counts 0.
-
-    Examples
-    --------
-    >>> ranking_loss([[1, 0, 1], [0, 1, 0]], [[0.9, 0.8, 0.7], [0.1, 0.6, 0.3]])
-    0.25
     """
     return _mean(rank(Y, scores, unknown).ranking_loss())
 
 
-def label_ranking_average_precision(
-    Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None
-) -> float:
+def label_ranking_average_precision(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
     """Mean over rows and true labels of the fraction of true labels among those ranked no lower.
 
     As in scikit-learn, a row whose labels are all true or all false counts 1.
-
-    Examples
-    --------
-    >>> label_ranking_average_precision([[1, 0, 0], [0, 0, 1]], [[0.7, 0.5, 1], [0.9, 0.2, 0.1]])
-    0.41666666666666663
     """
     return _label_ranking_average_precision(rank(Y, scores, unknown))
 
 
-def macro_auc(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
+def macro_auc(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
     """Mean over labels of the area under the ROC curve.
 
     Labels without both a true and a false row are skipped.
-
-    Examples
-    --------
-    >>> macro_auc([[1, 0], [0, 0], [1, 0]], [[0.9, 0.1], [0.5, 0.2], [0.4, 0.3]])
-    0.5
     """
     return _mean(rank(Y, scores, unknown).by_label().auc())
 
 
-def micro_auc(Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None) -> float:
-    """Area under the ROC curve of all cells; NaN unless there are true and false ones.
-
-    Examples
-    --------
-    >>> micro_auc([[1, 0], [0, 1]], [[0.9, 0.1], [0.5, 0.2]])
-    0.75
-    """
+def micro_auc(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
+    """Area under the ROC curve of all cells; NaN unless there are true and false ones."""
     return _mean(rank(Y, scores, unknown).as_one_line().auc())
 
 
-def macro_average_precision(
-    Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None
-) -> float:
+def macro_average_precision(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
     """Mean over labels of the average precision, the mean average precision (mAP).
 
     Labels without both a true and a false row are skipped.
-
-    Examples
-    --------
-    >>> macro_average_precision([[1, 0], [0, 0], [1, 0]], [[0.9, 0.1], [0.5, 0.2], [0.4, 0.3]])
-    0.8333333333333333
     """
     return _macro_average_precision(rank(Y, scores, unknown).by_label())
 
 
-def micro_average_precision(
-    Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None
-) -> float:
-    """Average precision of all cells; NaN unless there are true and false ones.
-
-    Examples
-    --------
-    >>> micro_average_precision([[1, 0], [0, 1]], [[0.9, 0.1], [0.5, 0.2]])
-    0.8333333333333333
-    """
+def micro_average_precision(Y: Labels, scores: ArrayLike, *, unknown: Mask = None) -> float:
+    """Average precision of all cells; NaN unless there are true and false ones."""
     return _macro_average_precision(rank(Y, scores, unknown).as_one_line())
 
 
 def score_report(
-    Y: Labels, scores: ArrayLike, *, unknown: Matrix | None = None, ks: Sequence[int] = (1, 3, 5)
+    Y: Labels, scores: ArrayLike, *, unknown: Mask = None, ks: Sequence[int] = (1, 3, 5)
 ) -> dict[str, float]:
     """Return every metric of this module by name; the metrics at k for each of ``ks``.
-
-    Parameters
-    ----------
-    Y : array or CSR array, (n_samples, n_labels)
-        True labels, 0 or 1.
-    scores : array, (n_samples, n_labels)
-        Higher means more likely.
-    unknown : array or CSR array of bool, (n_samples, n_labels), optional
-        Cells to ignore.
-    ks : sequence of int
-        Values of k for the metrics at k.
 
     Examples
     --------

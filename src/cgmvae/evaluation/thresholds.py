@@ -12,9 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import Counts, Empty, as_bool, as_scores, known_cells
+from cgmvae.evaluation.metrics import Counts, Empty, Labels, Mask, as_bool, as_scores, known_cells
 from cgmvae.evaluation.ranking import best_first
 
 #: The thresholds that the released code of the paper tries.
@@ -62,9 +61,8 @@ class TopK:
     def apply(self, scores: NDArray[np.floating]) -> NDArray[np.uint8]:
         """Return the k best labels of each row, (n_samples, n_labels)."""
         scores = as_scores(scores)
-        best = best_first(scores)[:, : self.k]
         predicted = np.zeros(scores.shape, np.uint8)
-        np.put_along_axis(predicted, best, 1, axis=1)
+        np.put_along_axis(predicted, best_first(scores)[:, : self.k], 1, axis=1)
         return predicted
 
 
@@ -87,11 +85,7 @@ def describe_rule(rule: ThresholdRule) -> dict[str, Any]:
 
 
 def sweep(
-    Y: ArrayLike | Matrix,
-    scores: ArrayLike,
-    thresholds: ArrayLike = NINE_THRESHOLDS,
-    *,
-    unknown: Matrix | None = None,
+    Y: Labels, scores: ArrayLike, thresholds: ArrayLike = NINE_THRESHOLDS, *, unknown: Mask = None
 ) -> Counts:
     """Count true and predicted labels at every threshold.
 
@@ -116,8 +110,12 @@ def sweep(
     >>> sweep([[1, 0]], np.array([[0.9, 0.4]]), [0.3, 0.5]).micro_f1().round(3).tolist()
     [0.667, 1.0]
     """
-    scores, grid = as_scores(scores), _increasing(thresholds)
-    true = as_bool(Y)
+    grid = np.asarray(thresholds, dtype=np.float64)
+    if grid.ndim != 1 or grid.size == 0 or not (np.diff(grid) >= 0).all():
+        raise InputError(
+            "The thresholds must be at least one number in increasing order; sort them."
+        )
+    true, scores = as_bool(Y), as_scores(scores)
     known = known_cells(true, scores, unknown, "scores")
     passed = np.searchsorted(grid.astype(scores.dtype), scores, side="right")
     (n_rows, n_labels), n_bins = true.shape, len(grid) + 1
@@ -136,15 +134,6 @@ def sweep(
     )
 
 
-def _increasing(thresholds: ArrayLike) -> NDArray[np.float64]:
-    grid = np.asarray(thresholds, dtype=np.float64)
-    if grid.ndim != 1 or grid.size == 0 or not (np.diff(grid) >= 0).all():
-        raise InputError(
-            "The thresholds must be at least one number in increasing order; sort them."
-        )
-    return grid
-
-
 def _at_least(
     lines: NDArray[np.int64], bins: NDArray[np.int64], n_lines: int, n_bins: int
 ) -> NDArray[np.int64]:
@@ -155,13 +144,13 @@ def _at_least(
 
 
 def learn_rule(
-    Y: ArrayLike | Matrix,
+    Y: Labels,
     scores: ArrayLike,
     *,
     rule: RuleName = "global",
     metric: str = "micro_f1",
     thresholds: ArrayLike = FINE_THRESHOLDS,
-    unknown: Matrix | None = None,
+    unknown: Mask = None,
     empty: Empty = "skip",
 ) -> ThresholdRule:
     """Learn the threshold rule that maximizes a metric on these rows.
@@ -184,9 +173,13 @@ def learn_rule(
     empty : {"skip", 0, 1}
         Score of 0/0 rows in ``example_f1``.
     """
-    scores, grid = as_scores(scores), _increasing(thresholds)
-    if rule == "top-k":
-        return _learn_top_k(Y, scores, metric, unknown, empty)
+    scores, grid = as_scores(scores), np.asarray(thresholds, dtype=np.float64)
+    if rule == "top-k":  # a threshold on the rank of each label: n_labels for the best, 1 the worst
+        n_labels = scores.shape[1]
+        ranks = np.empty(scores.shape)
+        np.put_along_axis(ranks, best_first(scores), np.arange(n_labels, 0.0, -1)[None], axis=1)
+        counts = sweep(Y, ranks, np.arange(1.0, n_labels + 1), unknown=unknown)
+        return TopK(n_labels - int(_middle_best(counts.value(metric, empty))))
     if rule not in ("global", "per-label"):
         raise InputError(f"There is no rule {rule!r}; choose global, per-label or top-k.")
     counts = sweep(Y, scores, grid, unknown=unknown)
@@ -194,24 +187,17 @@ def learn_rule(
     shared = float(grid[_middle_best(values)])
     if rule == "global":
         return GlobalThreshold(shared)
-    own = grid[_middle_best(_label_gains(counts, metric, float(values.max())), axis=0)]
+    # Macro-F1 and Hamming accuracy are sums over labels. Micro-F1 is a ratio; at its optimum F, a
+    # label contributes by 2·both − F·(true + predicted). Per-row metrics are not sums over labels
+    # and use the same expression.
+    both, total = 2 * counts.label_both, counts.label_true + counts.label_predicted
+    if metric == "macro_f1":
+        gains = both / total.clip(1)
+    else:
+        gains = both - (1 if metric == "hamming_accuracy" else values.max()) * total
+    own = grid[_middle_best(gains, axis=0)]
     weight = counts.label_true / (counts.label_true + SHRINKAGE)
     return LabelThresholds(shared + weight * (own - shared))
-
-
-def _label_gains(counts: Counts, metric: str, best: float) -> NDArray[np.float64]:
-    """Return the contribution of each label at each threshold, (n_thresholds, n_labels).
-
-    Macro-F1 and Hamming accuracy are sums over labels. Micro-F1 is a ratio; at its optimum F, a
-    label contributes by 2·both − F·(true + predicted). Per-row metrics are not sums over labels
-    and use the same expression.
-    """
-    total = counts.label_true + counts.label_predicted
-    if metric == "macro_f1":
-        return 2 * counts.label_both / total.clip(1)
-    if metric == "hamming_accuracy":
-        return 2 * counts.label_both - total
-    return 2 * counts.label_both - best * total
 
 
 def _middle_best(values: NDArray[np.float64], axis: int = -1) -> NDArray[np.int64]:
@@ -219,19 +205,3 @@ def _middle_best(values: NDArray[np.float64], axis: int = -1) -> NDArray[np.int6
     rank = (values == values.max(axis, keepdims=True)).cumsum(axis)
     middle = (rank.max(axis, keepdims=True) + 1) // 2
     return (rank >= middle).argmax(axis)
-
-
-def _learn_top_k(
-    Y: ArrayLike | Matrix,
-    scores: NDArray[np.floating],
-    metric: str,
-    unknown: Matrix | None,
-    empty: Empty,
-) -> TopK:
-    n_labels = scores.shape[1]
-    ranks = np.empty(scores.shape)
-    falling = np.arange(n_labels, 0.0, -1)[None, :]
-    np.put_along_axis(ranks, best_first(scores), falling, axis=1)
-    counts = sweep(Y, ranks, np.arange(1.0, n_labels + 1), unknown=unknown)
-    best = int(_middle_best(counts.value(metric, empty)))
-    return TopK(n_labels - best)
