@@ -1,4 +1,4 @@
-"""Our estimators in the dress that scikit-learn's generic checks expect.
+"""Adapters that let scikit-learn's generic checks run on the estimators.
 
 The checks hand over one column ``y`` with any two classes; ours take a table of 0/1 labels. An
 adapter turns the one into the other and predictions back, and predicts at the threshold 0.5 that
@@ -17,7 +17,7 @@ from cgmvae.methods import METHODS, MultiLabelClassifier
 
 
 class OneColumn:
-    """Mixed in before a method, ``method``: ``y`` may be one column, or a table as ever."""
+    """Mixin before a ``method``: ``y`` may be one column or a table."""
 
     method: type[MultiLabelClassifier]
 
@@ -51,7 +51,7 @@ class OneColumn:
         return self._method().score(X, table, sample_weight)
 
     def _method(self) -> Any:
-        """Return the method with this very state: what it learns is learnt here."""
+        """Return the method as a view of this object's state."""
         view = object.__new__(self.method)
         view.__dict__ = self.__dict__
         return view
@@ -63,7 +63,7 @@ class OneColumn:
 
 
 def _two_classes(y: Any) -> Any:
-    """Return the classes of one column; None for a table, and for what the method will refuse."""
+    """Return the classes of one column; None for a table, or for input that the method rejects."""
     values = np.asarray(y)
     if (
         values.ndim == 0

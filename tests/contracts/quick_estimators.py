@@ -1,4 +1,4 @@
-"""Every registered method as an instance that fits within a moment.
+"""Every registered method as an instance that fits quickly.
 
 A method that is not named here gets those of the parameters in ``SHARED`` that it has, so that a
 new method is checked without a change.

@@ -1,4 +1,4 @@
-"""Every method's model file: exact for what was fitted, harmless where a stranger wrote it."""
+"""Model files of every method: exact round trips, and safe handling of untrusted files."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ SPARE_MEMORY = 200 * 2**20
 
 
 def sparse_rows():
-    """Return sparse features, and labels some of which nobody knows."""
+    """Return sparse features, and labels of which some are unknown."""
     data, _ = make_survey(120, 6, 5, seed=0)
     Y = data.Y.astype(np.float64)
     Y[::7, 1] = np.nan
@@ -48,7 +48,7 @@ def files(tmp_path_factory):
     return Files({path.name: read_tensors(path) for path in folder.iterdir()})
 
 
-def test_sparse_rows_unknown_labels_and_the_origin_come_back_exactly(name, tmp_path):
+def test_sparse_rows_unknown_labels_and_origin_are_restored(name, tmp_path):
     X, Y = sparse_rows()
     model = quick(name, threshold_rule="per-label").fit(X, Y)
     model.origin_ = {"data": {"source": "birds.csv", "rows": 120}, "split": None}
@@ -78,7 +78,7 @@ def load_and_predict(path: Path) -> None:
 
 
 def places(value, before=()):
-    """Return the way to each value inside a description, by keys and numbers."""
+    """Return the path to each value inside a description, as keys and indices."""
     inside = value.items() if isinstance(value, dict) else enumerate(value[:3])
     found = []
     for key, inner in inside:
@@ -97,7 +97,7 @@ ODD = st.sampled_from(
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_a_description_that_lies(files, tmp_path_factory, data):
+def test_an_inconsistent_description_is_rejected(files, tmp_path_factory, data):
     arrays, description = files[data.draw(st.sampled_from(sorted(files)))]
     description = json.loads(json.dumps(description))
     *before, last = data.draw(st.sampled_from(places(description)))
@@ -137,27 +137,14 @@ CHANGES = {
     odd=st.sampled_from([-1, 7, 2**31, 2**40, -(2**62), np.nan, np.inf]),
     which=st.integers(0, 2 * len(NAMES) - 1),
 )
-def test_arrays_that_lie(files, tmp_path_factory, share, place, how, odd, which):
-    """What points outside an array would end the process, not raise."""
+def test_inconsistent_arrays_are_rejected(files, tmp_path_factory, share, place, how, odd, which):
+    """An index outside an array would crash the process instead of raising."""
     arrays, description = files[sorted(files)[which]]
     name = sorted(arrays)[int(share * len(arrays))]
     with np.errstate(all="ignore"):
         changed = CHANGES[how](arrays[name], odd, place)
     path = tmp_path_factory.mktemp("lies") / "model"
     write_tensors(path, arrays | {name: changed}, description)
-    load_and_predict(path)
-
-
-@settings(max_examples=50)
-@given(data=st.data())
-def test_changed_bytes(files, tmp_path_factory, data):
-    name = data.draw(st.sampled_from(sorted(files)))
-    path = tmp_path_factory.mktemp("bytes") / "model"
-    write_tensors(path, *files[name])
-    content = bytearray(path.read_bytes())
-    for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
-        content[place] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
     load_and_predict(path)
 
 
@@ -170,7 +157,7 @@ def peak_memory() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_network_that_no_memory_holds_is_never_built(name, files, tmp_path):
+def test_a_huge_network_is_never_built(name, files, tmp_path):
     """Each size of the network is made huge: weights of gigabytes, or a million layers."""
     arrays, description = files[name]
     network = description["fitted"].get("network", {})
@@ -193,7 +180,7 @@ def test_a_network_that_no_memory_holds_is_never_built(name, files, tmp_path):
     assert peak_memory() < before + SPARE_MEMORY
 
 
-def test_more_members_than_weights_are_never_built(name, files, tmp_path):
+def test_more_members_than_weights_are_rejected(name, files, tmp_path):
     arrays, description = files[name]
     if "fitted.best_epoch" not in arrays:
         pytest.skip("this method has no members")

@@ -1,4 +1,4 @@
-"""Which rows train, choose and weigh: validation rows, groups, weights, and nothing leaks."""
+"""How rows are used: validation rows, groups, weights, and no leakage."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,12 @@ from sklearn.model_selection import KFold, cross_val_predict
 from cgmvae.data import load_dataset
 from cgmvae.evaluation import learn_rule, macro_auc, micro_f1
 from cgmvae.methods import METHODS
-
-#: Methods to which a row of weight 2 is a row that is there twice.
-EXACT_WEIGHTS = {"BinaryRelevance"}
+from cgmvae.methods.few_rows import FewRowsWarning, score_out_of_fold
 
 
 @pytest.fixture
 def seen(name, monkeypatch):
-    """Record the rows that a method learns from and chooses on."""
+    """Record the training and validation rows of a method."""
     records = []
     original = METHODS[name]._fit_rows
 
@@ -29,7 +27,7 @@ def seen(name, monkeypatch):
 
 
 @base_behavior
-def test_given_validation_rows_are_the_validation_rows(name, seen, survey):
+def test_given_validation_rows_are_used(name, seen, survey):
     model = quick(name, scaling="none")
     model.fit(survey.X[:80], survey.Y[:80], validation_data=(survey.X[80:], survey.Y[80:]))
     ((train, validation),) = seen
@@ -40,7 +38,7 @@ def test_given_validation_rows_are_the_validation_rows(name, seen, survey):
 
 
 @base_behavior
-def test_held_out_rows_are_no_training_rows(name, seen, survey):
+def test_held_out_rows_are_not_training_rows(name, seen, survey):
     quick(name, scaling="none", validation_fraction=0.25).fit(survey.X, survey.Y)
     ((train, validation),) = seen
     assert validation.features.shape[0] == 30
@@ -49,7 +47,7 @@ def test_held_out_rows_are_no_training_rows(name, seen, survey):
 
 
 @base_behavior
-def test_groups_are_not_divided(name, seen, survey, rng):
+def test_groups_stay_together(name, seen, survey, rng):
     groups = rng.integers(0, 12, 120).astype(str)
     quick(name).fit(survey.X, survey.Y, groups=groups.tolist())
     ((train, validation),) = seen
@@ -59,7 +57,7 @@ def test_groups_are_not_divided(name, seen, survey, rng):
 
 
 @base_behavior
-def test_scaling_is_learnt_on_the_training_rows(name, seen, survey):
+def test_scaling_is_fitted_on_the_training_rows(name, seen, survey):
     model = quick(name, scaling="standardise")
     model.fit(survey.X[:80], survey.Y[:80], validation_data=(survey.X[80:] + 5, survey.Y[80:]))
     ((train, validation),) = seen
@@ -75,8 +73,8 @@ def test_weights_matter(name, fitted, survey, rng):
 
 @base_behavior
 @pytest.mark.parametrize("given", [True, False])
-def test_a_row_without_weight_is_not_there(name, survey, rng, given):
-    """Neither scaling, first weights and training know of it, nor what is held out."""
+def test_a_row_of_zero_weight_has_no_influence(name, survey, rng, given):
+    """It affects neither scaling, initialization and training nor the held-out rows."""
     X, Y = survey.X[:90], survey.Y[:90]
     held = (survey.X[90:], survey.Y[90:]) if given else None
     weights = rng.choice([0.0, 1.0, 2.0], 90)
@@ -94,26 +92,12 @@ def test_a_row_without_weight_is_not_there(name, survey, rng, given):
     np.testing.assert_array_equal(predictions(slice(None), *changed), expected)
 
 
-def test_a_whole_weight_is_a_repeated_row(name, survey, rng):
-    if name not in EXACT_WEIGHTS:
-        pytest.skip("this method learns from batches of rows")
-    held = (survey.X[90:], survey.Y[90:])
-    weights = rng.integers(0, 4, 90)
-    rows = np.repeat(np.arange(90), weights)
-    weighted, repeated = quick(name, scaling="none"), quick(name, scaling="none")
-    weighted.fit(survey.X[:90], survey.Y[:90], sample_weight=weights, validation_data=held)
-    repeated.fit(survey.X[rows], survey.Y[rows], validation_data=held)
-    np.testing.assert_allclose(
-        weighted.predict_proba(survey.X), repeated.predict_proba(survey.X), atol=1e-3
-    )
-
-
 def arrays_of(value):
     return (value.data, value.indices, value.indptr) if sp.issparse(value) else (value,)
 
 
 @pytest.mark.parametrize(("sparse", "dtype"), [(False, np.float64), (True, np.float32)])
-def test_inputs_are_neither_changed_nor_need_they_be_writable(name, survey, rng, sparse, dtype):
+def test_inputs_may_be_read_only(name, survey, rng, sparse, dtype):
     X, Y = survey.X.astype(dtype), survey.Y.astype(dtype)
     X[rng.random(X.shape) < 0.1] = np.nan
     Y[rng.random(Y.shape) < 0.1] = np.nan
@@ -152,13 +136,28 @@ def test_held_out_labels_do_not_leak(name, survey):
         assert (predicted[0][others] != predicted[1][others]).any()
 
 
+@base_behavior
+def test_the_threshold_is_learned_out_of_fold(name, fitted, survey, rows_are_few, tmp_path):
+    model = quick(name)
+    if "checkpoint" in model.get_params():
+        model.set_params(checkpoint=tmp_path / "state", progress=lambda *_: None)
+    with pytest.warns(FewRowsWarning):
+        model.fit(survey.X, survey.Y)
+    np.testing.assert_array_equal(model.predict_proba(survey.X), fitted.predict_proba(survey.X))
+    train, validation, seed = quick(name)._prepare(survey.X, survey.Y, None, None, None)
+    rows, scores = score_out_of_fold(model, train, validation, seed)
+    assert scores.shape == survey.Y.shape
+    assert model.threshold_rule_ == learn_rule(rows.labels, scores)
+    np.testing.assert_array_equal(model.predict_proba(survey.X), fitted.predict_proba(survey.X))
+
+
 @pytest.fixture(scope="module")
 def yeast():
     data = load_dataset("yeast")
     return data.rows(data.official_split == 0), data.rows(data.official_split == 1)
 
 
-def test_it_learns_more_than_the_label_prior(name, yeast):
+def test_beats_the_label_prior(name, yeast):
     train, test = yeast
     model = quick(name, **LEARNING.get(name, {})).fit(train.X, train.Y)
     frequency = train.Y.mean(0)

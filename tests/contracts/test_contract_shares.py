@@ -1,4 +1,4 @@
-"""Processes that share the rows of a batch compute together what one computes of all its rows."""
+"""Processes with shards of a batch together compute the terms of the whole batch."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def survey(**changes):
 
 
 def terms(model, data):
-    """Return the terms of a batch, and of its shares put together again."""
+    """Return the terms of a batch, and those of its shards put together."""
     model.set_params(n_members=2)
     held = data.rows(np.arange(40, 60))
     fit = Fit(*model._prepare(data.X[:40], data.rows(np.arange(40)), (held.X, held), None, None))
@@ -59,27 +59,27 @@ def assert_same(found):
 
 
 @pytest.mark.parametrize("method", [name for name in NETWORKS if name != "C2AE"])
-def test_terms_of_shares_are_those_of_the_batch(method):
+def test_terms_of_shards_equal_those_of_the_batch(method):
     model = quick(method, dropout=0.3, input_dropout=0.2)
     assert not model.whole_batches
     assert_same(terms(model, survey()))
 
 
-def test_a_method_whose_rows_depend_on_each_other_says_so():
+def test_a_method_with_whole_batches_declares_it():
     whole, together = terms(quick("C2AE"), survey())
     assert quick("C2AE").whole_batches
     assert (whole["constraint"] - together["constraint"]).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=lambda settings: "-".join(settings))
-def test_so_they_are_in_every_form_of_the_network(settings):
+def test_shards_of_network_variants(settings):
     model = quick("CGMVAEClassifier", dropout=0.3, input_dropout=0.2, settings=SIZES | settings)
     assert_same(terms(model, survey()))
 
 
 @pytest.mark.parametrize("sampled_labels", [0, 3])
 @pytest.mark.parametrize("n_labels", [9, 40])
-def test_so_they_are_with_many_labels(monkeypatch, sampled_labels, n_labels):
+def test_shards_with_many_labels(monkeypatch, sampled_labels, n_labels):
     monkeypatch.setattr(cgmvae_network, "MANY_LABELS", 2)
     settings = SIZES | {"sampled_labels": sampled_labels}
     model = quick("CGMVAEClassifier", dropout=0.3, settings=settings)
@@ -87,7 +87,7 @@ def test_so_they_are_with_many_labels(monkeypatch, sampled_labels, n_labels):
     assert_same(terms(model, data))
 
 
-def test_so_they_are_without_the_zeros_of_wide_features(monkeypatch):
+def test_shards_of_sparse_batches(monkeypatch):
     monkeypatch.setattr(training_rows, "_WIDE", 10)
     settings = SIZES | {"skip_dropout": 0.4}
     model = quick("CGMVAEClassifier", dropout=0.3, input_dropout=0.3, settings=settings)

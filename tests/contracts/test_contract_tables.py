@@ -17,7 +17,7 @@ N_ROWS = 90
 
 
 def table():
-    """Return rows whose labels follow from the habitat, the notes and nothing."""
+    """Return rows whose labels depend on the habitat, on the notes and on nothing."""
     rng = np.random.default_rng(0)
     habitat = rng.choice(["fen", "bog", "wood"], N_ROWS)
     notes = [" ".join(rng.choice(WORDS, 5)) for _ in range(N_ROWS)]
@@ -39,7 +39,7 @@ def columns(request):
     return (frame if request.param == "with text" else frame.drop(columns="notes")), Y
 
 
-def test_a_table_is_learnt_from_and_kept_in_the_file(name, columns, tmp_path):
+def test_fit_on_a_table_and_save_the_encoding(name, columns, tmp_path):
     X, Y = columns
     model = quick(name).fit(X, Y)
     p = model.predict_proba(X)
@@ -59,7 +59,7 @@ def test_a_table_is_learnt_from_and_kept_in_the_file(name, columns, tmp_path):
 
 
 @base_behavior
-def test_columns_are_found_by_name(name, columns):
+def test_columns_are_matched_by_name(name, columns):
     X, Y = columns
     model = quick(name).fit(X, Y)
     expected = model.predict_proba(X)
@@ -77,7 +77,7 @@ def test_columns_are_found_by_name(name, columns):
 
 
 @base_behavior
-def test_odd_rows_are_predicted(name, columns):
+def test_unseen_and_missing_values_are_predicted(name, columns):
     X, Y = columns
     model = quick(name).fit(X, Y)
     new = X.iloc[:2].copy()
@@ -108,7 +108,7 @@ def test_held_out_rows_do_not_change_the_preparation(name):
 
 
 @base_behavior
-def test_rows_held_out_inside_do_not_change_the_preparation(name):
+def test_internally_held_out_rows_do_not_change_the_preparation(name):
     X, Y = table()
     model = quick(name, random_state=3).fit(X, Y)
     seed = int(check_random_state(3).randint(2**31 - 1))
@@ -119,14 +119,3 @@ def test_rows_held_out_inside_do_not_change_the_preparation(name):
     assert again.preparation_.encoders_ == model.preparation_.encoders_
     other.loc[np.setdiff1d(np.arange(N_ROWS), held)[:9], "habitat"] = "moor"
     assert "habitat=moor" in quick(name, random_state=3).fit(other, Y).prepared_names()
-
-
-@base_behavior
-def test_another_fit_forgets_the_table(name, columns, survey):
-    X, Y = columns
-    model = quick(name).fit(X, Y).fit(survey.X, survey.Y)
-    assert model.preparation_ is None
-    assert model.input_kinds() is None
-    assert model.n_inputs_ == model.n_features_in_ == 6
-    assert model.prepared_names()[0] == "feature_0"
-    np.testing.assert_array_equal(model.prepared(survey.X), survey.X)

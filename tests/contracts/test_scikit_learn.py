@@ -15,7 +15,7 @@ from cgmvae.methods.packed import PackedClassifier
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": (
         "Validation rows are held out row by row, so a repeated row is not a weighted one; see "
-        "test_a_row_without_weight_is_not_there and test_a_whole_weight_is_a_repeated_row."
+        "test_a_row_of_zero_weight_has_no_influence."
     ),
     "check_sample_weight_equivalence_on_sparse_data": "As on dense data.",
 }
@@ -69,7 +69,7 @@ def test_scikit_learn(estimator, check):
 
 @pytest.mark.parametrize("method", [name for name in NAMES if name not in REPRESENTATIVES])
 @pytest.mark.parametrize("check_name", sorted(OWN_CHECKS))
-def test_checks_of_the_own_fit(method, check_name):
+def test_checks_that_depend_on_the_method(method, check_name):
     if check_name in expected_failures(adapted(method)):
         pytest.skip(expected_failures(adapted(method))[check_name])
     checks = estimator_checks_generator(adapted(method))

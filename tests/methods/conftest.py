@@ -1,4 +1,4 @@
-"""A C-GMVAE that learns the small survey within a moment."""
+"""A C-GMVAE that fits the small survey quickly."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PLAN = {"n_members": 2, "epochs": 4, "batch_size": 32, "learning_rate": 1e-2, "e
 
 @pytest.fixture
 def tiny():
-    """Return a function that makes a tiny, unfitted C-GMVAE; settings go by name, too."""
+    """Return a function that creates a tiny, unfitted C-GMVAE."""
 
     def make(**changes) -> CGMVAEClassifier:
         settings = SIZES | dict(changes.pop("settings", {}))

@@ -5,8 +5,6 @@ import pytest
 import torch
 from scipy.linalg import subspace_angles
 from scipy.special import expit
-from sklearn.cross_decomposition import CCA
-from torch.autograd import gradcheck
 
 from cgmvae.errors import InputError
 from cgmvae.methods.c2ae import C2AE, C2AEConfig, C2AENetwork, excess_covariance
@@ -31,7 +29,7 @@ def make_network(n_members=2, n_labels=N_LABELS, layers=1, latent_dim=LATENT_DIM
 
 
 def make_batch(rng, n_members=2, n_rows=9, n_labels=N_LABELS):
-    """Return rows of all kinds: the first three know no label, no positive and no negative one."""
+    """Return rows of which the first three have no known, no positive and no negative label."""
     shape = (n_members, n_rows, n_labels)
     positive, known = rng.random(shape) < 0.4, rng.random(shape) < 0.8
     known[:, 0] = False
@@ -58,7 +56,7 @@ def layers_in_numpy(mlp, member, x):
 
 
 class TestTerms:
-    def test_each_is_a_plain_loop(self, rng):
+    def test_terms_equal_plain_loops(self, rng):
         network, batch = make_network(), make_batch(rng)
         terms = network.terms(batch, None)
         assert tuple(terms) == TERMS
@@ -90,18 +88,8 @@ class TestTerms:
         found = network(batch.features)[1].detach().numpy()
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
-    def test_what_lies_under_an_unknown_label_changes_nothing(self, rng):
-        network, batch = make_network(), make_batch(rng)
-        flipped = batch._replace(positive=batch.positive ^ ~batch.known)
-        assert (flipped.positive != batch.positive).any()
-        codes = network.encode_labels(batch.positive, batch.known)
-        again = network.encode_labels(flipped.positive, batch.known)
-        assert torch.equal(codes, again)
-        other = network.encode_labels(batch.positive, torch.ones_like(batch.known))
-        assert (codes != other).any()
-
-    def test_a_row_counts_as_its_weight_says(self, rng):
-        """Rows of weight 0, and rows that know no label, can be anything; 2 is a row twice."""
+    def test_rows_count_by_their_weight(self, rng):
+        """Rows of weight 0 or without known labels are ignored; weight 2 equals a repeated row."""
         network, batch = make_network(), make_batch(rng)
         weight = torch.tensor([1.0, 1.0, 2.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]).double()
         batch = batch._replace(weight=weight.expand(2, -1))
@@ -112,14 +100,6 @@ class TestTerms:
         for name, term in network.terms(batch._replace(features=features), None).items():
             expected = network.terms(repeated, None)[name]
             torch.testing.assert_close(term[:, rows], expected, rtol=1e-9, atol=0, msg=name)
-
-    def test_members_do_not_mix(self, rng):
-        """A member has the same terms beside others as alone."""
-        network, batch = make_network(), make_batch(rng)
-        alone = make_network(n_members=1, seed=1)
-        expected = alone.terms(Batch(*(part[1:] for part in batch)), None)
-        for name, term in network.terms(batch, None).items():
-            torch.testing.assert_close(term[1:], expected[name])
 
     @pytest.mark.parametrize("n_rows", [1, 2, 40])
     @pytest.mark.parametrize("scale", [0.0, 1.0, 1e6])
@@ -136,19 +116,7 @@ class TestTerms:
             assert torch.isfinite(term).all()
         assert all(torch.isfinite(p.grad).all() for p in network.parameters())
 
-    def test_gradients(self, rng):
-        network, batch = make_network(n_members=1), make_batch(rng, n_members=1)
-        batch = batch._replace(weight=torch.ones(1, 9).double())
-        names, values = zip(*network.named_parameters(), strict=True)
-
-        def terms(*parameters):
-            given = dict(zip(names, parameters, strict=True))
-            found = torch.func.functional_call(_Terms(network), given_to_inner(given), (batch,))
-            return tuple(found.values())
-
-        assert gradcheck(terms, values)
-
-    def test_the_output_loss_is_the_label_autoencoders(self, rng):
+    def test_the_output_loss_trains_only_the_label_autoencoder(self, rng):
         network, batch = make_network(), make_batch(rng)
         terms = network.terms(batch, None)
         parts = (network.feature_encoder, network.label_encoder, network.decoder)
@@ -167,19 +135,6 @@ class TestTerms:
                 seen = gradients[:-1] if name == "constraint" else gradients
                 for gradient in seen:
                     assert (gradient is not None and bool(gradient.any())) == is_reached
-
-
-class _Terms(torch.nn.Module):
-    def __init__(self, network):
-        super().__init__()
-        self.inner = network
-
-    def forward(self, batch):
-        return self.inner.terms(batch, None)
-
-
-def given_to_inner(parameters):
-    return {f"inner.{name}": value for name, value in parameters.items()}
 
 
 def plain_distance(feature_codes, label_codes, known):
@@ -211,7 +166,7 @@ def plain_cross_entropy(scores, positive, known):
 
 
 def correlated_views(rng, n_rows=400):
-    """Return features, and 6 labels of which 4 follow them, some closely and some hardly."""
+    """Return features and 6 labels, 4 of which depend on them more or less strongly."""
     features = rng.normal(size=(n_rows, N_FEATURES)) @ rng.normal(size=(N_FEATURES, N_FEATURES))
     signal = np.linalg.qr(rng.normal(size=(N_FEATURES, N_FEATURES)))[0]
     streams = rng.normal(size=(n_rows, N_FEATURES)) * [0.1, 0.5, 1.0, 3.0]
@@ -290,14 +245,7 @@ class TestCanonicalCorrelation:
             np.testing.assert_allclose(variances, shrunk, atol=1e-3)
         np.testing.assert_allclose(found[0].mean(0), found[1].mean(0), atol=1e-4)
 
-    def test_the_closed_form_is_that_of_scikit_learn(self, rng):
-        features, labels = correlated_views(rng)
-        correlations = np.linalg.svd(whiten(features).T @ whiten(labels.astype(float)))[1]
-        x, y = CCA(2, max_iter=5000, tol=1e-10).fit_transform(features, labels.astype(float))
-        each = [np.corrcoef(x[:, i], y[:, i])[0, 1] for i in range(2)]
-        np.testing.assert_allclose(each, correlations[:2], atol=1e-4)
-
-    def test_a_covariance_is_held_to_the_identity_as_its_weight_says(self, survey):
+    def test_the_constraint_weight_pulls_covariances_to_the_identity(self, survey):
         def covariances(**changes):
             sizes = {"n_members": 1, "latent_dim": 3}
             model = tiny(epochs=40, dropout=0.0, input_dropout=0.0, **sizes, **changes)
@@ -329,7 +277,7 @@ class TestLearning:
         assert ordered(10.0) > 0.9
         assert ordered(0.0) < 0.8
 
-    def test_it_is_the_calibration_that_learns_a_single_label(self, rng):
+    def test_calibration_is_needed_for_a_single_label(self, rng):
         X = rng.normal(size=(200, 3))
         Y = (X[:, :1] > 0).astype(int)
         model = tiny(epochs=20, calibration_weight=0.1).fit(X, Y)
@@ -342,12 +290,12 @@ class TestSizes:
     @pytest.mark.parametrize(
         ("n_labels", "batch_size", "expected"), [(1, 32, 1), (5, 32, 4), (5, 6, 3), (5, 1, 1)]
     )
-    def test_of_a_code_follow_labels_and_batch(self, survey, n_labels, batch_size, expected):
+    def test_code_size_by_labels_and_batch_size(self, survey, n_labels, batch_size, expected):
         model = tiny(epochs=1, batch_size=batch_size).fit(survey.X, survey.Y[:, :n_labels])
         assert model.network_.config.latent_dim == expected
 
     @pytest.mark.parametrize("wrong", [{"latent_dim": 0}, {"hidden_dim": 0}, {"label_layers": -1}])
-    def test_that_cannot_be_are_named(self, survey, wrong):
+    def test_invalid_sizes_are_rejected(self, survey, wrong):
         (name,) = wrong
         with pytest.raises(InputError, match=f"{name} is .* at least"):
             tiny(**wrong).fit(survey.X, survey.Y)

@@ -1,4 +1,4 @@
-"""Whether the latent space does anything, in numbers that are checked by hand."""
+"""Diagnostics of the latent space against direct computations."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,12 @@ import torch
 from scipy.stats import spearmanr
 from sklearn.exceptions import NotFittedError
 
-from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
 from cgmvae.evaluation import micro_f1
-from cgmvae.methods import CGMVAEClassifier
 from cgmvae.methods.diagnostics import similarity_cooccurrence
 
 
-def test_the_numbers_are_what_they_say(fitted, survey):
+def test_the_numbers_match_their_definitions(fitted, survey):
     found = fitted.diagnostics(survey.X, survey.Y)
     assert found["micro_f1"] == pytest.approx(micro_f1(survey.Y, fitted.predict(survey.X)))
     means = fitted.transform(survey.X).reshape(120, 3, 4)
@@ -27,8 +25,8 @@ def test_the_numbers_are_what_they_say(fitted, survey):
     assert found["kl_nats"] != fitted.diagnostics(survey.X, survey.Y, random_state=1)["kl_nats"]
 
 
-def test_the_kl_is_that_of_its_equation(fitted, survey):
-    """One label a row: a mixture of one, whose KL has a closed form."""
+def test_the_kl_matches_the_closed_form(fitted, survey):
+    """With one label per row the mixture has one component, whose KL has a closed form."""
     rows = slice(60)
     chosen = np.argmax(survey.Y[rows], axis=1)
     Y = np.eye(5)[chosen]
@@ -47,7 +45,7 @@ def test_the_kl_is_that_of_its_equation(fitted, survey):
     assert np.mean(drawn) == pytest.approx(float(exact), rel=0.05)
 
 
-def test_unknown_labels_are_left_out(fitted, survey, rng):
+def test_unknown_labels_are_ignored(fitted, survey, rng):
     mask = rng.random(survey.Y.shape) < 0.3
     Y = np.where(mask, np.nan, survey.Y)
     found = fitted.diagnostics(survey.X, Y)
@@ -60,18 +58,6 @@ def test_a_decoder_without_features_needs_its_z(tiny, survey):
     model = tiny(epochs=20, settings={"decoder_input": "z"}).fit(survey.X, survey.Y)
     found = model.diagnostics(survey.X, survey.Y)
     assert found["micro_f1_shuffled_z"] < found["micro_f1"] - 0.03
-
-
-def test_shuffling_z_hurts_on_yeast():
-    """Measured on test rows: .661 with each row's own z, .645 with another's."""
-    data = load_dataset("yeast")
-    train, test = data.rows(data.official_split == 0), data.rows(data.official_split == 1)
-    model = CGMVAEClassifier("tuned", epochs=5, n_members=1, device="cpu", random_state=0)
-    found = model.fit(train.X, train.Y).diagnostics(test.X, test.Y)
-    assert found["micro_f1_shuffled_z"] < found["micro_f1"] - 0.005
-    assert found["active_units"] > 16
-    assert 0.1 < found["kl_nats"] < 100
-    assert found["similarity_cooccurrence"] > 0.3
 
 
 def test_rows_and_labels_must_agree(fitted, survey, tiny):
@@ -93,7 +79,7 @@ def test_similarity_and_cooccurrence_against_numpy(rng, form):
     assert similarity_cooccurrence(similarity, form(labels)) == pytest.approx(expected)
 
 
-def test_nothing_to_correlate_is_not_a_number(rng):
+def test_similarity_without_variation_is_nan(rng):
     similarity = np.eye(4) + rng.random((4, 4))
     assert np.isnan(similarity_cooccurrence(similarity, np.ones((9, 4), np.uint8)))
     assert np.isnan(similarity_cooccurrence(np.eye(4), rng.integers(0, 2, (9, 4))))

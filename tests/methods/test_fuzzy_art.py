@@ -53,7 +53,7 @@ def some_features(rng, kind, n_rows=300, n_features=5):
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("binary", [False, True])
-def test_the_overlap_is_the_sum_of_the_smaller_weights(rng, form, binary):
+def test_overlap_is_the_sum_of_elementwise_minima(rng, form, binary):
     corners = rng.random((4, 7, 5)).round() if binary else rng.random((4, 7, 5))
     a, b = (np.sort(pair, axis=0) for pair in (corners[:2], corners[2:]))
     inputs, boxes = (Boxes.between(*map(form, pair)) for pair in (a, b))
@@ -72,7 +72,7 @@ def test_the_overlap_does_not_depend_on_the_origin(rng):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "binary"])
 @pytest.mark.parametrize(("rate", "vigilance"), [(1.0, 0.7), (0.4, 0.85)])
-def test_categories_are_those_of_a_plain_loop(rng, kind, rate, vigilance):
+def test_categories_equal_a_plain_loop(rng, kind, rate, vigilance):
     """The 300 rows are three blocks, so categories change within blocks and between them."""
     inputs = rows(some_features(rng, kind, n_features=9 if kind == "binary" else 5))
     rule = Rule(vigilance + 1e-3, 0.1, rate)
@@ -96,7 +96,7 @@ def test_boxes_are_clustered_like_rows(rng):
     np.testing.assert_allclose(weights(boxes), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_labels_that_are_known_to_both_must_agree(rng):
+def test_known_labels_of_a_category_agree(rng):
     inputs = rows(some_features(rng, "dense", n_features=2))
     labels = rng.choice([-1, 0, 1], (300, 3), p=[0.3, 0.4, 0.3]).astype(np.int8)
     rule = Rule(0.8, 0.1, 1.0)
@@ -109,35 +109,8 @@ def test_labels_that_are_known_to_both_must_agree(rng):
     assert not any(((each == 1).any(0) & (each == -1).any(0)).any() for each in members)
 
 
-def test_among_boxes_that_hold_a_row_the_smaller_one_takes_it():
-    features = np.array([[0.0, 0.0], [0.5, 0.5], [0.9, 0.9], [0.6, 0.6], [0.4, 0.4], [0.55, 0.55]])
-    # At vigilance 0.5 the first three rows could be one box, so they are kept apart by a label.
-    labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 1], [0, 0]], np.int8)
-    labels[:2, 1] = labels[2:5, 0] = -1
-    boxes, winners = learn_categories(rows(features), Rule(0.45, 0.01, 1.0), labels)
-    # [0, 0.5]² does not hold the last row; [0.4, 0.9]² does.
-    assert winners.tolist() == [0, 0, 1, 1, 1, 1]
-    np.testing.assert_allclose(boxes.lower, [[0, 0], [0.4, 0.4]])
-    features[1] = 0.6  # now both hold it, and [0, 0.6]² is larger
-    assert learn_categories(rows(features), Rule(0.35, 0.01, 1.0), labels)[1][-1] == 1
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse", "binary"])
-def test_the_limits_of_vigilance(rng, kind):
-    features = some_features(rng, kind)
-    inputs = rows(features)
-    dense = inputs.dense().lower
-    boxes, winners = learn_categories(inputs, Rule(1.0, 0.1, 1.0))
-    assert len(boxes) == len(np.unique(dense, axis=0))
-    np.testing.assert_array_equal(boxes.dense().lower[winners], dense)
-    boxes, winners = learn_categories(inputs, Rule(0.0, 0.1, 1.0))
-    assert not winners.any()
-    np.testing.assert_array_equal(boxes.dense().lower, dense.min(0)[None])
-    np.testing.assert_array_equal(boxes.dense().upper, dense.max(0)[None])
-
-
-def test_boxes_that_fill_all_space_join_each_other():
-    """Their weights are all 0, so the match 0/0 has to be taken as a match."""
+def test_boxes_that_fill_the_space_are_merged():
+    """Their weights are all 0, so a match of 0/0 must be accepted."""
     full = Boxes.between(np.zeros((3, 2)), np.ones((3, 2)))
     boxes, winners = learn_categories(full, Rule(1.0, 0.1, 1.0))
     assert len(boxes) == 1

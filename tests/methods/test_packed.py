@@ -1,4 +1,4 @@
-"""Estimators that are fitted together end where each would have ended alone."""
+"""Packs: estimators fitted together or in parts equal those fitted alone."""
 
 import numpy as np
 import pytest
@@ -8,16 +8,17 @@ from sklearn.base import clone
 
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
-from cgmvae.methods import BinaryRelevance, fit_together, load
+from cgmvae.methods import ASL, BinaryRelevance, CGMVAEClassifier, fit_together, load
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.packed import Fit, make_pack
+from cgmvae.training import pack
 from cgmvae.training.pack import label_log_odds, training_rows
-from cgmvae.training.selection import selection_value
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
 
 
 def split(survey, seed, n_train=70):
-    """Return training and validation rows; with other seeds other rows, in other numbers."""
+    """Return training and validation rows chosen by a seed."""
     rows = np.random.default_rng(seed).permutation(120)
     train, held = rows[:n_train], rows[n_train : n_train + 30]
     return survey.X[train], survey.Y[train], (survey.X[held], survey.Y[held])
@@ -35,7 +36,7 @@ def assert_same(together, alone, X):
         np.testing.assert_allclose(together.history_[name], series, rtol=1e-3, atol=1e-3)
 
 
-def test_together_as_alone(tiny, survey):
+def test_joint_fits_equal_separate_fits(tiny, survey):
     models = [
         tiny(random_state=1, n_members=1),
         tiny(random_state=2, n_members=3, dropout=0.4, learning_rate=3e-3, temperature=0.5),
@@ -52,7 +53,7 @@ def test_together_as_alone(tiny, survey):
     assert np.abs(p[1] - p[2]).max() > 1e-2
 
 
-def test_unknown_labels_and_sparse_features_of_some(tiny, survey):
+def test_joint_fits_with_unknown_labels_and_sparse_features(tiny, survey):
     models = [tiny(random_state=seed, scaling="max-abs") for seed in (1, 2)]
     alone = [clone(model) for model in models]
     data = [split(survey, 0), split(survey, 1)]
@@ -64,15 +65,7 @@ def test_unknown_labels_and_sparse_features_of_some(tiny, survey):
         assert_same(model, single.fit(X, Y, validation_data=held), survey.X)
 
 
-def test_without_validation_rows_they_are_held_out(tiny, survey):
-    models = [tiny(random_state=seed) for seed in (1, 2)]
-    alone = [clone(model).fit(survey.X, survey.Y) for model in models]
-    fit_together(models, [(survey.X, survey.Y, None)] * 2)
-    for model, single in zip(models, alone, strict=True):
-        assert_same(model, single, survey.X)
-
-
-def test_each_is_an_estimator_of_its_own(tiny, survey, tmp_path):
+def test_jointly_fitted_estimators_are_independent(tiny, survey, tmp_path):
     models = [tiny(random_state=1, n_members=1), tiny(random_state=2, n_members=2)]
     fit_together(models, [split(survey, 0), split(survey, 1)])
     before = models[1].predict_proba(survey.X)
@@ -85,13 +78,6 @@ def test_each_is_an_estimator_of_its_own(tiny, survey, tmp_path):
     models[1].save(tmp_path / "model")
 
 
-def test_the_memory_of_each_weight_is_its_own(tiny, survey):
-    """Views of one buffer would each be pickled with the whole buffer."""
-    for parameter in tiny().fit(survey.X, survey.Y).network_.parameters():
-        assert parameter.is_contiguous()
-        assert parameter.untyped_storage().nbytes() == parameter.numel() * 4
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,49 +88,19 @@ def test_the_memory_of_each_weight_is_its_own(tiny, survey):
         lambda tiny, X, Y: (BinaryRelevance(), X, Y),
     ],
 )
-def test_only_what_is_alike_is_fitted_together(tiny, survey, change):
+def test_different_estimators_cannot_be_fitted_together(tiny, survey, change):
     other, X, Y = change(tiny, survey.X, survey.Y)
     with pytest.raises(InputError, match="fitted together"):
         fit_together([tiny(), other], [(survey.X, survey.Y, None), (X, Y, None)])
 
 
 @pytest.mark.parametrize("name", ["n_members", "epochs", "batch_size"])
-def test_there_must_be_something_to_train(tiny, survey, name):
+def test_counts_must_be_positive(tiny, survey, name):
     with pytest.raises(InputError, match=f"{name} is 0"):
         tiny(**{name: 0}).fit(survey.X, survey.Y)
 
 
-def test_members_differ_and_are_averaged(fitted, survey):
-    with torch.no_grad():
-        (x,) = fitted._blocks(fitted._scaled_features(survey.X))
-        each = fitted.network_(x).numpy()
-    assert each.shape == (3, 120, 5)
-    assert np.abs(each[0] - each[1]).max() > 1e-2
-    np.testing.assert_allclose(fitted.predict_proba(survey.X), each.mean(0), atol=1e-6)
-
-
-def test_the_best_epoch_is_that_of_the_validation_rows(tiny, survey):
-    X, Y, held = split(survey, 0)
-    model = tiny(epochs=8, settings={"selection": "micro_f1"}).fit(X, Y, validation_data=held)
-    with torch.no_grad():
-        (x,) = model._blocks(model._scaled_features(held[0]))
-        p = model.network_(x)
-    positive = torch.from_numpy(held[1]).bool().expand(p.shape)
-    value = selection_value("micro_f1", p, positive, torch.ones_like(positive))
-    np.testing.assert_allclose(model.best_value_, value, atol=1e-6)
-    validation = model.history_["validation"]
-    np.testing.assert_array_equal(model.best_epoch_, validation.argmax(0) + 1)
-    np.testing.assert_array_equal(model.best_value_, validation.max(0))
-
-
-def test_a_large_table_is_scored_in_blocks(fitted, survey):
-    X = np.tile(survey.X, (20, 1))
-    np.testing.assert_allclose(
-        fitted.predict_proba(X), np.tile(fitted.predict_proba(survey.X), (20, 1)), atol=1e-5
-    )
-
-
-def test_log_odds_count_what_is_known():
+def test_log_odds_use_known_labels():
     labels = np.array([[1, 0], [1, 0], [0, 0], [0, 0]], np.uint8)
     unknown = np.array([[0, 0], [0, 0], [0, 0], [1, 0]], bool)
     expected = [np.log(2.5 / 1.5), np.log(0.5 / 4.5)]
@@ -153,8 +109,8 @@ def test_log_odds_count_what_is_known():
         np.testing.assert_allclose(label_log_odds(rows), expected)
 
 
-def test_masks_and_weights_of_some_are_those_of_all(survey):
-    """What one part knows in full and weighs alike is filled in beside the others."""
+def test_missing_masks_and_weights_are_filled_in(survey):
+    """Parts without a mask or weights are filled in when other parts have them."""
     plain = Rows(survey.X[:3], survey.Y[:3])
     mask = np.array([[1, 0, 0, 0, 1], [0, 1, 0, 0, 0]], bool)
     other = Rows(survey.X[3:5], survey.Y[3:5], mask, weights=np.array([2.0, 0.5]))
@@ -171,26 +127,6 @@ def test_masks_and_weights_of_some_are_those_of_all(survey):
     assert nothing.weight is None
 
 
-def test_a_stopped_fit_continues_to_the_same_end(tiny, survey, tmp_path):
-    expected = tiny().fit(survey.X, survey.Y)
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(epoch, n_epochs, best):
-        if epoch == 2:
-            raise StoppedError
-
-    path = tmp_path / "state"
-    with pytest.raises(StoppedError):
-        tiny(checkpoint=path, progress=stop).fit(survey.X, survey.Y)
-    epochs = []
-    model = tiny(checkpoint=path, progress=lambda epoch, *_: epochs.append(epoch))
-    model.fit(survey.X, survey.Y)
-    assert epochs == [3, 4]
-    np.testing.assert_array_equal(model.predict_proba(survey.X), expected.predict_proba(survey.X))
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -200,7 +136,7 @@ def test_a_stopped_fit_continues_to_the_same_end(tiny, survey, tmp_path):
         ("values", np.zeros(3)),
     ],
 )
-def test_a_state_that_cannot_be_is_refused(tiny, survey, tmp_path, name, value):
+def test_an_invalid_checkpoint_is_rejected(tiny, survey, tmp_path, name, value):
     path = tmp_path / "state"
     tiny(checkpoint=path).fit(survey.X, survey.Y)
     state, fingerprint = read_tensors(path)
@@ -212,7 +148,7 @@ def test_a_state_that_cannot_be_is_refused(tiny, survey, tmp_path, name, value):
 class TestMembersThatDiffer:
     members = ({"learning_rate": 1e-2, "dropout": 0.0}, {"learning_rate": 3e-3, "kl_weight": 0.5})
 
-    def test_each_is_trained_as_it_would_be_alone(self, tiny, survey):
+    def test_each_member_trains_as_alone(self, tiny, survey):
         held = (survey.X[80:], survey.Y[80:])
         pack = tiny(members=self.members).fit(survey.X[:80], survey.Y[:80], validation_data=held)
         assert pack.network_.dropout.tolist() == pytest.approx([0.0, 0.2])
@@ -225,7 +161,7 @@ class TestMembersThatDiffer:
             torch.testing.assert_close(mixed[1], plain[1])
             assert not torch.equal(mixed[0], plain[0]) or mixed.dim() < 3
 
-    def test_they_are_cloned_and_kept_in_a_file(self, tiny, survey, tmp_path):
+    def test_members_are_cloned_and_saved(self, tiny, survey, tmp_path):
         model = clone(tiny(members=self.members)).fit(survey.X, survey.Y)
         model.save(tmp_path / "model.cgmvae")
         loaded = load(tmp_path / "model.cgmvae")
@@ -240,6 +176,149 @@ class TestMembersThatDiffer:
             ({"learning_rat": 1.0}, "learning_rat"),
         ],
     )
-    def test_what_a_pack_cannot_hold_is_refused(self, tiny, survey, own, words):
+    def test_members_of_another_shape_are_rejected(self, tiny, survey, own, words):
         with pytest.raises(InputError, match=words):
             tiny(members=[{}, own]).fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"schedule": "linear"}, "schedule is 'linear'; choose one of .*cosine"),
+        ({"optimizer": "sgd"}, "optimizer is 'sgd'; choose one of adamw, adam"),
+        ({"precision": "fp8"}, "precision is 'fp8'"),
+        ({"steps": 3}, "training does not fit TrainingConfig: .*'steps'"),
+    ],
+)
+def test_an_invalid_plan_is_rejected(survey, training, message):
+    with pytest.raises(InputError, match=message):
+        ASL(training=training).fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize("method", [ASL, CGMVAEClassifier])
+@pytest.mark.parametrize("name", ["dropout", "input_dropout"])
+@pytest.mark.parametrize("value", [-0.1, 1.0, 1.5, float("nan")])
+def test_an_invalid_dropout_is_rejected(survey, method, name, value):
+    for model in (method(**{name: value}), method(members=[{}, {name: value}])):
+        with pytest.raises(InputError, match=f"^{name} is {value}; it must be"):
+            model.fit(survey.X, survey.Y)
+
+
+def limit(monkeypatch, room):
+    """Limit the number of members that fit into memory; return the sizes that were tried."""
+    train, sizes = pack.train, []
+
+    def limited(network, members, *arguments, **options):
+        sizes.append(len(members))
+        if len(members) > room:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return train(network, members, *arguments, **options)
+
+    monkeypatch.setattr(pack, "train", limited)
+    return sizes
+
+
+def assert_same_members(found, expected, X):
+    for ours, theirs in zip(
+        found.network_.parameters(), expected.network_.parameters(), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found.predict_proba(X), expected.predict_proba(X), **CLOSE)
+    np.testing.assert_array_equal(found.best_epoch_, expected.best_epoch_)
+    np.testing.assert_allclose(found.best_value_, expected.best_value_, **CLOSE)
+    assert found.history_.keys() == expected.history_.keys()
+    for name, series in expected.history_.items():
+        np.testing.assert_allclose(found.history_[name], series, rtol=1e-3, atol=1e-3)
+    assert found.member_settings_ == expected.member_settings_
+
+
+@pytest.mark.parametrize(("room", "sizes"), [(3, [5, 3, 2]), (1, [5, 3, 2, 1, 1, 1, 1, 1])])
+def test_an_ensemble_trained_in_parts_is_the_same(tiny, survey, monkeypatch, room, sizes):
+    model = tiny(n_members=5, epochs=6, settings={"patience": 2})
+    expected = clone(model).fit(survey.X, survey.Y)
+    tried = limit(monkeypatch, room)
+    with pytest.warns(UserWarning, match="no memory for a pack of 5"):
+        model.fit(survey.X, survey.Y)
+    assert tried == sizes
+    assert_same_members(model, expected, survey.X)
+
+
+def test_estimators_trained_in_parts_are_the_same(tiny, survey, monkeypatch):
+    models = [
+        tiny(random_state=1, n_members=1),
+        tiny(random_state=2, n_members=3, dropout=0.4, learning_rate=3e-3),
+        tiny(random_state=3, n_members=2, kl_weight=0.1, weight_decay=0.1),
+    ]
+    data = [split(survey, seed, n_train) for seed, n_train in enumerate((70, 41, 90))]
+    expected = [clone(model) for model in models]
+    fit_together(expected, data)
+    limit(monkeypatch, 3)  # the second estimator is divided
+    with pytest.warns(UserWarning, match="no memory for a pack of 6"):
+        fit_together(models, data)
+    for model, whole in zip(models, expected, strict=True):
+        assert_same_members(model, whole, survey.X)
+
+
+def test_a_trained_part_is_not_trained_again(tiny, survey, monkeypatch, tmp_path):
+    expected = tiny(n_members=4).fit(survey.X, survey.Y)
+    sizes, epochs = limit(monkeypatch, 2), []
+
+    def stop(epoch, *_):
+        epochs.append(epoch)
+        if len(epochs) == 6:
+            raise KeyboardInterrupt
+
+    state = tmp_path / "state"
+    with pytest.warns(UserWarning, match="no memory"), pytest.raises(KeyboardInterrupt):
+        tiny(n_members=4, checkpoint=state, progress=stop).fit(survey.X, survey.Y)
+    assert epochs == [1, 2, 3, 4, 1, 2]
+    assert sizes == [4, 2, 2]
+    epochs.clear()
+    sizes.clear()
+    model = tiny(n_members=4, checkpoint=state, progress=lambda epoch, *_: epochs.append(epoch))
+    model.fit(survey.X, survey.Y)  # which tries no larger pack than there was room for
+    assert epochs == [3, 4]
+    assert sizes == [2, 2]
+    assert_same_members(model, expected, survey.X)
+
+
+def test_members_that_are_compared_are_not_split(tiny, survey, monkeypatch):
+    model = tiny(n_members=4)
+    fit = Fit(*model._prepare(survey.X, survey.Y, None, None, None))
+    sizes = limit(monkeypatch, 2)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        make_pack([model], [fit], keep=lambda epoch, places, values: places).train()
+    assert sizes == [4]
+
+
+def test_too_little_memory_for_one_member(tiny, survey, monkeypatch):
+    limit(monkeypatch, 0)
+    with pytest.raises(InputError, match="too little memory for a single model"):
+        tiny(n_members=1).fit(survey.X, survey.Y)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_with_little_memory_gives_the_same(tiny, survey):
+    torch.cuda.empty_cache()
+    # At a small rate, since products of fewer members are rounded in another way.
+    plan = {"n_members": 8, "embedding_dim": 1024, "learning_rate": 1e-4, "device": "cuda"}
+    model = tiny(**plan, settings={"latent_dim": 256})
+    parts = ("feature_hidden", "label_hidden", "decoder_hidden")
+    model.settings = {**model.settings, **dict.fromkeys(parts, (2048, 2048))}
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    expected = clone(model).fit(survey.X, survey.Y)
+    needed = torch.cuda.max_memory_allocated() - before
+    room = torch.cuda.memory_allocated() + 0.7 * needed
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(
+        room / torch.cuda.get_device_properties(0).total_memory
+    )
+    try:
+        with pytest.warns(UserWarning, match="no memory for a pack of 8"):
+            model.fit(survey.X, survey.Y)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    found, whole = model.predict_proba(survey.X), expected.predict_proba(survey.X)
+    np.testing.assert_allclose(found, whole, rtol=0, atol=2e-2)

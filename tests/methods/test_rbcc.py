@@ -42,7 +42,7 @@ def make(edges=DIAMOND, n_rows=4, n_parents=3, scale=2.0):
 
 
 def conditional(logits, structure, label, values):
-    """Return p(label | its parents' values), values by label, in plain steps."""
+    """Return p(label | values of its parents) without vectorization."""
     n_parents = int(math.log2(len(logits[label])))
     code = 0
     for k, parent in enumerate(structure.parents[label]):
@@ -59,7 +59,7 @@ def joint(logits, structure, values):
 
 
 def joints(logits, structure):
-    """Return p(y|x) of all label sets in plain steps, (2, n_rows, 64)."""
+    """Return p(y|x) of all label sets without vectorization, (2, n_rows, 64)."""
     return np.array(
         [
             [[joint(row, structure, values) for values in SETS_OF_SIX.tolist()] for row in member]
@@ -83,13 +83,7 @@ def test_marginals_are_sums_over_all_label_sets(edges):
     np.testing.assert_allclose(marginals(logits, structure), expected, atol=1e-12)
 
 
-def test_in_a_tree_nothing_needs_to_wait():
-    structure, logits = make(TREE)
-    exact = marginals(logits, structure)
-    np.testing.assert_allclose(marginals(logits, structure, widest=0), exact, atol=1e-12)
-
-
-def test_labels_that_cannot_wait_are_taken_as_independent():
+def test_labels_beyond_the_limit_are_treated_as_independent():
     structure, logits = make()
     found = marginals(logits, structure, widest=0)
     for member, row in itertools.product(range(2), range(4)):
@@ -120,22 +114,8 @@ def test_a_beam_of_full_width_finds_the_mode():
     assert len(torch.unique(every[0, 0], dim=0)) == 64
 
 
-def test_a_beam_of_one_is_greedy():
-    structure, logits = make(n_rows=30)
-    found = likely_label_sets(logits, structure, 1)
-    differs = 0
-    for member, row in itertools.product(range(2), range(30)):
-        tables, values = logits[member, row].tolist(), [0] * 6
-        for label in structure.order:
-            values[label] = conditional(tables, structure, label, values) > 0.5
-        assert found[member, row, 0].tolist() == values
-        every = [joint(tables, structure, each) for each in SETS_OF_SIX.tolist()]
-        differs += joint(tables, structure, values) < max(every) - 1e-12
-    assert differs > 0
-
-
-def test_a_beam_sees_what_greed_does_not():
-    """A first step that is a little less probable leads to a label set that is much more so."""
+def test_a_beam_finds_what_greedy_search_misses():
+    """A slightly less probable first step leads to a much more probable label set."""
     structure = LabelStructure.from_edges([(0, 1)], 2)
     logits = torch.tensor([[[[0.2, 0.2], [5.0, 0.1]]]])
     assert likely_label_sets(logits, structure, 1)[0, 0, 0].tolist() == [True, True]
@@ -160,7 +140,7 @@ ALL_SETS = np.array(list(itertools.product([0, 1], repeat=5)))
 
 
 def make_network(*edges, n_members=2, n_parents=3):
-    """Return a network in float64 whose biases and weights are far from their start."""
+    """Return a network in float64 with large weights."""
     streams = GeneratorStreams(range(n_members))
     config = RBCCConfig(state_dim=6, hidden_dim=7, n_parents=n_parents)
     network = RBCCNetwork(
@@ -201,7 +181,7 @@ def fitted():
     return quick(structure=EDGES, epochs=6).fit(data.X, data.Y)
 
 
-def test_the_cell_is_torch_s_own_in_a_plain_loop():
+def test_the_cell_equals_torch_gru_cell():
     network = make_network(EDGES, CHAIN)
     features, positive, known = make_rows()
     known[0, 3, 2] = known[1, 2, 3] = False
@@ -224,41 +204,7 @@ def test_the_cell_is_torch_s_own_in_a_plain_loop():
             torch.testing.assert_close(found[m, row, label], expected)
 
 
-def test_a_label_depends_on_its_parents_and_on_no_other():
-    network = make_network(EDGES)
-    features, positive, known = make_rows()
-    before = network.forced_logits(features, positive, known)
-    for other, label in itertools.product(range(5), range(5)):
-        flipped = positive.clone()
-        flipped[..., other] ^= True
-        change = network.forced_logits(features, flipped, known)[..., label] != before[..., label]
-        assert change.all() if (other, label) in EDGES else not change.any()
-
-
-def test_the_features_count_for_every_label():
-    network = make_network(EDGES)
-    features, positive, known = make_rows()
-    before = network.forced_logits(features, positive, known)
-    assert (network.forced_logits(features + 1, positive, known) != before).all()
-
-
-def test_a_parent_that_is_not_known_is_not_read():
-    network = make_network(EDGES)
-    features, positive, known = make_rows()
-    known[:, 4, 2] = False
-    found = network.forced_logits(features, positive, known)
-    flipped = positive.clone()
-    flipped[:, 4, 2] ^= True
-    torch.testing.assert_close(
-        network.forced_logits(features, flipped, known), found, rtol=0, atol=0
-    )
-    without = make_network([edge for edge in EDGES if edge[0] != 2])
-    expected = without.forced_logits(features, positive, known)
-    torch.testing.assert_close(found[:, 4], expected[:, 4])
-    assert (found[:, 3, [3, 4]] != expected[:, 3, [3, 4]]).all()
-
-
-def test_tables_hold_what_forced_labels_give():
+def test_tables_equal_forced_logits():
     network = make_network(EDGES, CHAIN)
     features, _, known = make_rows(3)
     tables = network.tables(features)
@@ -283,20 +229,6 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     torch.testing.assert_close(network(features), whole)
 
 
-def test_members_with_structures_of_their_own():
-    network = make_network(EDGES, CHAIN, n_members=4)
-    features, positive, known = make_rows(n_members=4)
-    found = {tuple(s.edges): members.tolist() for s, members in network.structures()}
-    assert found == {tuple(sorted(EDGES)): [0, 2], tuple(sorted(CHAIN)): [1, 3]}
-    p = network(features)
-    logits = network.forced_logits(features, positive, known)
-    for edges, members in ((EDGES, [0, 2]), (CHAIN, [1, 3])):
-        alike = make_network(edges, n_members=4)
-        torch.testing.assert_close(alike(features)[members], p[members])
-        expected = alike.forced_logits(features, positive, known)
-        torch.testing.assert_close(logits[members], expected[members])
-
-
 def test_every_parameter_receives_a_finite_gradient():
     network = make_network(EDGES)
     features, positive, known = make_rows()
@@ -319,7 +251,7 @@ def enumerated(model, X):
     ).T.astype(np.float64)
 
 
-def test_label_sets_have_probabilities_that_add_up(fitted, survey):
+def test_probabilities_of_label_sets_sum_to_one(fitted, survey):
     model = copy.deepcopy(fitted)
     with torch.no_grad():
         model.network_.value_embeddings.mul_(30)  # parents must matter
@@ -362,8 +294,8 @@ def test_a_label_set_must_be_whole(fitted, survey):
         fitted.log_probability(survey.X, Y)
 
 
-def test_labels_that_only_each_other_explain():
-    """Two labels are one coin, and the features say nothing: a chain knows, no marginal does."""
+def test_labels_explained_only_by_each_other():
+    """Two labels are always equal and do not depend on the features: only a chain predicts this."""
     rng = np.random.default_rng(0)
     X, coin = rng.normal(size=(600, 3)), rng.random(600) < 0.5
     Y = np.column_stack([coin, coin, rng.random(600) < 0.5])
@@ -377,7 +309,7 @@ def test_labels_that_only_each_other_explain():
     assert gain.mean() == pytest.approx(np.log(2), abs=0.15)
 
 
-def test_models_with_other_structures_end_together_as_alone(survey):
+def test_joint_fits_keep_their_own_structures(survey):
     rng = np.random.default_rng(0)
     X = np.tile(survey.X, (2, 1))
     models = [quick(random_state=seed, n_members=seed) for seed in (1, 2)]
@@ -404,11 +336,9 @@ def test_models_with_other_structures_end_together_as_alone(survey):
         {"structure": CHAIN},
         {"max_parents": 1},
         {"n_restarts": 1},
-        {"state_dim": 8},
-        {"hidden_dim": 8},
     ],
 )
-def test_only_alike_networks_are_fitted_together(survey, other):
+def test_different_networks_cannot_be_fitted_together(survey, other):
     data = [(survey.X, survey.Y, None)] * 2
     with pytest.raises(InputError, match="fitted together"):
         fit_together([quick(), quick(**other)], data)
@@ -428,7 +358,7 @@ def test_a_model_needs_pgmpy_for_nothing_but_learning_a_structure(survey, tmp_pa
         quick().fit(survey.X, survey.Y)
 
 
-def test_a_structure_that_was_given_is_kept(fitted, survey, tmp_path):
+def test_a_given_structure_is_saved(fitted, survey, tmp_path):
     names = fitted.label_names_
     assert fitted.edges_ == [(names[a], names[b]) for a, b in sorted(EDGES)]
     fitted.save(tmp_path / "model")
@@ -438,7 +368,7 @@ def test_a_structure_that_was_given_is_kept(fitted, survey, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(survey.X), fitted.predict_proba(survey.X))
 
 
-def test_a_damaged_structure_is_refused(fitted, tmp_path):
+def test_a_damaged_structure_is_rejected(fitted, tmp_path):
     fitted.save(tmp_path / "model")
     tensors, description = read_tensors(tmp_path / "model")
     tensors = {name: array.copy() for name, array in tensors.items()}
@@ -452,20 +382,18 @@ def test_a_damaged_structure_is_refused(fitted, tmp_path):
     ("parameters", "message"),
     [
         ({"max_parents": -1}, "max_parents is -1"),
-        ({"n_restarts": -1}, "n_restarts is -1"),
         ({"max_parents": 9, "structure": [(i, 9) for i in range(9)]}, "9 parents"),
         ({"state_dim": 0}, "state_dim is 0"),
-        ({"hidden_dim": 0}, "hidden_dim is 0"),
         ({"structure": [("label_0", "owl")]}, "'owl'"),
         ({"structure": [(0, 1), (1, 0)]}, "cycle"),
     ],
 )
-def test_what_cannot_be_is_refused_before_training(parameters, message):
+def test_invalid_parameters_are_rejected_before_training(parameters, message):
     data, _ = cgmvae.make_survey(40, 3, 10, seed=0)
     with pytest.raises(InputError, match=message):
         quick(**parameters, progress=lambda *_: pytest.fail("it was trained")).fit(data.X, data.Y)
 
 
-def test_too_many_labels_are_refused(rng):
+def test_too_many_labels_are_rejected(rng):
     with pytest.raises(InputError, match="at most 100 labels"):
         quick().fit(rng.normal(size=(20, 3)), rng.integers(0, 2, (20, 101)))

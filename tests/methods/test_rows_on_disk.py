@@ -1,4 +1,4 @@
-"""Estimators on features that stay on disk: as good, and as reproducible, as on arrays."""
+"""Estimators on features that stay on disk."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,13 @@ import scipy.sparse as sp
 from cgmvae.data import mapped
 from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
-from cgmvae.methods import METHODS, BinaryRelevance, MLkNN, fit_together
+from cgmvae.methods import METHODS, BinaryRelevance, MLkNN
 from cgmvae.training import plan
 
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """Return a function that puts an array into a file and maps it."""
+    """Return a function that saves an array and maps it into memory."""
     counter = iter(range(100))
 
     def store(array) -> MappedRows:
@@ -24,7 +24,7 @@ def on_disk(tmp_path):
     return store
 
 
-def test_a_large_memory_mapped_array_just_works(tiny, survey, tmp_path, monkeypatch):
+def test_fit_on_a_large_memory_mapped_array(tiny, survey, tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", survey.X)
     X = np.load(tmp_path / "X.npy", mmap_mode="r")
     seen = []
@@ -41,7 +41,7 @@ def test_a_large_memory_mapped_array_just_works(tiny, survey, tmp_path, monkeypa
     assert model.n_features_in_ == 6
 
 
-def test_predictions_come_in_the_order_that_was_asked_for(tiny, survey, on_disk):
+def test_predictions_keep_the_requested_order(tiny, survey, on_disk):
     X, Y = on_disk(survey.X), survey.Y
     model = tiny().fit(X[20:], Y[20:], validation_data=(X[:20], Y[:20]))
     expected = model.predict_proba(survey.X)
@@ -55,8 +55,8 @@ def test_predictions_come_in_the_order_that_was_asked_for(tiny, survey, on_disk)
     )
 
 
-def test_where_rows_lie_is_all_that_matters(tiny, survey, on_disk):
-    """The order in which rows of a file are named changes nothing; that in the file does."""
+def test_the_order_of_indices_does_not_matter(tiny, survey, on_disk):
+    """Only the order of the rows in the file matters, not the order of their indices."""
     X, Y = on_disk(survey.X), survey.Y
     held = (survey.X[:30], Y[:30])
     named = np.arange(30, 120)
@@ -64,18 +64,6 @@ def test_where_rows_lie_is_all_that_matters(tiny, survey, on_disk):
     models = [tiny().fit(X[rows], Y[rows], validation_data=held) for rows in (named, shuffled)]
     scores = [model.predict_proba(survey.X) for model in models]
     np.testing.assert_array_equal(scores[0], scores[1])
-
-
-def test_a_model_in_company_is_the_model_alone(tiny, survey, on_disk):
-    X, Y = on_disk(survey.X), survey.Y
-    data = [(X[:80], Y[:80], (X[80:], Y[80:])), (X[30:], Y[30:], (survey.X[:30], Y[:30]))]
-    models = [tiny(random_state=seed, n_members=seed) for seed in (1, 2)]
-    fit_together(models, data)
-    for model, (train, labels, held) in zip(models, data, strict=True):
-        alone = tiny(**model.get_params()).fit(train, labels, validation_data=held)
-        np.testing.assert_allclose(
-            model.predict_proba(survey.X), alone.predict_proba(survey.X), rtol=0, atol=1e-4
-        )
 
 
 def test_a_stopped_training_continues(tiny, survey, on_disk, tmp_path):
@@ -98,7 +86,7 @@ def test_a_stopped_training_continues(tiny, survey, on_disk, tmp_path):
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_rows_in_memory_train_alike_copied_or_not(tiny, survey, form, monkeypatch):
+def test_rows_in_memory_train_the_same_copied_or_not(tiny, survey, form, monkeypatch):
     X = form(np.where(survey.X > 0, survey.X, 0))
     copied = tiny(scaling="max-abs").fit(X, survey.Y)
     monkeypatch.setattr("cgmvae.training.rows._COPIED_BYTES", 0)
@@ -107,7 +95,7 @@ def test_rows_in_memory_train_alike_copied_or_not(tiny, survey, form, monkeypatc
 
 
 @pytest.mark.parametrize("method", [BinaryRelevance, MLkNN])
-def test_methods_that_need_all_rows_read_them(method, survey, on_disk, monkeypatch):
+def test_methods_without_batches_load_all_rows(method, survey, on_disk, monkeypatch):
     X = on_disk(survey.X)
     from_disk = method(random_state=0).fit(X, survey.Y)
     monkeypatch.setattr(mapped, "BLOCK_BYTES", 200)
@@ -115,7 +103,7 @@ def test_methods_that_need_all_rows_read_them(method, survey, on_disk, monkeypat
     np.testing.assert_allclose(from_disk.predict_proba(X), expected, atol=1e-12)
 
 
-def test_rows_that_are_too_many_for_a_method_are_refused(survey, on_disk, monkeypatch):
+def test_too_many_rows_for_a_method_are_rejected(survey, on_disk, monkeypatch):
     monkeypatch.setattr(mapped, "MEMORY_LIMIT", 1000)
     with pytest.raises(InputError, match="use fewer rows, or a neural"):
         MLkNN().fit(on_disk(survey.X), survey.Y)
@@ -129,7 +117,7 @@ def test_every_network_learns_from_rows_on_disk(name, survey, on_disk):
     assert np.isfinite(model.predict_proba(survey.X)).all()
 
 
-def test_what_cannot_be_learnt_from_is_refused(tiny, survey, on_disk):
+def test_invalid_input_is_rejected(tiny, survey, on_disk):
     with pytest.raises(InputError, match="hold 1 infinite"):
         tiny().fit(
             on_disk(np.where(np.arange(720).reshape(120, 6) == 7, np.inf, survey.X)), survey.Y
@@ -150,19 +138,19 @@ def sorted_rows(rng):
     return X[order], Y[order], X[4000:], Y[4000:]
 
 
-def learnt(model, sorted_rows, store):
+def learned(model, sorted_rows, store):
     X, Y, X_test, Y_test = sorted_rows
     held = (X_test[:1000], Y_test[:1000])
     return model.fit(store(X), Y, validation_data=held).score(X_test[1000:], Y_test[1000:])
 
 
-def test_rows_that_are_sorted_by_label_are_learnt_as_well(tiny, sorted_rows, on_disk, monkeypatch):
-    """A window holds an eighth of the rows, as it does of half a million in earnest."""
+def test_rows_sorted_by_label_train_as_well(tiny, sorted_rows, on_disk, monkeypatch):
+    """A window holds an eighth of the rows, as it does for half a million rows in practice."""
     monkeypatch.setattr(plan, "BLOCK_ROWS", 4)
     monkeypatch.setattr(plan, "WINDOW_BLOCKS", 128)
     settings = {"epochs": 3, "n_members": 1}
-    in_memory = learnt(tiny(**settings), sorted_rows, np.asarray)
-    blocks = learnt(tiny(**settings), sorted_rows, on_disk)
+    in_memory = learned(tiny(**settings), sorted_rows, np.asarray)
+    blocks = learned(tiny(**settings), sorted_rows, on_disk)
     assert blocks > in_memory - 0.02
     monkeypatch.setattr(plan, "block_order", lambda n_rows, generator: np.arange(n_rows))
-    assert learnt(tiny(**settings), sorted_rows, on_disk) < in_memory - 0.1
+    assert learned(tiny(**settings), sorted_rows, on_disk) < in_memory - 0.1

@@ -1,4 +1,4 @@
-"""Wide sparse features are trained on and scored without their zeros, to the same end."""
+"""Training and prediction on wide sparse features equal those on dense features."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def survey():
 
 @pytest.fixture
 def wide(monkeypatch):
-    """Take the survey's few features for many."""
+    """Treat the survey's few features as wide."""
     monkeypatch.setattr(training_rows, "_WIDE", 10)
 
 
@@ -42,7 +42,7 @@ def scores(survey, **parameters):
     return model, model.predict_proba(survey.X)
 
 
-def test_the_same_is_learnt_with_and_without_the_zeros(survey, monkeypatch):
+def test_sparse_and_dense_batches_train_the_same_model(survey, monkeypatch):
     dense_batches, expected = scores(survey)
     monkeypatch.setattr(training_rows, "_WIDE", 10)
     sparse_batches, found = scores(survey)
@@ -52,7 +52,7 @@ def test_the_same_is_learnt_with_and_without_the_zeros(survey, monkeypatch):
 
 
 @pytest.mark.usefixtures("wide")
-def test_a_member_is_the_same_alone_as_in_company(survey):
+def test_a_member_is_the_same_alone_and_in_a_pack(survey):
     noisy = {
         "dropout": 0.3,
         "input_dropout": 0.2,
@@ -67,7 +67,7 @@ def test_a_member_is_the_same_alone_as_in_company(survey):
 
 
 @pytest.mark.usefixtures("wide")
-def test_batches_leave_zeros_out_only_for_networks_that_take_them(survey):
+def test_networks_without_sparse_support_get_dense_batches(survey):
     paper = {"preset": "paper", "settings": {"feature_hidden": (8,), "decoder_hidden": (8,)}}
     _, found = scores(survey, **paper)
     assert np.isfinite(found).all()

@@ -1,4 +1,4 @@
-"""The modules that stand in for the contrastive one: multivariate probit and label graph."""
+"""Alternatives to the contrastive module: multivariate probit and label graph."""
 
 import numpy as np
 import pytest
@@ -23,14 +23,14 @@ def likelihood(covariance, logits, positive, known, streams, n_draws):
 
 
 class TestCovariance:
-    def test_marginals_are_those_of_the_multivariate_normal(self, covariance):
+    def test_marginals_of_the_multivariate_normal(self, covariance):
         logits = torch.tensor([[[0.3, -1.2, 0.7]]], dtype=torch.float64)
         factors = covariance.factors[0].detach().numpy()
         variances = np.diag(np.eye(3) + factors @ factors.T)
         expected = norm.cdf(logits[0, 0].numpy() / np.sqrt(variances))
         np.testing.assert_allclose(covariance.marginal(logits)[0, 0].detach(), expected, rtol=1e-12)
 
-    def test_likelihood_tends_to_the_orthant_probability(self, covariance):
+    def test_likelihood_approaches_the_orthant_probability(self, covariance):
         logits = torch.tensor([[[0.3, -1.2, 0.7]]], dtype=torch.float64)
         positive = torch.tensor([[[True, False, True]]])
         factors = covariance.factors[0].detach().numpy()
@@ -44,7 +44,7 @@ class TestCovariance:
         independent = norm.cdf(signs * logits[0, 0].numpy() / np.sqrt(np.diag(sigma))).prod()
         assert abs(exact - independent) > 0.1 * exact, "the labels of this test must be correlated"
 
-    def test_unknown_labels_count_for_nothing(self, covariance):
+    def test_unknown_labels_are_ignored(self, covariance):
         known = torch.tensor([[[True, False, True]]])
         positive = torch.tensor([[[True, False, False]]])
         values = [
@@ -62,7 +62,7 @@ class TestCovariance:
         expected = -norm.logcdf(0.3) - norm.logcdf(-0.7)
         assert float(values[0].detach()) == pytest.approx(expected, rel=1e-12)
 
-    def test_many_draws_of_no_covariance_are_one(self, covariance):
+    def test_without_covariance_draws_are_equal(self, covariance):
         covariance.factors.data.zero_()
         logits = torch.randn(1, 4, 3, dtype=torch.float64)
         positive = torch.zeros(1, 4, 3, dtype=torch.bool)
@@ -78,7 +78,7 @@ class TestGraph:
         graph.connect(torch.tensor([counts], dtype=torch.float64))
         return graph
 
-    def test_edges_are_shares_that_add_up_to_one(self):
+    def test_edges_are_fractions_that_sum_to_one(self):
         graph = self.make([[10, 5, 1], [5, 20, 0], [1, 0, 4]])
         share = np.array([[1, 5 / 20, 1 / 4], [5 / 10, 1, 0], [1 / 10, 0, 1]])
         np.testing.assert_allclose(graph.edges[0], share / share.sum(1, keepdims=True))

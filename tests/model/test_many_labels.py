@@ -1,4 +1,4 @@
-"""With very many labels the terms are the same, from the labels of the batch or a sample."""
+"""With many labels the terms use the labels of the batch or a sample, and stay the same."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def terms_of(model, batch, seeds=(1, 2)):
     return model.terms(batch, streams)
 
 
-def test_terms_are_those_of_all_labels(monkeypatch):
+def test_terms_equal_those_of_all_labels(monkeypatch):
     model, batch = made_network(), made_batch()
     expected = terms_of(model, batch)
     monkeypatch.setattr(network, "MANY_LABELS", 2)
@@ -78,19 +78,19 @@ def test_each_term_has_the_same_gradient(monkeypatch, term):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_a_member_is_the_same_alone_as_in_company(monkeypatch):
+def test_a_member_is_the_same_alone_and_in_a_pack(monkeypatch):
     monkeypatch.setattr(network, "MANY_LABELS", 2)
     batch = made_batch()
     both = made_network(dropout=0.4, sampled_labels=4)
-    company = terms_of(both, batch)
+    in_pack = terms_of(both, batch)
     alone = made_network(dropout=0.4, seeds=(1,), sampled_labels=4)
     first = Batch(*(part[:1] for part in batch))
     by_itself = terms_of(alone, first, seeds=(1,))
     for name, term in by_itself.items():
-        torch.testing.assert_close(company[name][:1], term, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(in_pack[name][:1], term, rtol=1e-10, atol=1e-10)
 
 
-def test_a_sample_holds_the_batch_and_stands_for_all():
+def test_a_sample_contains_the_labels_of_the_batch():
     present = torch.zeros(10, dtype=torch.bool)
     present[[2, 7]] = True
     labels, counts = network.sample_labels(present, torch.rand(10), 4)
@@ -102,7 +102,7 @@ def test_a_sample_holds_the_batch_and_stands_for_all():
     assert counts.tolist() == [1] * 10
 
 
-def test_sampled_cross_entropy_is_right_on_average():
+def test_sampled_cross_entropy_is_unbiased():
     """The same step, dropout and z included, with a sample of the labels and with all of them."""
     models, batch = [made_network(sampled_labels=3), made_network()], made_batch()
     errors = []

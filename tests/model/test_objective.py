@@ -61,7 +61,7 @@ def scores(rng):
 
 
 def _rows(scores, positive, known):
-    """Give each (member, row): its place, scores, positives and known negatives as lists."""
+    """Yield for each (member, row): its index, scores, positives and known negatives."""
     for m, i in np.ndindex(*scores.shape[:2]):
         labels = range(scores.shape[2])
         yes = [k for k in labels if positive[m, i, k]]
@@ -105,16 +105,6 @@ class TestOracle:
         np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-12, atol=1e-14)
         assert (expected > 0.1).any()
 
-    def test_contrastive_is_a_categorical_cross_entropy(self, scores):
-        # "Equivalent to a categorical cross-entropy of correctly predicting positive labels."
-        positive = torch.nn.functional.one_hot(torch.arange(N_ROWS) % N_LABELS, N_LABELS).bool()
-        positive = positive.expand(N_MEMBERS, -1, -1)
-        ours = objective.contrastive(scores, positive, torch.ones_like(positive))
-        expected = torch.nn.functional.cross_entropy(
-            scores.mT, positive.int().argmax(-1), reduction="none"
-        )
-        torch.testing.assert_close(ours, expected)
-
     def test_triplet(self, scores, masks):
         draws = _draws(scores.shape)
 
@@ -136,17 +126,7 @@ class TestOracle:
         ours = objective.triplet(scores, *masks, draws).numpy()
         np.testing.assert_allclose(ours, _by_loop(one_row, scores, *masks), atol=1e-14)
 
-    def test_triplet_is_the_distance_of_the_embeddings(self, rng):
-        features, labels = _tensor(rng, 1, 4, 7), _tensor(rng, 1, 2, 7)
-        positive = torch.tensor([True, False]).expand(1, 4, 2)
-        cosine = objective.cosine_similarity(features, labels)
-        ours = objective.triplet(cosine, positive, torch.ones_like(positive), _draws((1, 4, 2)))
-        v, up, down = (t / t.norm(dim=-1, keepdim=True) for t in (features, *labels.split(1, 1)))
-        near, far = ((v - up) ** 2).sum(-1), ((v - down) ** 2).sum(-1)
-        torch.testing.assert_close(ours, (1 + near - far).clamp(min=0))
-        assert (ours > 0).any()
-
-    def test_triplet_picks_every_label_equally_often(self, rng):
+    def test_triplet_samples_labels_uniformly(self, rng):
         n = 30_000
         similarity = torch.arange(5.0).double().expand(1, n, 5)
         positive = torch.tensor([True, False, True, True, False]).expand(1, n, 5)
@@ -176,7 +156,7 @@ class TestOracle:
         )
         torch.testing.assert_close(ours, torchs.sum(-1))
 
-    def test_cross_entropy_keeps_its_digits_where_a_label_is_all_but_certain(self):
+    def test_cross_entropy_is_precise_for_nearly_certain_labels(self):
         for sign, positive in ((1, True), (-1, False)):
             logits = torch.tensor([[[18.0 * sign]]], requires_grad=True)
             mask = torch.tensor([[[positive]]])
@@ -224,11 +204,6 @@ class TestOracle:
                 terms.append(0.5 * (p_log - q_log + spread - 1))
             assert ours[m, i].item() == pytest.approx(math.fsum(terms), rel=1e-12)
 
-    def test_kl_to_gaussian_is_0_between_equals(self, rng):
-        posterior = _gaussian(rng, N_ROWS)
-        ours = objective.kl_to_gaussian(posterior, posterior)
-        assert torch.equal(ours, torch.zeros_like(ours))
-
     def test_kl_to_mixture(self, rng, masks):
         posterior, components = _gaussian(rng, N_ROWS), _gaussian(rng, N_LABELS + 1)
         z, chosen = _tensor(rng, N_MEMBERS, N_ROWS, DIM), chosen_components(*masks)
@@ -245,17 +220,6 @@ class TestOracle:
                 own = density(m, i, posterior, i)
                 expected = math.log(own) - math.log(math.fsum(prior) / len(prior))
             assert ours[m, i] == pytest.approx(expected, rel=1e-10, abs=1e-12)
-
-    def test_kl_to_mixture_estimates_the_divergence(self, rng):
-        # Eq. 4 is right on average: with one component, the mean over draws is the closed form.
-        posterior, prior = _gaussian(rng, 1), _gaussian(rng, 1)
-        n = 40_000
-        many = Gaussian(*(part.expand(-1, n, -1) for part in posterior))
-        z = many.mean + _tensor(rng, N_MEMBERS, n, DIM) * (many.log_variance / 2).exp()
-        chosen = torch.ones(N_MEMBERS, n, 1, dtype=torch.bool)
-        draws = objective.kl_to_mixture(z, many, prior, chosen)
-        error = draws.mean(1) - objective.kl_to_gaussian(posterior, prior)[:, 0]
-        assert bool((error.abs() < 5 * draws.std(1) / n**0.5).all())
 
     def test_cosine_similarity(self, rng):
         features, labels = _tensor(rng, 2, 3, 7), _tensor(rng, 2, 4, 7)
@@ -302,16 +266,9 @@ class TestPrecision:
             prior = np.logaddexp.reduce(logs) - math.log(len(logs))
             assert ours[0, i].item() == pytest.approx(own - prior, rel=1e-6)
 
-    @every_label_term
-    def test_float32_terms_match_float64(self, term, scores, masks):
-        exact = LABEL_TERMS[term](scores, *masks)
-        ours = LABEL_TERMS[term](scores.float(), *masks)
-        assert ours.dtype == torch.float32
-        torch.testing.assert_close(ours.double(), exact, rtol=1e-5, atol=1e-6)
-
 
 def _finite_gradient(term, *inputs):
-    """Return a term and its sum's gradients; nothing may be NaN, not even on the way back."""
+    """Return a term and the gradients of its sum; nothing may be NaN, even in the backward pass."""
     inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
     with torch.autograd.set_detect_anomaly(True):
         value = term(*inputs)
@@ -349,13 +306,6 @@ class TestDegenerate:
             assert bool((value > 0).all())
             assert bool((gradient != 0).any())
 
-    def test_all_positive_is_least_where_all_are_equally_similar(self):
-        everything = torch.ones(1, 1, 4, dtype=torch.bool)
-        even = objective.contrastive(torch.full((1, 1, 4), 3.0), everything, everything)
-        assert even.item() == pytest.approx(math.log(4), rel=1e-6)
-        uneven = objective.contrastive(torch.tensor([[[0.0, 0, 0, 1]]]), everything, everything)
-        assert uneven > even
-
     @every_label_term
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_extreme_logits(self, term, dtype, masks, rng):
@@ -383,9 +333,7 @@ class TestDegenerate:
     @every_label_term
     @pytest.mark.parametrize("junk", [1e4, 1e30, -1e30, torch.inf, -torch.inf])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_what_lies_under_an_unknown_label_changes_nothing(
-        self, term, junk, dtype, scores, masks
-    ):
+    def test_values_of_unknown_labels_are_ignored(self, term, junk, dtype, scores, masks):
         known = masks[1]
         clean = _finite_gradient(lambda s: LABEL_TERMS[term](s, *masks), scores.to(dtype))
         soiled = scores.to(dtype).masked_fill(~known, junk)
@@ -394,7 +342,7 @@ class TestDegenerate:
         assert torch.equal(gradients[0], clean[1][0])
         assert bool((gradients[0][~known] == 0).all())
 
-    def test_a_row_that_may_have_labels_has_no_prior(self, rng, masks):
+    def test_a_row_with_only_unknown_labels_has_no_prior(self, rng, masks):
         # Row 2 knows nothing, row 4 knows a negative: neither has positives, both have unknowns.
         posterior, components = _gaussian(rng, N_ROWS), _gaussian(rng, N_LABELS + 1)
         z, chosen = _tensor(rng, N_MEMBERS, N_ROWS, DIM), chosen_components(*masks)
@@ -410,16 +358,6 @@ class TestDegenerate:
         for gradient in gradients[:3]:
             assert torch.equal(gradient[:, [2, 4]], torch.zeros_like(gradient[:, [2, 4]]))
             assert bool((gradient[:, [0, 1, 3]] != 0).all())
-
-    def test_a_row_without_labels_is_held_to_the_background(self, rng, masks):
-        posterior, components = _gaussian(rng, N_ROWS), _gaussian(rng, N_LABELS + 1)
-        z, chosen = _tensor(rng, N_MEMBERS, N_ROWS, DIM), chosen_components(*masks)
-        assert chosen[:, 1].tolist() == [[False] * N_LABELS + [True]] * N_MEMBERS
-        ours = objective.kl_to_mixture(z, posterior, components, chosen)[:, 1:2]
-        row = Gaussian(*(part[:, 1:2] for part in posterior))
-        background = Gaussian(*(part[:, -1:] for part in components))
-        alone = torch.ones(N_MEMBERS, 1, 1, dtype=torch.bool)
-        torch.testing.assert_close(ours, objective.kl_to_mixture(z[:, 1:2], row, background, alone))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("posterior_at", LOG_VARIANCE_RANGE)
@@ -446,13 +384,6 @@ class TestDegenerate:
             assert bool((gradients[0] != 0).any())
             assert bool((gradients[2] != 0).any())
 
-    @pytest.mark.parametrize("extreme", [1e4, -1e4])
-    def test_reconstructions_of_extreme_predictions(self, extreme):
-        predicted = torch.full((1, 2, 3), extreme)
-        for term in (objective.gaussian_reconstruction, objective.bernoulli_reconstruction):
-            for features in (torch.zeros_like(predicted), torch.ones_like(predicted)):
-                _finite_gradient(lambda p, f=features, t=term: t(f, p), predicted)
-
     def test_an_embedding_of_norm_0_has_a_finite_gradient(self, rng):
         features, labels = torch.zeros(1, 2, 4), _tensor(rng, 1, 3, 4).float()
         _finite_gradient(objective.cosine_similarity, features, labels)
@@ -474,23 +405,6 @@ class TestGradients:
             ),
             [tensor.requires_grad_() for tensor in inputs],
         )
-
-    def test_kl_to_gaussian(self, rng):
-        inputs = [*_gaussian(rng, N_ROWS), *_gaussian(rng, N_ROWS)]
-        assert torch.autograd.gradcheck(
-            lambda m, s, c, t: objective.kl_to_gaussian(Gaussian(m, s), Gaussian(c, t)),
-            [tensor.requires_grad_() for tensor in inputs],
-        )
-
-    def test_reconstructions(self, rng):
-        features = torch.from_numpy(rng.random((2, 3, 4)))
-        predicted = _tensor(rng, 2, 3, 4).requires_grad_()
-        for term in (objective.gaussian_reconstruction, objective.bernoulli_reconstruction):
-            assert torch.autograd.gradcheck(lambda p, t=term: t(features, p), [predicted])
-
-    def test_cosine_similarity(self, rng):
-        inputs = [_tensor(rng, 2, 3, 4).requires_grad_() for _ in range(2)]
-        assert torch.autograd.gradcheck(objective.cosine_similarity, inputs)
 
 
 class TestAppendix:
@@ -520,7 +434,7 @@ class TestAppendix:
         return exps[t] / math.fsum(exps)
 
     def _bracket(self, v, v_labels, project):
-        """Return the bracket of both gradients; ``project`` maps v_t to what stands for it."""
+        """Return the bracket of both gradients; ``project`` maps v_t to its replacement."""
         total = torch.zeros_like(v)
         for t, label in enumerate(v_labels):
             share = self._share(v, v_labels, t)
@@ -543,30 +457,14 @@ class TestAppendix:
         bracket = self._bracket(v, v_labels, lambda label: label - (v @ label) * v)
         torch.testing.assert_close(ours, bracket / (self.TAU * w.norm()), rtol=1e-12, atol=1e-12)
 
-    @pytest.fixture
-    def triplets(self, rng):
-        """Unit vectors v, v₊ and v₋ in many rows, and Eq. 6 of each with τ = ½."""
+    def test_with_two_labels_the_term_is_a_soft_triplet(self, rng):
+        """With τ = ½, Eq. 6 of unit vectors v, v₊ and v₋ is softplus(‖v − v₊‖² − ‖v − v₋‖²)."""
         vectors = _tensor(rng, 3, 50, 8)
         v, up, down = vectors / vectors.norm(dim=-1, keepdim=True)
         labels = torch.stack([up, down], dim=1)  # every triplet is a member with its own labels
         similarity = objective.cosine_similarity(v[:, None], labels)
         positive = torch.tensor([True, False]).expand(50, 1, 2)
         loss = objective.contrastive(similarity / 0.5, positive, torch.ones_like(positive))
-        return ((v - up) ** 2).sum(-1), ((v - down) ** 2).sum(-1), loss[:, 0]
-
-    def test_of_two_labels_the_term_is_a_softened_triplet(self, triplets):
-        near, far, loss = triplets
+        near, far = ((v - up) ** 2).sum(-1), ((v - down) ** 2).sum(-1)
         exact = torch.log1p(torch.exp(near - far))
-        torch.testing.assert_close(loss, exact, rtol=0, atol=1e-12)
-
-    def test_the_printed_last_line_has_the_wrong_sign(self, triplets):
-        """‖v−v₊‖² + ‖v−v₋‖² + 1 would punish a distant negative; the line above it has a minus."""
-        near, far, loss = triplets
-        printed, line_above = near + far + 1, 1 + near - far
-        assert bool(((printed - loss).abs() > 0.5).all())
-        # softplus(t) lies between max(0, t) and max(0, t) + log 2, so 1 + t is a bound: the
-        # "fair approximation" is the one with the minus.
-        hinge = line_above.clamp(min=0)
-        assert float((loss - hinge).abs().max()) < 1
-        assert np.corrcoef(loss, hinge)[0, 1] > 0.9
-        assert np.corrcoef(loss, printed)[0, 1] < 0.9
+        torch.testing.assert_close(loss[:, 0], exact, rtol=0, atol=1e-12)

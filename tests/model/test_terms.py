@@ -40,7 +40,7 @@ def sparse_labels(n_rows, n_labels):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("n_labels", [10, 2000])
 def test_a_new_term_is_a_function_and_a_weight(monkeypatch, device, n_labels):
-    """Squared logits, which a large weight makes small."""
+    """Squared logits become small with a large weight."""
 
     def squared_logits(out):
         return out.views[0].logits.square().mean(-1)
@@ -96,7 +96,7 @@ def test_from_the_estimator_to_the_loop_are_four_frames(monkeypatch):
     assert depths == [3]  # _fit_rows, Pack.train, train
 
 
-def test_an_unknown_term_is_refused():
+def test_an_unknown_term_is_rejected():
     data, _ = make_survey(210, 6, 5, seed=0)
     with pytest.raises(ValueError, match="no setting 'nothing_weight'"):
         CGMVAEClassifier(**TINY, settings={"nothing_weight": 1.0}).fit(data.X, data.Y)

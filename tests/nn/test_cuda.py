@@ -1,4 +1,4 @@
-"""Kernels against the operations that they stand for; they need an accelerator."""
+"""CUDA kernels against the operations that they replace; they need a GPU."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from cgmvae.training.optimizer import FlatParameters, gradient_norms
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
 
 CUDA = torch.device("cuda")
@@ -31,7 +31,7 @@ def noise_on(device):
 
 @pytest.mark.parametrize("width", [1, 37, 512, 1024])
 @pytest.mark.parametrize("slope", [0.0, 0.01])
-def test_a_hidden_layer_is_its_operations(width, slope):
+def test_hidden_layer_equals_its_operations(width, slope):
     draw = torch.Generator().manual_seed(width)
     x, dy = torch.randn(2, 3, 13, width, generator=draw)
     vectors = torch.randn(3, 3, width, generator=draw)  # bias, gain, shift
@@ -48,7 +48,7 @@ def test_a_hidden_layer_is_its_operations(width, slope):
         torch.testing.assert_close(own.cpu().double(), other, rtol=2e-3, atol=2e-3)
 
 
-def test_dropout_drops_the_same_entries_everywhere():
+def test_dropout_is_the_same_on_both_devices():
     x = torch.randn(3, 11, 13)
     expected = noise_on("cpu").dropout(x, RATE)
     on_card = x.to(CUDA).requires_grad_()
@@ -82,7 +82,7 @@ def test_random_numbers_are_the_same_on_both_devices(n):
         torch.testing.assert_close(here.normal(n, 1), there.normal(n, 1).cpu(), rtol=0, atol=2e-5)
 
 
-def test_norms_of_gradients():
+def test_gradient_norms():
     parts = [torch.randn(3, n, device=CUDA) for n in (1, 8192, 20_001)]
     expected = torch.cat(parts, dim=1).double().norm(dim=1)
     torch.testing.assert_close(gradient_norms(parts).double(), expected, rtol=1e-5, atol=0)
@@ -91,7 +91,7 @@ def test_norms_of_gradients():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_update_is_adamw(dtype):
+def test_update_equals_adamw(dtype):
     torch.manual_seed(0)
     values = torch.randn(2, 3000, device=CUDA)
     rounded = torch.zeros_like(values, dtype=torch.bfloat16)
@@ -119,7 +119,7 @@ def test_an_update_is_adamw(dtype):
 
 
 @pytest.mark.parametrize("half", [True, False])
-def test_a_network_in_training_is_near_itself(half):
+def test_training_precision(half):
     network = PackedMLP(
         (6, 64, 32, 4), CounterStreams([1, 2, 3], CUDA), layer_norm=True, activation="relu"
     )

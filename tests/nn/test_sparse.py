@@ -1,4 +1,4 @@
-"""Affine maps of sparse rows equal those of the same rows written out."""
+"""Affine maps of sparse rows equal those of dense rows."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from cgmvae.nn.sparse import SparseRows, sparse_affine
 
 
 def made_rows(lengths, n_columns, seed=0):
-    """Return rows with so many values each, (n_members, n_rows)."""
+    """Return rows with the given numbers of values, (n_members, n_rows)."""
     generator = torch.Generator().manual_seed(seed)
     flat = [n for member in lengths for n in member]
     columns = [torch.randperm(n_columns, generator=generator)[:n].sort().values for n in flat]
@@ -33,7 +33,7 @@ def affine_of_dense(x, beside, weight, bias):
     ],
 )
 @pytest.mark.parametrize("n_more", [0, 2])
-def test_map_and_gradients_are_those_of_dense_rows(lengths, n_more):
+def test_map_and_gradients_equal_those_of_dense_rows(lengths, n_more):
     x = made_rows(lengths, 9)
     n_members, n_rows, _ = x.shape
     shapes = (n_members, n_rows, n_more), (n_members, 9 + n_more, 4), (n_members, 4)
@@ -46,7 +46,7 @@ def test_map_and_gradients_are_those_of_dense_rows(lengths, n_more):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_gradient_is_that_of_finite_differences():
+def test_gradcheck():
     x = made_rows([[2, 0, 3]], 5)
     shapes = (1, 3, 2), (1, 7, 3), (1, 3)
     leaves = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -59,20 +59,20 @@ def test_rows_are_multiplied_by_their_factors():
     torch.testing.assert_close(x.times(factors).dense(), x.dense() * factors[..., None])
 
 
-def test_the_rows_of_one_member_are_given_to_several():
+def test_rows_are_repeated_for_several_members():
     x = made_rows([[2, 0, 3]], 5)
     torch.testing.assert_close(x.repeat(3).dense(), x.dense().expand(3, -1, -1))
 
 
-def test_a_member_drops_the_same_values_alone_as_in_company():
+def test_a_member_drops_the_same_values_alone_and_in_a_pack():
     both = made_rows([[5, 9, 0], [9, 9, 9]], 9)
     n_first = int(both.starts[0, -1])
     alone = SparseRows(both.values[:n_first], both.columns[:n_first], both.starts[:1], 9)
     rates = torch.tensor([0.4, 0.0], dtype=torch.float64)
-    company = both.dropout(GeneratorStreams([3, 4]), rates)
+    in_pack = both.dropout(GeneratorStreams([3, 4]), rates)
     by_itself = alone.dropout(GeneratorStreams([3]), rates[:1])
-    assert torch.equal(company.values[:n_first], by_itself.values)
-    assert torch.equal(company.values[n_first:], both.values[n_first:])
+    assert torch.equal(in_pack.values[:n_first], by_itself.values)
+    assert torch.equal(in_pack.values[n_first:], both.values[n_first:])
     kept = by_itself.values != 0
     assert 0 < int(kept.sum()) < n_first
     torch.testing.assert_close(by_itself.values[kept], alone.values[kept] / 0.6)

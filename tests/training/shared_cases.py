@@ -1,4 +1,4 @@
-"""Trainings that ``test_distributed`` runs in one process, and in two by this very file."""
+"""Trainings that ``test_distributed`` runs in one process and, by this file, in two."""
 
 import os
 import pickle
@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 
 def trained(group: Group, *, plan=ODD, changed=None, **more):
-    """Train two members in float64 with all that may differ between rows and members."""
+    """Train two members that differ in rows and settings, in float64."""
     members = [
         plain_member(1, train_rows=ROWS),
         plain_member(3, train_rows=ROWS[:20], learning_rate=0.05, dropout=0.5),
@@ -45,7 +45,7 @@ def trained(group: Group, *, plan=ODD, changed=None, **more):
 
 
 def stop_at(epoch: int):
-    """Return what is asked after each epoch, and stops the training of every process at one."""
+    """Return a callback that stops the training of every process after an epoch."""
 
     def keep(reached, places, values):
         if reached == epoch:
@@ -60,7 +60,7 @@ def drop_one(epoch, places, values):
 
 
 def continued(group: Group, folder: Path, name: str):
-    """Go on from where a training was stopped."""
+    """Resume a stopped training."""
     return trained(group, checkpoint=Checkpoint(folder / name))
 
 
@@ -73,7 +73,7 @@ def stopped(group: Group, folder: Path, name: str) -> None:
 
 
 def failing(group: Group):
-    """Let the first member meet a row that is not finite, which it alone has, in every process."""
+    """Give only the first member a row that is not finite."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = trained(group, changed={int(ROWS[30]): np.nan})
@@ -81,7 +81,7 @@ def failing(group: Group):
 
 
 def estimated(method=CGMVAEClassifier, **changes):
-    """Fit an estimator as a user does; return its weights and what it says of rows."""
+    """Fit an estimator as a user does; return its weights, history and predictions."""
     data = make_survey(90, 6, 5, unknown_share=0.1, seed=4)[0]
     own = {"settings": SIZES, "embedding_dim": 16} if method is CGMVAEClassifier else {}
     model = method(**TINY | own | changes).fit(data.X, data)
@@ -90,7 +90,7 @@ def estimated(method=CGMVAEClassifier, **changes):
 
 
 def cases(group: Group, folder: Path) -> dict:
-    """Return the results of all trainings that any number of processes must agree in."""
+    """Return the results that must not depend on the number of processes."""
     return {
         "rows": trained(group),
         "rows, one left out": trained(group, plan=replace(ODD, patience=None), keep=drop_one),

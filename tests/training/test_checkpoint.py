@@ -27,24 +27,24 @@ def assert_holds(checkpoint: Checkpoint, state: dict) -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_there_may_be_none(tmp_path):
+def test_a_missing_file(tmp_path):
     assert Checkpoint(tmp_path / "missing").load(FINGERPRINT) is None
 
 
-def test_what_is_saved_is_loaded(checkpoint):
+def test_round_trip(checkpoint):
     assert_holds(checkpoint, STATE)
     checkpoint.save(NEWER, FINGERPRINT)
     assert_holds(checkpoint, NEWER)
     assert [path.name for path in checkpoint.path.parent.iterdir()] == ["state.bin"]
 
 
-def test_removing_it(checkpoint):
+def test_remove(checkpoint):
     checkpoint.remove()
     assert checkpoint.load(FINGERPRINT) is None
     checkpoint.remove()
 
 
-def test_parts_belong_to_it(checkpoint):
+def test_parts_belong_to_the_checkpoint(checkpoint):
     part, folder = checkpoint.part(0, 3), checkpoint.path.parent
     part.save(NEWER, FINGERPRINT)
     assert_holds(checkpoint, STATE)
@@ -58,7 +58,7 @@ def test_parts_belong_to_it(checkpoint):
     assert not Checkpoint(folder / "nowhere" / "state").exists()
 
 
-def test_members_are_divided_as_its_parts_are(tmp_path):
+def test_members_are_split_like_the_parts(tmp_path):
     whole = Checkpoint(tmp_path / "state")
     for first, last in ((0, 1), (2, 2), (7, 9)):
         whole.part(first, last).save(STATE, FINGERPRINT)
@@ -71,13 +71,13 @@ def test_members_are_divided_as_its_parts_are(tmp_path):
 @pytest.mark.parametrize(
     "other", [{}, FINGERPRINT | {"seeds": [1, 3]}, FINGERPRINT | {"more": 1}, {"seeds": [1, 2]}]
 )
-def test_another_training_is_refused(checkpoint, other):
+def test_another_training_is_rejected(checkpoint, other):
     with pytest.raises(InputError, match="belongs to a training with other settings"):
         checkpoint.load(other)
     assert_holds(checkpoint, STATE)
 
 
-def test_every_truncation_is_refused(checkpoint):
+def test_every_truncation_is_rejected(checkpoint):
     content = checkpoint.path.read_bytes()
     for end in range(len(content)):
         checkpoint.path.write_bytes(content[:end])
@@ -85,7 +85,7 @@ def test_every_truncation_is_refused(checkpoint):
             checkpoint.load(FINGERPRINT)
 
 
-def test_another_file_and_a_folder_are_refused(checkpoint, tmp_path):
+def test_another_file_and_a_folder_are_rejected(checkpoint, tmp_path):
     checkpoint.path.write_text(json.dumps(FINGERPRINT))
     with pytest.raises(InputError):
         checkpoint.load(FINGERPRINT)
@@ -94,7 +94,7 @@ def test_another_file_and_a_folder_are_refused(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
-def test_killed_in_the_middle_of_a_save_the_old_file_stays(checkpoint, error, monkeypatch):
+def test_an_interrupted_save_keeps_the_old_file(checkpoint, error, monkeypatch):
     before = checkpoint.path.read_bytes()
 
     def fail(path):
@@ -107,7 +107,7 @@ def test_killed_in_the_middle_of_a_save_the_old_file_stays(checkpoint, error, mo
     assert list(checkpoint.path.parent.iterdir()) == [checkpoint.path]
 
 
-def test_a_full_disk_leaves_the_old_file(checkpoint, monkeypatch):
+def test_a_full_disk_keeps_the_old_file(checkpoint, monkeypatch):
     def fail(path):
         raise OSError(28, "No space left on device")
 

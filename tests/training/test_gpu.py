@@ -37,7 +37,7 @@ def fit(device: str, **changes):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Let the processor draw what an accelerator draws."""
+    """Make the CPU draw the same random numbers as the GPU."""
     monkeypatch.setattr(rng_module, "GeneratorStreams", CounterStreams)
 
 
@@ -50,7 +50,7 @@ def test_loss_curves_agree(counted, changes):
         np.testing.assert_allclose(series, curves[1][name], rtol=2e-2, atol=5e-3, err_msg=name)
 
 
-def test_a_member_alone_is_the_member_in_a_pack():
+def test_a_member_is_the_same_alone_and_in_a_pack():
     data, _ = make_survey(400, 8, 6, seed=0)
     weights = []
     for n_members in (1, 5):
@@ -62,7 +62,7 @@ def test_a_member_alone_is_the_member_in_a_pack():
     assert float((weights[0] - weights[1]).norm() / weights[0].norm()) < 1e-3
 
 
-def test_products_in_bfloat16_learn_as_well():
+def test_bfloat16_trains_as_well():
     exact, rounded = (fit("cuda", precision=precision) for precision in ("tf32", "bf16"))
     for name, series in exact.history_.items():
         np.testing.assert_allclose(series, rounded.history_[name], rtol=0.1, atol=0.05)

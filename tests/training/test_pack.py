@@ -1,4 +1,4 @@
-"""Packs that are too large for a GPU are trained in parts; several processes divide them."""
+"""Packs too large for a GPU are trained in parts, and split among processes."""
 
 import itertools
 
@@ -15,7 +15,7 @@ FULL = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.
 
 
 def doubled(items, room):
-    """Double numbers with room for some of them; return the results and the sizes tried."""
+    """Double numbers with limited memory; return the results and the sizes tried."""
     parts, sizes, found = FittingParts([items]), [], []
     for part in parts:
         sizes.append(len(part))
@@ -28,12 +28,12 @@ def doubled(items, room):
     return found, sizes
 
 
-def test_all_at_once_if_there_is_room():
+def test_one_part_if_memory_suffices():
     assert doubled(np.arange(7), 7) == ([[0, 2, 4, 6, 8, 10, 12]], [7])
 
 
 @pytest.mark.parametrize(("room", "sizes"), [(4, [7, 4, 3]), (2, [7, 4, 2, 2, 2, 1]), (3, None)])
-def test_parts_are_as_small_as_they_must_be_and_keep_their_order(room, sizes):
+def test_parts_are_halved_and_keep_their_order(room, sizes):
     with pytest.warns(UserWarning, match="no memory for a pack of 7") as told:
         found, tried = doubled(list(range(7)), room)
     assert list(itertools.chain(*found)) == [0, 2, 4, 6, 8, 10, 12]
@@ -41,7 +41,7 @@ def test_parts_are_as_small_as_they_must_be_and_keep_their_order(room, sizes):
     assert sizes is None or tried == sizes
 
 
-def test_no_room_for_one_is_one_sentence():
+def test_too_little_memory_for_one():
     with pytest.raises(InputError, match=r"\(CUDA out of memory\); use a smaller"):
         doubled([1], 0)
     with pytest.warns(UserWarning, match="no memory"), pytest.raises(InputError, match="single"):
@@ -64,7 +64,7 @@ class Heard(Group):
         (5, True, [[0, 1, 2]], 1),
     ],
 )
-def test_the_rule_that_divides(n_members, shares_rows, parts, n_sharing):
+def test_division_among_processes(n_members, shares_rows, parts, n_sharing):
     pack = Pack(
         [Task((), [None] * n_members)],
         None,

@@ -14,7 +14,6 @@ from cgmvae.training.plan import (
     Planner,
     TrainingConfig,
     block_order,
-    column,
     cosine,
     ramp,
     warm_restarts,
@@ -47,23 +46,23 @@ def few_rows(monkeypatch):
 
 @pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 20, 21, 203])
-def test_every_row_comes_once(n_rows, rng):
+def test_every_row_occurs_once(n_rows, rng):
     assert np.sort(block_order(n_rows, rng)).tolist() == list(range(n_rows))
 
 
 @pytest.mark.usefixtures("few_rows")
-def test_a_window_holds_whole_blocks_from_everywhere_well_mixed(rng):
+def test_windows_mix_whole_blocks(rng):
     order = block_order(400, rng)
     windows = order.reshape(20, 20)
     for window in windows:
         blocks, counts = np.unique(window // 4, return_counts=True)
         assert counts.tolist() == [4] * 5
         assert np.ptp(blocks) > 20
-    neighbours = np.abs(np.diff(windows, axis=1)) == 1
-    assert neighbours.mean() < 0.2
+    neighbors = np.abs(np.diff(windows, axis=1)) == 1
+    assert neighbors.mean() < 0.2
 
 
-def test_up_to_a_window_all_orders_are_equally_likely(rng):
+def test_orders_within_a_window_are_uniform(rng):
     orders = [tuple(block_order(3, rng)) for _ in range(6000)]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
@@ -71,7 +70,7 @@ def test_up_to_a_window_all_orders_are_equally_likely(rng):
 
 
 @pytest.mark.usefixtures("few_rows")
-def test_members_of_a_fit_share_the_order_alone_and_in_company():
+def test_members_of_one_fit_share_the_row_order_in_any_pack():
     rows = np.arange(100, 145)
     members = [member(1, rows, order_seed=7), member(2, rows, order_seed=7), member(3, rows)]
     orders = Planner(members, CONFIG).epoch(1).order.reshape(3, -1)[:, :45]
@@ -98,11 +97,7 @@ def plain_member(**changes) -> Member:
     return replace(plain, **changes)
 
 
-def test_column_keeps_the_order_of_the_members():
-    assert column([plain_member(seed=3), plain_member(seed=1)], "seed") == [3, 1]
-
-
-def test_weights_of_terms_that_some_members_leave_out():
+def test_weights_of_terms_that_some_members_omit():
     members = [
         plain_member(weights={"kl": 0.5, "b": 0.0}),
         plain_member(weights={"a": 2.0, "b": 0.0}),
@@ -112,10 +107,6 @@ def test_weights_of_terms_that_some_members_leave_out():
     assert weights["kl"].tolist() == [0.5, 0.0]
     assert weights["a"].tolist() == [0.0, 2.0]
     assert weights["a"].dtype == torch.float64
-
-
-def test_the_fingerprint_repeats():
-    assert plain_member().fingerprint() == plain_member(train_rows=np.arange(4)).fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -143,11 +134,8 @@ def test_every_field_is_part_of_the_fingerprint(changes):
         (0.0, 0.1, 0.0),
         (0.025, 0.1, 0.25),
         (0.1, 0.1, 1.0),
-        (0.4, 0.1, 0.75),
         (0.55, 0.1, 0.5),
         (1.0, 0.1, 0.0),
-        (0.0, 0.0, 1.0),
-        (1 / 3, 0.0, 0.75),
         (0.5, 1.0, 0.5),
     ],
 )
@@ -155,7 +143,7 @@ def test_cosine_at_known_points(progress, warmup, expected):
     assert cosine(progress, warmup) == pytest.approx(expected, abs=1e-12)
 
 
-def test_cosine_without_warmup_is_torchs():
+def test_cosine_without_warmup_equals_torch():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=9)
     for epoch in range(9):
@@ -165,7 +153,7 @@ def test_cosine_without_warmup_is_torchs():
 
 
 @pytest.mark.parametrize(("first", "factor"), [(5, 2), (3, 1), (4, 3)])
-def test_warm_restarts_are_torchs(first, factor):
+def test_warm_restarts_equal_torch(first, factor):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, first, factor)
     optimizer.step()
@@ -175,15 +163,8 @@ def test_warm_restarts_are_torchs(first, factor):
         assert warm_restarts(float(epoch), first, factor) == pytest.approx(expected, abs=1e-9)
 
 
-def test_warm_restarts_begin_anew_after_each_longer_period():
-    assert [warm_restarts(epoch, 2, 2) for epoch in (0, 2, 6, 14)] == [1.0] * 4
-    for start, length in ((0, 2), (2, 4), (6, 8)):
-        assert warm_restarts(start + length / 2, 2, 2) == pytest.approx(0.5)
-        assert warm_restarts(start + length * (1 - 1e-6), 2, 2) < 1e-6
-
-
 @pytest.mark.parametrize(("first", "factor"), [(0, 2), (-1, 2), (2, 0.5)])
-def test_warm_restarts_that_would_never_end_are_refused(first, factor):
+def test_invalid_warm_restarts_are_rejected(first, factor):
     with pytest.raises(InputError, match="first period"):
         warm_restarts(10.0, first, factor)
 

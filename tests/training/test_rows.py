@@ -32,7 +32,7 @@ INDICES = {
 
 @pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool])
-def test_sparse_and_dense_rows_are_the_same(table, index, dtype):
+def test_sparse_and_dense_rows_are_equal(table, index, dtype):
     rows = torch.tensor(index, dtype=torch.int64)
     expected = torch.as_tensor(table[np.asarray(index, np.int64)]).to(dtype)
     for matrix in (table, sp.csr_array(table)):
@@ -42,21 +42,12 @@ def test_sparse_and_dense_rows_are_the_same(table, index, dtype):
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int64])
-def test_labels_become_truth_values(table, kind):
-    labels = (table > 0).astype(kind)
-    rows = torch.tensor([[4, 0], [1, 4]])
-    for matrix in (labels, sp.csr_array(labels)):
-        found = RowStore(matrix, dtype=torch.bool, device=CPU).gather(rows)
-        assert torch.equal(found, torch.as_tensor(table > 0)[rows])
-
-
-def test_a_matrix_without_entries():
+def test_an_empty_sparse_matrix():
     store = RowStore(sp.csr_array((3, 2)), dtype=torch.float32, device=CPU)
     assert torch.equal(store.gather(torch.tensor([2, 0])), torch.zeros(2, 2))
 
 
-def test_entries_that_are_given_twice_add_up_and_the_matrix_is_left_alone():
+def test_duplicate_entries_are_summed_without_changing_the_matrix():
     matrix = sp.csr_array(
         (np.array([1.0, 2.0, 5.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 2)
     )
@@ -65,12 +56,7 @@ def test_entries_that_are_given_twice_add_up_and_the_matrix_is_left_alone():
     assert matrix.nnz == 3
 
 
-def test_another_sparse_layout_is_turned_into_rows(table):
-    store = RowStore(sp.csc_array(table), dtype=torch.float64, device=CPU)
-    assert torch.equal(store.gather(torch.arange(9)), torch.as_tensor(table))
-
-
-def test_read_only_arrays_are_taken_without_a_warning(table):
+def test_read_only_arrays_give_no_warning(table):
     table.flags.writeable = False
     sparse = sp.csr_array(table)
     for array in (sparse.data, sparse.indices, sparse.indptr):
@@ -80,7 +66,7 @@ def test_read_only_arrays_are_taken_without_a_warning(table):
         assert torch.equal(store.gather(torch.arange(9)), torch.tensor(table))
 
 
-def test_digest_tells_contents_shapes_and_types_apart(table):
+def test_digest_depends_on_content_shape_and_type(table):
     arrays = [table, table.T, table.reshape(-1), table.astype(np.float32), table + 1e-9]
     assert len({digest(array) for array in arrays}) == len(arrays)
     assert digest(table) == digest(np.asfortranarray(table))
@@ -99,7 +85,7 @@ def test_digest_of_a_store(table):
 
 @pytest.fixture
 def stored(table, tmp_path, monkeypatch) -> dict[str, RowStore]:
-    """Return stores that keep nothing: of rows on disk, and of rows in memory that are many."""
+    """Return stores that copy nothing: of rows on disk, and of many rows in memory."""
     np.save(tmp_path / "rows.npy", table)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     monkeypatch.setattr("cgmvae.training.rows._COPIED_BYTES", 0)
@@ -113,14 +99,14 @@ def stored(table, tmp_path, monkeypatch) -> dict[str, RowStore]:
 
 @pytest.mark.parametrize("kind", ["disk", "dense", "sparse"])
 @pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
-def test_rows_that_are_read_where_they_are(stored, table, kind, index):
+def test_rows_read_in_place(stored, table, kind, index):
     rows = torch.tensor(index, dtype=torch.int64)
     expected = torch.as_tensor(table[np.asarray(index, np.int64)]).float()
     assert torch.equal(stored[kind].gather(rows), expected)
     assert stored[kind]._dense is stored[kind]._sparse is None
 
 
-def test_what_all_members_ask_for_is_read_once(table):
+def test_shared_rows_are_read_once(table):
     read = []
 
     def note(block):
@@ -138,7 +124,7 @@ def test_what_all_members_ask_for_is_read_once(table):
     assert sum(read) == 7
 
 
-def test_digest_of_rows_that_are_read_where_they_are(stored, table, tmp_path):
+def test_digest_of_rows_read_in_place(stored, table, tmp_path):
     before = {kind: store.digest() for kind, store in stored.items()}
     assert before == {kind: store.digest() for kind, store in stored.items()}
     table[4, 2] += 1

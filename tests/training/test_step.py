@@ -43,7 +43,7 @@ def build(members=MEMBERS, **changes):
 
 
 def made_batch(n_members=3):
-    """Return rows of which some count for nothing, and their weights."""
+    """Return rows, some of weight 0, and their weights."""
     order = torch.arange(12 * n_members).reshape(n_members, 12)
     weight = torch.ones(order.shape, dtype=torch.float64)
     weight[:, -1], weight[-1, 4:] = 0.0, 0.0
@@ -57,7 +57,7 @@ def noise_of_step():
 
 
 def one_step(network, members=MEMBERS):
-    """Take a step, of rows of which some count for nothing; return weights, terms and failures."""
+    """Take a step on rows of which some have weight 0; return weights, terms and failures."""
     step = PackedStep(network, members, TrainingConfig(), CPU)
     step.start_epoch(torch.ones(len(members), dtype=torch.bool), lambda term: 1.0)
     batch, _ = made_batch(len(members))
@@ -92,7 +92,7 @@ def test_the_loss_is_the_weighted_sum_of_the_mean_terms():
         torch.testing.assert_close(sums[:, i], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_term_that_nobody_weighs_is_left_out():
+def test_a_term_without_weight_is_omitted():
     members = [replace(member, weights={"cross_entropy": 1.0}) for member in MEMBERS]
     _, sums, _ = one_step(build(), members)
     assert len(sums) == 1

@@ -113,11 +113,7 @@ class ASL(NeuralClassifier):
     layer_norm : bool
         Whether hidden layers are normalized.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
-    n_members, device, checkpoint, progress
-        See :class:`~cgmvae.methods.packed.PackedClassifier`.
-    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
-        See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
     Attributes
     ----------

@@ -55,7 +55,13 @@ class BinaryRelevance(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         base = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator
-        base = _seeded(base, seed)
+        parameters = base.get_params().items()
+        unseeded = [
+            name
+            for name, value in parameters
+            if value is None and name.rpartition("__")[2] == "random_state"
+        ]
+        base = clone(base).set_params(**dict.fromkeys(unseeded, seed))
         labels = sp.csc_array(train.labels)
         unknown = None if train.unknown is None else sp.csc_array(train.unknown)
         self.estimators_ = Parallel(n_jobs=self.n_jobs)(
@@ -93,17 +99,6 @@ class BinaryRelevance(MultiLabelClassifier):
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         return np.column_stack([_probability(model, features) for model in self.estimators_])
-
-
-def _seeded(estimator: Any, seed: int) -> Any:
-    """Return a copy with every unset ``random_state`` set to this seed."""
-    parameters = estimator.get_params().items()
-    unset = [
-        name
-        for name, value in parameters
-        if value is None and name.rpartition("__")[2] == "random_state"
-    ]
-    return clone(estimator).set_params(**dict.fromkeys(unset, seed))
 
 
 def _linear(coefficients: NDArray[np.floating], intercept: Any) -> LogisticRegression:

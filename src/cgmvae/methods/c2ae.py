@@ -186,11 +186,7 @@ class C2AE(NeuralClassifier):
     calibration_weight : float
         Weight of its cross-entropy, summed over known labels; with 0 a single label is not learned.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
-    n_members, device, checkpoint, progress
-        See :class:`~cgmvae.methods.packed.PackedClassifier`.
-    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
-        See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ ACTIVE_VARIANCE = 0.01
 def diagnose(
     model: Any, features: Matrix, targets: Targets, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Return what the latent space of a fitted model does on labelled rows.
+    """Return what the latent space of a fitted model does on labeled rows.
 
     Returns
     -------
@@ -40,7 +40,8 @@ def diagnose(
     start = 0
     with torch.no_grad():
         components = model.network_.label_gaussians()
-        posterior = _all_posteriors(model, features)
+        encoded = [model.network_.encode(x) for x in model._blocks(features)]
+        posterior = Gaussian(*(torch.cat(parts, dim=1) for parts in zip(*encoded, strict=True)))
         for x in model._blocks(features):
             rows = np.arange(start, start + x.shape[1])
             start += x.shape[1]
@@ -48,19 +49,23 @@ def diagnose(
             epsilon = torch.as_tensor(rng.standard_normal(here.mean.shape)).to(x)
             z = here.mean + torch.exp(0.5 * here.log_variance) * epsilon
             kl.append(kl_to_mixture(z, here, components, _chosen(targets, rows, x)).mean(0).cpu())
-            own.append(_scores(model, x, here.mean))
-            other.append(_scores(model, x, posterior.mean[:, shuffled[rows]]))
+            own.append(model._probabilities(x, here.mean).mean(0).cpu().numpy())
+            exchanged = posterior.mean[:, shuffled[rows]]
+            other.append(model._probabilities(x, exchanged).mean(0).cpu().numpy())
         units = (posterior.mean.var(1) > ACTIVE_VARIANCE).sum(-1).double()
-    threshold = model.threshold_rule_
-    scores = [
-        micro_f1(targets.labels, threshold.apply(np.concatenate(parts)), unknown=targets.unknown)
-        for parts in (own, other)
-    ]
+    f1, f1_shuffled = (
+        micro_f1(
+            targets.labels,
+            model.threshold_rule_.apply(np.concatenate(scores)),
+            unknown=targets.unknown,
+        )
+        for scores in (own, other)
+    )
     return {
         "active_units": float(units.mean()),
         "kl_nats": float(torch.cat(kl).mean()),
-        "micro_f1": scores[0],
-        "micro_f1_shuffled_z": scores[1],
+        "micro_f1": f1,
+        "micro_f1_shuffled_z": f1_shuffled,
         "similarity_cooccurrence": similarity_cooccurrence(
             model.label_similarity(), targets.labels
         ),
@@ -89,15 +94,6 @@ def cooccurrence(labels: Matrix) -> NDArray[np.float64]:
     """Return how many rows have both labels, (n_labels, n_labels)."""
     counts = sp.csr_array(labels, dtype=np.float64)
     return (counts.T @ counts).toarray()
-
-
-def _all_posteriors(model: Any, features: Matrix) -> Gaussian:
-    parts = [model.network_.encode(x) for x in model._blocks(features)]
-    return Gaussian(*(torch.cat(pieces, dim=1) for pieces in zip(*parts, strict=True)))
-
-
-def _scores(model: Any, x: torch.Tensor, z: torch.Tensor) -> NDArray[np.floating]:
-    return model._probabilities(x, z).mean(0).cpu().numpy()
 
 
 def _chosen(targets: Targets, rows: NDArray[np.int64], like: torch.Tensor) -> torch.Tensor:

@@ -103,8 +103,13 @@ class Rule:
 
 def stacked(parts: list[Boxes]) -> Boxes:
     """Concatenate boxes."""
-    lower = _concatenated([part.lower for part in parts])
-    upper = _concatenated([part.upper for part in parts])
+
+    def joined(corners: list[Matrix]) -> Matrix:
+        is_sparse = sp.issparse(corners[0])
+        return sp.vstack(corners, format="csr") if is_sparse else np.concatenate(corners)
+
+    lower = joined([part.lower for part in parts])
+    upper = joined([part.upper for part in parts])
     norms = np.concatenate([part.norms for part in parts])
     return Boxes(lower, upper, norms, all(part.binary for part in parts))
 
@@ -125,15 +130,8 @@ def learn_categories(
 ) -> tuple[Boxes, NDArray[np.int64]]:
     """Present the inputs in order; return the categories and the category of each input.
 
-    Parameters
-    ----------
-    inputs : Boxes of n_inputs
-        Rows of features, or categories to cluster.
-    rule : Rule
-        Vigilance, choice and rate.
-    labels : array, (n_inputs, n_labels), optional
-        1 for a positive label, −1 for a negative one, 0 for unknown. A category only accepts inputs
-        that contradict none of its previous inputs.
+    ``labels``, (n_inputs, n_labels), are 1 if positive, −1 if negative, 0 if unknown: a category
+    only accepts inputs that contradict none of its previous inputs.
     """
     labels = np.zeros((len(inputs), 0), np.int8) if labels is None else labels
     layer = _Layer(inputs.take(slice(0)), rule, labels)
@@ -222,7 +220,3 @@ def _cityblock(inputs: Boxes, boxes: Boxes, corner: str) -> NDArray[np.float64]:
 def _is_binary(matrix: Matrix) -> bool:
     values = matrix.data if sp.issparse(matrix) else matrix
     return bool(((values == 0) | (values == 1)).all())
-
-
-def _concatenated(parts: list[Matrix]) -> Matrix:
-    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)

@@ -121,7 +121,10 @@ class HARAM(MultiLabelClassifier):
         inputs = self._inputs(rows.features)
         n, rng = len(inputs), np.random.default_rng(seed)
         orders = [np.arange(n), *(rng.permutation(n) for _ in range(self.n_voters - 1))]
-        rules = self._rule(self.vigilance), self._rule(self.cluster_vigilance)
+        rules = [
+            Rule(float(vigilance), float(self.choice), float(self.learning_rate))
+            for vigilance in (self.vigilance, self.cluster_vigilance)
+        ]
         self.voters_ = [train_network(inputs.take(i), rows.take(i), *rules) for i in orders]
 
     def _check_parameters(self) -> None:
@@ -136,9 +139,6 @@ class HARAM(MultiLabelClassifier):
                 )
         if not self.choice > 0:
             raise InputError(f"choice is {self.choice}; it must be above 0.")
-
-    def _rule(self, vigilance: float) -> Rule:
-        return Rule(float(vigilance), float(self.choice), float(self.learning_rate))
 
     def _inputs(self, features: Matrix) -> Boxes:
         points = _to_width_one(features, self.minimum_, self.maximum_)
@@ -227,7 +227,12 @@ class HARAMNetwork:
         if searched_fraction == 1:
             return activation(inputs, self.categories, choice)
         found = np.full((len(inputs), len(self.categories)), -np.inf)
-        opened = self._opened(inputs, choice, searched_fraction)
+        order = np.argsort(-activation(inputs, self.clusters, choice), axis=1, kind="stable")
+        sizes = np.bincount(self.cluster_of, minlength=len(self.clusters))[order]
+        # A cluster is searched if those before it contain too few categories.
+        too_few = np.cumsum(sizes, axis=1) - sizes < searched_fraction * len(self.categories)
+        opened = np.empty(order.shape, bool)
+        np.put_along_axis(opened, order, too_few, axis=1)
         starts = np.searchsorted(self.cluster_of, np.arange(len(self.clusters) + 1))
         for cluster in np.flatnonzero(opened.any(axis=0)):
             rows = np.flatnonzero(opened[:, cluster])
@@ -237,24 +242,10 @@ class HARAMNetwork:
             )
         return found
 
-    def _opened(self, inputs: Boxes, choice: float, searched_fraction: float) -> NDArray[np.bool_]:
-        """Return which clusters are searched for each input, (n_inputs, n_clusters)."""
-        order = np.argsort(-activation(inputs, self.clusters, choice), axis=1, kind="stable")
-        sizes = np.bincount(self.cluster_of, minlength=len(self.clusters))[order]
-        found_before = np.cumsum(sizes, axis=1) - sizes
-        opened = np.empty(order.shape, bool)
-        np.put_along_axis(
-            opened, order, found_before < searched_fraction * len(self.categories), axis=1
-        )
-        return opened
-
     def scores(self, votes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weighted fraction of rows that have each label, (n_inputs, n_labels).
 
-        Parameters
-        ----------
-        votes : array, (n_inputs, n_categories)
-            Weight of each category; see :func:`vote_weights`.
+        ``votes``, (n_inputs, n_categories), are the :func:`vote_weights`.
         """
         weights = sp.csr_array(votes)
         positives = (weights @ self.positives).toarray()
@@ -272,17 +263,7 @@ class HARAMNetwork:
 
 
 def train_network(inputs: Boxes, rows: Rows, rule: Rule, cluster_rule: Rule) -> HARAMNetwork:
-    """Learn both levels from rows, in their order.
-
-    Parameters
-    ----------
-    inputs : Boxes of n_samples
-        The features of the rows, with ranges of width 1.
-    rows : Rows
-        Their labels, unknown labels and weights.
-    rule, cluster_rule : Rule
-        How to learn categories, and clusters of categories.
-    """
+    """Learn both levels from rows, in their order; ``inputs`` are their scaled features."""
     categories, winners = learn_bound_categories(inputs, rows.labels, rows.unknown, rule)
     clusters, cluster_of = learn_categories(categories, cluster_rule)
     order = np.argsort(cluster_of, kind="stable")

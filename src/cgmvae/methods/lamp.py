@@ -115,25 +115,24 @@ class MessagePassing(nn.Module):
         streams, rate
             Dropout of messages and of hidden units, (M,); no dropout without ``streams``.
         """
-        message = self._message(nodes, neighbors, edges).flatten(1, 2)
+        query, key, value = (
+            self._heads(weight, states)
+            for weight, states in (
+                (self.query, nodes),
+                (self.key, neighbors),
+                (self.value, neighbors),
+            )
+        )
+        received = attend(query, key, value, edges)
+        received = received.unflatten(1, (nodes.shape[1], self.n_heads)).transpose(2, 3)
+        message = self.output(received.reshape(len(nodes), -1, nodes.shape[-1]))
+        if edges is not None:
+            alone = ~edges.any(-1)[:, None, :, None]
+            message = message.view(nodes.shape).masked_fill(alone, 0.0).flatten(1, 2)
         if streams is not None:
             message = streams.dropout(message, rate)
         state = self.message_norm(nodes.flatten(1, 2) + message)
         return self.update_norm(state + self.update(state, streams, rate)).view(nodes.shape)
-
-    def _message(self, nodes: Tensor, neighbors: Tensor, edges: Tensor | None) -> Tensor:
-        n_rows = nodes.shape[1]
-        received = attend(
-            self._heads(self.query, nodes),
-            self._heads(self.key, neighbors),
-            self._heads(self.value, neighbors),
-            edges,
-        )
-        received = received.unflatten(1, (n_rows, self.n_heads)).transpose(2, 3)
-        message = self.output(received.reshape(len(nodes), -1, nodes.shape[-1])).view(nodes.shape)
-        if edges is None:
-            return message
-        return message.masked_fill(~edges.any(-1)[:, None, :, None], 0.0)
 
     def _heads(self, weight: Tensor, states: Tensor) -> Tensor:
         """Project states, (M, B, N, d), and split them into heads, (M, B·H, N, d/H)."""
@@ -145,23 +144,15 @@ class MessagePassing(nn.Module):
 def attend(query: Tensor, key: Tensor, value: Tensor, edges: Tensor | None) -> Tensor:
     """Return the scaled dot-product attention over the neighbors, (M, R, N, e).
 
-    Parameters
-    ----------
-    query : Tensor, (M, R, N, e)
-    key, value : Tensor, (M, R, K, e)
-    edges : Tensor of bool, (M, N, K), or None
-        A node without neighbors gets the average over all nodes; the caller discards it.
+    Queries are (M, R, N, e), keys and values (M, R, K, e), edges (M, N, K). A node without
+    neighbors gets the average over all nodes; the caller discards it.
     """
     if edges is not None:
         # A softmax over nothing would be NaN, also in the gradient.
         edges = edges | ~edges.any(-1, keepdim=True)
-    if query.device.type == "cpu" and key.shape[2] <= _FEW_NEIGHBORS:
-        return _attend_in_memory(query, key, value, edges)
-    mask = None if edges is None else edges[:, None]
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-
-
-def _attend_in_memory(query: Tensor, key: Tensor, value: Tensor, edges: Tensor | None) -> Tensor:
+    if query.device.type != "cpu" or key.shape[2] > _FEW_NEIGHBORS:
+        mask = None if edges is None else edges[:, None]
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     scaled = query * query.shape[-1] ** -0.5
     scores = torch.matmul(key, scaled.transpose(2, 3))  # (M, R, K, N)
     if edges is not None:
@@ -280,11 +271,7 @@ class LaMP(NeuralClassifier):
     intermediate_weight : float
         Weight of the cross-entropy of the predictions after each round of messages but the last.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
-    n_members, device, checkpoint, progress
-        See :class:`~cgmvae.methods.packed.PackedClassifier`.
-    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
-        See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
     Attributes
     ----------
@@ -370,18 +357,16 @@ def _check_sizes(config: LaMPConfig) -> None:
 def label_graph(graph: Any, rows: LabelRows) -> NDArray[np.bool_]:
     """Return whether label i attends to label j, (n_labels, n_labels).
 
-    Parameters
-    ----------
-    graph : {"prior", "full", "edgeless"} or array, (n_labels, n_labels)
-    rows : LabelRows
-        Training rows; "prior" connects labels that are known to co-occur in one of them, and each
-        label with itself.
+    "prior" connects labels that are known to co-occur in a row, and each label with itself.
     """
     n_labels = rows.labels.shape[1]
     if not isinstance(graph, str):
         return _given_graph(graph, n_labels)
     if graph == "prior":
-        return (cooccurrence(_known_labels(rows)) > 0) | np.eye(n_labels, dtype=bool)
+        labels = sp.csr_array(rows.labels, dtype=np.float64)
+        if rows.unknown is not None:
+            labels = labels - labels.multiply(sp.csr_array(rows.unknown))
+        return (cooccurrence(labels) > 0) | np.eye(n_labels, dtype=bool)
     if graph not in GRAPHS:
         raise InputError(
             f"graph is {graph!r}; choose one of {', '.join(GRAPHS)}, or pass an array."
@@ -400,11 +385,3 @@ def _given_graph(graph: Any, n_labels: int) -> NDArray[np.bool_]:
             f"{array.shape}."
         )
     return array.astype(bool)
-
-
-def _known_labels(rows: LabelRows) -> sp.csr_array:
-    """Return the labels that are known to be positive, (n_rows, n_labels)."""
-    labels = sp.csr_array(rows.labels, dtype=np.float64)
-    if rows.unknown is None:
-        return labels
-    return labels - labels.multiply(sp.csr_array(rows.unknown))

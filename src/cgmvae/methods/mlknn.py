@@ -92,7 +92,10 @@ class MLkNN(MultiLabelClassifier):
     n_probes: int = 8
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        self._check_parameters()
+        check_whole(1, k=self.k, n_probes=self.n_probes)
+        check_choices(MLkNN, {"neighbors": self.neighbors})
+        if not 0 < self.s < np.inf:
+            raise InputError(f"s is {self.s}; it must be above 0, because counts may be 0.")
         self.features_, self.labels_ = train.features, train.labels.copy()
         self.unknown_: Matrix = None if train.unknown is None else train.unknown.copy()
         approximate = self.neighbors == "approximate"
@@ -205,12 +208,6 @@ class MLkNN(MultiLabelClassifier):
         has_label = dense(self.labels_[:, [label]]).ravel()[rows]
         return has_label[found].sum(axis=1, dtype=np.int64)
 
-    def _check_parameters(self) -> None:
-        check_whole(1, k=self.k, n_probes=self.n_probes)
-        check_choices(MLkNN, {"neighbors": self.neighbors})
-        if not 0 < self.s < np.inf:
-            raise InputError(f"s is {self.s}; it must be above 0, because counts may be 0.")
-
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays = {"counts": self.counts_}
         for name in ("features", "labels", "unknown"):
@@ -242,12 +239,8 @@ class MLkNN(MultiLabelClassifier):
 def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return P(H1), (n_labels,), and P(H1 | E_j), (n_labels, k + 1), just above 0.5 for a tie.
 
-    Parameters
-    ----------
-    counts : array, (2, n_labels, k + 1)
-        Rows without and with the label, by the number of neighbors that have it.
-    s : float
-        Smoothing.
+    ``counts``, (2, n_labels, k + 1), are the rows without and with the label, by the number of
+    neighbors that have it; ``s`` is the smoothing.
     """
     n_rows = counts.sum(axis=2, keepdims=True)  # (2, n_labels, 1)
     prior = (s + n_rows) / (2 * s + n_rows.sum(axis=0))

@@ -1,7 +1,7 @@
 """RBCC: recurrent Bayesian classifier chains (Gerych et al. 2021).
 
 A Bayesian network over the labels is learned from the training labels alone
-(:mod:`cgmvae.methods.structure_search`); a recurrent network then predicts each label from the
+(:mod:`cgmvae.methods.label_structure`); a recurrent network then predicts each label from the
 features and from the values of its parents in the Bayesian network. The features of a row become a
 state. For each label a GRU cell, whose weights all labels share, starts from that state and reads
 the values of the label's parents one by one; the final state gives the label's log-odds. So p(y|x)
@@ -37,9 +37,8 @@ from torch import Tensor, nn
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import check_whole, targets_of_rows
-from cgmvae.methods.label_structure import LabelStructure, given_structure
+from cgmvae.methods.label_structure import LabelStructure, given_structure, learn_structures
 from cgmvae.methods.packed import NeuralClassifier
-from cgmvae.methods.structure_search import learn_structures
 from cgmvae.model.objective import cross_entropy
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import PackedLinear, PackedMLP, hold_numbers
@@ -64,15 +63,9 @@ def marginals(logits: Tensor, structure: LabelStructure, *, widest: int = WIDEST
     more than ``widest`` such labels, the first of them is treated as independent of the others from
     then on.
 
-    Parameters
-    ----------
-    logits : Tensor, (n_members, n_rows, n_labels, 2^P)
-        Log-odds of each label for all 2^P combinations of its parents' values. The first parent is
-        the highest bit; the bits of parents that a label does not have are 0.
-    structure : LabelStructure
-        The Bayesian network.
-    widest : int
-        Largest number of pending labels in an exact sum.
+    ``logits``, (n_members, n_rows, n_labels, 2^P), are the log-odds of each label for all 2^P
+    combinations of its parents' values. The first parent is the highest bit; the bits of parents
+    that a label does not have are 0.
     """
     last = structure.last_needed()
     joint = torch.ones_like(logits[..., 0, 0])  # plus one axis per pending label
@@ -334,11 +327,7 @@ class RBCC(NeuralClassifier):
     beam_width : int
         Beam width of the search for the most probable label set; 1 is greedy.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`.
-    n_members, device, checkpoint, progress
-        See :class:`~cgmvae.methods.packed.PackedClassifier`.
-    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
-        See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
+        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
     Attributes
     ----------

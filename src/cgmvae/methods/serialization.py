@@ -33,7 +33,7 @@ from cgmvae.evaluation.thresholds import (
     TopK,
     describe_rule,
 )
-from cgmvae.nn.rng import RandomStreams
+from cgmvae.nn.rng import CounterStreams, RandomStreams
 from cgmvae.preparation.encoders import ENCODERS
 from cgmvae.preparation.features import FeaturePreparation
 from cgmvae.preparation.scaling import FeatureScaler, ScalingName
@@ -64,6 +64,12 @@ _CSR_PARTS = ("data", "indices", "indptr")
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to one file, atomically."""
+    parameters = model.get_params(deep=False).items()
+    stored = {name: plain(value) for name, value in parameters if name not in _NOT_STORED}
+    try:
+        as_declared(type(model), stored)
+    except ValueError as error:
+        raise InputError(f"The model cannot be saved: {error}; change that parameter.") from error
     arrays, own = model._fitted_state()
     scaler, rule, preparation = model.scaler_, model.threshold_rule_, model.preparation_
     shared = {"shift": scaler.shift_, "scale": scaler.scale_, "fill": scaler.fill_}
@@ -75,7 +81,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         "format": 1 if preparation is None else FORMAT_VERSION,
         "library": __version__,
         "class": type(model).__name__,
-        "parameters": _storable_parameters(model),
+        "parameters": stored,
         "label_names": list(model.label_names_),
         "feature_names": None if names is None else [str(name) for name in names],
         "n_features": model.n_features_in_,
@@ -103,26 +109,21 @@ def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
     _check_description(path, description, classes)
     try:
         kind = classes[description["class"]]
-        parameters = _record(description["parameters"], "parameters")
+        parameters = dict(description["parameters"])
         stored = {name: v for name, v in parameters.items() if name not in _NOT_STORED}
         model = kind(**as_declared(kind, stored))
         _restore_shared(model, tensors, description)
-        model._restore_fitted(_fitted_arrays(tensors), description["fitted"])
+        arrays = with_prefix(tensors, "fitted.")
+        for name, array in arrays.items():
+            may_be_nan = name == "best_value" or name.startswith("history.")
+            if not may_be_nan and array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ValueError(f"its {name!r} contains NaN or infinity")
+        model._restore_fitted(arrays, description["fitted"])
     except _DAMAGE as error:
         raise InputError(
             f"{path} is damaged ({one_line(error)}); download or save it again."
         ) from error
     return model
-
-
-def _fitted_arrays(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of the learned state; only the history may contain NaN and infinity."""
-    arrays = with_prefix(tensors, "fitted.")
-    for name, array in arrays.items():
-        may_be_nan = name == "best_value" or name.startswith("history.")
-        if not may_be_nan and array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(f"its {name!r} contains NaN or infinity")
-    return arrays
 
 
 def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) -> None:
@@ -144,17 +145,6 @@ def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) 
         )
 
 
-def _storable_parameters(model: Any) -> dict[str, Any]:
-    """Return the parameters that describe the model, not where and how it was trained."""
-    parameters = model.get_params(deep=False).items()
-    stored = {name: plain(value) for name, value in parameters if name not in _NOT_STORED}
-    try:
-        as_declared(type(model), stored)
-    except ValueError as error:
-        raise InputError(f"The model cannot be saved: {error}; change that parameter.") from error
-    return stored
-
-
 def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: Any) -> None:
     model.label_names_ = tuple(_names(description, "label_names"))
     model.n_labels_ = len(model.label_names_)
@@ -168,8 +158,9 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
             raise ValueError("it does not have one name per feature")
         model.feature_names_in_ = np.array(names, dtype=object)
     # Files of earlier versions have neither an origin nor a preparation.
-    origin = description.get("origin")
-    model.origin_ = None if origin is None else _record(origin, "origin")
+    model.origin_ = description.get("origin")
+    if not isinstance(model.origin_, dict | None):
+        raise ValueError("its origin is not a JSON object")
     model.preparation_ = preparation = restore_preparation(description.get("preparation"))
     if preparation is not None:
         if list(preparation.kinds) != list(getattr(model, "feature_names_in_", ())):
@@ -179,12 +170,6 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
         model.n_inputs_ = model.n_features_in_
     model.scaler_ = _read_scaler(tensors, description["scaling"], model.n_inputs_)
     model.threshold_rule_ = _read_rule(tensors, description["threshold"], model.n_labels_)
-
-
-def _record(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"its {name} is not a JSON object")
-    return value
 
 
 def _names(description: Mapping[str, Any], key: str) -> list[str]:
@@ -282,20 +267,9 @@ def read_matrix(
     *,
     optional: bool = False,
 ) -> Matrix | None:
-    """Return the matrix stored by :func:`matrix_arrays`; raise if shape or type is not as expected.
+    """Return the matrix stored by :func:`matrix_arrays`, or None if it is optional and missing.
 
-    Parameters
-    ----------
-    arrays : mapping of str to array
-        The arrays of a file.
-    name : str
-        Name of the matrix.
-    shape : (n_rows, n_columns)
-        Expected shape.
-    dtype : type
-        Expected type of the values, such as ``np.floating``.
-    optional : bool
-        Whether the matrix may be missing, in which case None is returned.
+    Raises if it does not have this shape or a dtype such as ``np.floating``.
     """
     if name in arrays:
         matrix: Matrix = arrays[name]
@@ -330,17 +304,7 @@ def fill_network(
 
     Sizes claimed by a file could request more memory than there is. The network is therefore first
     built on the meta device, compared with the arrays, and only then allocated and filled.
-
-    Parameters
-    ----------
-    build : callable
-        Returns the network, given the source of its initial weights.
-    arrays : mapping of str to array
-        The state of the network; other arrays are ignored.
-    n_members : int
-        Size of the member axis.
-    device : torch.device
-        Device of the network.
+    ``build`` returns the network, given its initial weights; arrays that it lacks are ignored.
     """
     for name, tensor in build(_Zeros(n_members, "meta", len(arrays))).state_dict().items():
         stored = torch.from_numpy(arrays[name])
@@ -353,7 +317,7 @@ def fill_network(
     return network
 
 
-class _Zeros(RandomStreams):
+class _Zeros(CounterStreams):
     """Zeros as initial weights, for at most ``n_tensors`` tensors."""
 
     def __init__(self, n_members: int, device: torch.device | str, n_tensors: int) -> None:
@@ -370,16 +334,6 @@ class _Zeros(RandomStreams):
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return zeros, (n_members, *shape)."""
         return self.uniform(*shape, dtype=dtype)
-
-    def half_words(self, *shape: int) -> Tensor:
-        """Return zeros, (n_members, *shape)."""
-        return self.uniform(*shape, dtype=torch.int16)
-
-    def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
-        """Do nothing: all steps are alike."""
-
-    def section(self, number: int) -> None:
-        """Do nothing: all sections of a step are alike."""
 
 
 def plain(value: Any) -> Any:
@@ -402,14 +356,8 @@ def plain(value: Any) -> Any:
 def as_declared(record: type, values: Any) -> dict[str, Any]:
     """Return JSON values as fields of a dataclass; raise if one does not fit its declared type.
 
-    Lists inside a value become tuples, as does a value that is declared as a tuple.
-
-    Parameters
-    ----------
-    record : type
-        The dataclass.
-    values : mapping
-        Values by field name; fields may be missing.
+    Lists inside a value become tuples, as does a value that is declared as a tuple. Fields may be
+    missing.
 
     Examples
     --------
@@ -425,7 +373,7 @@ def as_declared(record: type, values: Any) -> dict[str, Any]:
             raise ValueError(f"{record.__name__} has no parameter {one_line(name)!r}")
         if not _fits(value, hints[name]):
             raise ValueError(f"its parameter {name!r} cannot be {one_line(repr(value))}")
-    return {name: _with_tuples(value, hints[name]) for name, value in values.items()}
+    return {name: _as_tuples(value, hints[name]) for name, value in values.items()}
 
 
 @cache
@@ -457,18 +405,11 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if hint in (str, NoneType) else hint is Any
 
 
-def _with_tuples(value: Any, hint: Any) -> Any:
+def _as_tuples(value: Any, hint: Any = tuple[Any, ...]) -> Any:
+    """Return a value whose lists are tuples; the outermost only if the type is a tuple."""
     if isinstance(value, Mapping):
-        return {name: _inner_tuples(each) for name, each in value.items()}
+        return {name: _as_tuples(each) for name, each in value.items()}
     if not isinstance(value, list):
         return value
-    inner = [_inner_tuples(each) for each in value]
-    as_tuple = any(get_origin(each) is tuple for each in (hint, *get_args(hint)))
-    return tuple(inner) if as_tuple else inner
-
-
-def _inner_tuples(value: Any) -> Any:
-    """Return a value with all its lists as tuples."""
-    if isinstance(value, Mapping):
-        return {name: _inner_tuples(each) for name, each in value.items()}
-    return tuple(map(_inner_tuples, value)) if isinstance(value, list) else value
+    is_tuple = any(get_origin(each) is tuple for each in (hint, *get_args(hint)))
+    return (tuple if is_tuple else list)(map(_as_tuples, value))

@@ -63,15 +63,6 @@ OVERSAMPLING = 8
 #: Cosines that differ by less than this are ties.
 TIE = 1e-9
 
-_COUNTS = (
-    "embedding_dim",
-    "n_neighbors_svp",
-    "n_neighbors",
-    "n_learners",
-    "svp_iterations",
-    "admm_iterations",
-)
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SLEEC(MultiLabelClassifier):
@@ -189,24 +180,19 @@ class SLEEC(MultiLabelClassifier):
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         inputs = as_inputs(features, self.mean_length_)
         scores = np.zeros((features.shape[0], self.n_labels_))
-        for learner in self.learners_:
-            scores += self._learner_scores(learner, inputs)
-        return scores / len(self.learners_)
-
-    def _learner_scores(self, learner: Learner, inputs: Matrix) -> NDArray[np.float64]:
-        nearest = pairwise_distances_argmin(inputs, learner.centres)
         every = np.arange(len(self.weights_))
         frequency = self._shares(every[None], np.zeros(self.n_labels_))[0]
-        scores = np.empty((len(nearest), self.n_labels_))
-        for cluster in np.unique(nearest):
-            asking = np.flatnonzero(nearest == cluster)
-            members = np.flatnonzero(learner.cluster_of_row == cluster)
-            local_frequency = self._shares(members[None], frequency)[0]
-            z = inputs[asking] @ learner.regressors[cluster]
-            search = NearestRows(learner.embeddings[members])
-            found = search.find(z, min(self.n_neighbors_, len(members)))
-            scores[asking] = self._shares(members[found], local_frequency)
-        return scores
+        for learner in self.learners_:
+            nearest = pairwise_distances_argmin(inputs, learner.centres)
+            for cluster in np.unique(nearest):
+                asking = np.flatnonzero(nearest == cluster)
+                members = np.flatnonzero(learner.cluster_of_row == cluster)
+                local_frequency = self._shares(members[None], frequency)[0]
+                z = inputs[asking] @ learner.regressors[cluster]
+                search = NearestRows(learner.embeddings[members])
+                found = search.find(z, min(self.n_neighbors_, len(members)))
+                scores[asking] += self._shares(members[found], local_frequency)
+        return scores / len(self.learners_)
 
     def _shares(self, voters: NDArray[np.int64], prior: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the fraction of voters, (n_samples, n_voters), that have each label, where known.
@@ -224,10 +210,16 @@ class SLEEC(MultiLabelClassifier):
         return ((votes @ self.labels_).toarray() + prior) / total
 
     def _check_parameters(self) -> None:
-        counts = {name: getattr(self, name) for name in _COUNTS}
-        if self.n_clusters is not None:
-            counts["n_clusters"] = self.n_clusters
-        check_whole(1, **counts)
+        check_whole(
+            1,
+            embedding_dim=self.embedding_dim,
+            n_clusters=1 if self.n_clusters is None else self.n_clusters,
+            n_neighbors_svp=self.n_neighbors_svp,
+            n_neighbors=self.n_neighbors,
+            n_learners=self.n_learners,
+            svp_iterations=self.svp_iterations,
+            admm_iterations=self.admm_iterations,
+        )
         for name in ("l2_weight", "admm_penalty"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
@@ -372,16 +364,7 @@ def label_neighbors(
 ) -> Pairs:
     """Return the nearest rows of each row by cosine of the label vectors, as pairs.
 
-    Parameters
-    ----------
-    labels : CSR array of floats, (n_samples, n_labels)
-        0/1; 0 if unknown.
-    unknown : CSR array of floats, (n_samples, n_labels), or None
-        1 if a label is unknown.
-    n_neighbors : int
-        Neighbors per row, itself included, at most all rows.
-    rng : Generator
-        Breaks ties.
+    Labels are 0 where unknown. A row is its own neighbor; ``rng`` breaks ties.
     """
     n_rows = labels.shape[0]
     n_neighbors = min(n_neighbors, n_rows)
@@ -423,28 +406,11 @@ def complete(
     *,
     tolerance: float = 1e-3,
 ) -> tuple[Vectors, list[float]]:
-    """Return embeddings z whose inner products approximate the observed values, by SVP.
+    """Return embeddings whose inner products approximate the observed values, by SVP.
 
-    Parameters
-    ----------
-    pairs : Pairs
-        The observed entries.
-    rank : int
-        Dimension of an embedding, at most ``n_rows``.
-    iterations : int
-        Largest number of steps.
-    rng : Generator
-        Draws random directions for the eigenvector search.
-    tolerance : float
-        The search stops after a step that reduces the error by a smaller fraction.
-
-    Returns
-    -------
-    z : array, (n_rows, rank)
-        The embeddings.
-    errors : list of float
-        Sum of squared errors over the observed entries, before the first step and after each step;
-        it decreases.
+    Steps end after ``iterations``, or after one that reduces the error by a fraction of less than
+    ``tolerance``. Returns the embeddings, (n_rows, rank), and the sums of squared errors over the
+    observed entries, before the first step and after each step; they decrease.
     """
     z, residuals = np.zeros((pairs.n_rows, rank)), pairs.values
     errors = [pairs.square_sum(residuals)]
@@ -476,27 +442,20 @@ def _project(z: Vectors, half: sp.csr_array, rng: np.random.Generator) -> Vector
     that contains z and A z. They become exact over the steps, and however rough they are, the new
     matrix is no further from A than z zᵀ is: a gradient step of 1 cannot increase the error.
     """
-    rank = z.shape[1]
+    n_rows, rank = z.shape
 
     def product(vectors: Vectors) -> Vectors:
         return z @ (z.T @ vectors) + half @ vectors + half.T @ vectors
 
-    basis = _search_space(z, product, rng)
-    values, vectors = np.linalg.eigh(basis.T @ product(basis))
-    return basis @ (vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0)))
-
-
-def _search_space(
-    z: Vectors, product: Callable[[Vectors], Vectors], rng: np.random.Generator
-) -> Vectors:
-    """Return an orthonormal basis of z, some random directions, and their products with A."""
-    n_rows, rank = z.shape
+    # The subspace: z, some random directions, and their products with A.
     n_new = OVERSAMPLING if z.any() else rank + OVERSAMPLING
     if 2 * (rank + n_new) >= n_rows:
-        return np.eye(n_rows)
-    start, _ = np.linalg.qr(np.hstack([z, rng.standard_normal((n_rows, n_new))]))
-    basis, _ = np.linalg.qr(np.hstack([start, product(start)]))
-    return basis
+        basis = np.eye(n_rows)
+    else:
+        start, _ = np.linalg.qr(np.hstack([z, rng.standard_normal((n_rows, n_new))]))
+        basis, _ = np.linalg.qr(np.hstack([start, product(start)]))
+    values, vectors = np.linalg.eigh(basis.T @ product(basis))
+    return basis @ (vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0)))
 
 
 def fit_regressor(
@@ -512,25 +471,11 @@ def fit_regressor(
 ) -> Vectors:
     """Return the linear map with the smallest cost, (n_features, embedding_dim), by ADMM.
 
-    It is Vᵀ for the V that minimizes Σ wᵢ ‖zᵢ − V xᵢ‖² + λ ‖V‖² + μ Σ wᵢ ‖V xᵢ‖₁.
-
-    Parameters
-    ----------
-    features : array or CSR array, (n_samples, n_features)
-        The xᵢ.
-    z : array, (n_samples, embedding_dim)
-        The embeddings zᵢ.
-    weights : array, (n_samples,)
-        The sample weights wᵢ, all positive.
-    l2_weight, l1_weight : float
-        λ, positive, and μ. With μ = 0 this is ridge regression, in closed form.
-    penalty : float
-        ρ of ADMM: cost of a difference between V x and its sparse copy.
-    iterations : int
-        Largest number of steps of ADMM.
-    tolerance : float
-        ADMM stops when the sparse copies differ from V x, and from those of the previous step, by
-        less than this fraction of z.
+    It is Vᵀ for the V that minimizes Σ wᵢ ‖zᵢ − V xᵢ‖² + λ ‖V‖² + μ Σ wᵢ ‖V xᵢ‖₁, with λ > 0 as
+    ``l2_weight`` and μ as ``l1_weight``; with μ = 0 this is ridge regression, in closed form.
+    ``penalty`` is ρ of ADMM, the cost of a difference between V x and its sparse copy. ADMM stops
+    when the sparse copies differ from V x, and from those of the previous step, by less than
+    ``tolerance`` as a fraction of z.
     """
     if l1_weight == 0:
         return _ridge_solver(features, weights, 1.0, l2_weight)(z)
