@@ -82,9 +82,9 @@ def test_equals_scikit_multilearn(survey, form):
     training rows; so it is told for the fit alone.
     """
     X, Y = survey.X.astype(np.float64), survey.Y
-    other = OtherMLkNN(k=5, s=0.5, ignore_first_neighbors=1)
+    other = OtherMLkNN(k=5, s=0.5, ignore_first_neighbours=1)
     other.fit(form(X[:80]), sp.lil_matrix(Y[:80]))
-    other.ignore_first_neighbors = 0
+    other.ignore_first_neighbours = 0
     model = fit(form(X[:80]), Y[:80], k=5, s=0.5)
     np.testing.assert_allclose(model.prior_, other._prior_prob_true)
     queries = form(X[80:])
