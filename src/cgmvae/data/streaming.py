@@ -13,10 +13,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import numpy as np
 
@@ -87,14 +86,9 @@ def open_blocks(
         return CsvBlocks(path, features, others, **options)
     if chosen.name == "parquet":
         return ParquetBlocks(path, features, others, **options)
-    if chosen.name == "arff":
-        names = arff.read_feature_names(Path(path), **options)
-        column_names(names, "feature", len(names))  # rejects names that are not unique
-        return LineBlocks(path, names, partial(arff.read_parts, **options), is_text=True)
-    if chosen.name == "svmlight":
-        return _svmlight_blocks(path, **options)
-    if chosen.name == "npz":
-        return NpzBlocks(path, **options)
+    openers = {"arff": _arff_blocks, "svmlight": _svmlight_blocks, "npz": _npz_blocks}
+    if chosen.name in openers:
+        return openers[chosen.name](path, **options)
     return LoadedBlocks(chosen.read(path, **options), path)
 
 
@@ -157,85 +151,73 @@ class Blocks(ABC):
 
 
 class MatrixBlocks(Blocks):
-    """Blocks of a format that holds only numbers."""
+    """Blocks of a format that holds only numbers.
+
+    ``parts(blocks, n_rows)`` yields all features in parts, preferably of ``n_rows`` rows, and
+    notes in ``blocks`` how much of the file has been read, or the file that it reads.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        names: Sequence[str],
+        parts: Callable[[MatrixBlocks, int], Iterable[Matrix]],
+    ) -> None:
+        super().__init__(path, names)
+        self._parts = parts
 
     def _blocks(
         self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
     ) -> Iterator[Matrix]:
-        for part in even_parts(self._parts(n_rows), n_rows):
+        for part in even_parts(self._parts(self, n_rows), n_rows):
             yield as_features(part)[:, list(indices)]
-
-    @abstractmethod
-    def _parts(self, n_rows: int) -> Iterator[Matrix]:
-        """Yield all features in parts, preferably of ``n_rows`` rows."""
 
 
 class LoadedBlocks(MatrixBlocks):
     """Blocks of a data set in memory."""
 
     def __init__(self, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-        super().__init__(path, dataset.feature_names)
-        self._dataset = dataset
-
-    def _parts(self, n_rows: int) -> Iterator[Matrix]:
-        yield self._dataset.X
+        super().__init__(path, dataset.feature_names, lambda *_: [dataset.X])
 
 
-class NpzBlocks(MatrixBlocks):
-    """Blocks of an npz file; labels are not checked."""
+def _npz_blocks(path: str | os.PathLike[str], *, groups: str = "group") -> MatrixBlocks:
+    """Open an npz file; its labels are not checked."""
 
-    def __init__(self, path: str | os.PathLike[str], *, groups: str = "group") -> None:
-        with npz.Archive(files.check_file(path)) as archive:
-            archive.check_groups(groups)
-            n_columns = npz.open_feature_rows(archive).shape[1]
-            names = column_names(archive.names("feature_names"), "feature", n_columns)
-        super().__init__(path, names)
-
-    def _parts(self, n_rows: int) -> Iterator[Matrix]:
-        with npz.Archive(self.path) as archive:
+    def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
+        with npz.Archive(blocks.path) as archive:
             rows = npz.open_feature_rows(archive)
             for start in range(0, rows.shape[0], n_rows):
-                self._share = start / rows.shape[0]
+                blocks._share = start / rows.shape[0]
                 yield rows.take(n_rows)
 
+    with npz.Archive(files.check_file(path)) as archive:
+        archive.check_groups(groups)
+        n_columns = npz.open_feature_rows(archive).shape[1]
+        names = column_names(archive.names("feature_names"), "feature", n_columns)
+    return MatrixBlocks(path, names, parts)
 
-class LineBlocks(MatrixBlocks):
-    """Blocks of a format that is read line by line: ``read_parts`` yields its rows in parts."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        names: Sequence[str],
-        read_parts: Callable[[Any, Path], Iterator[Matrix]],
-        *,
-        is_text: bool,
-    ) -> None:
-        super().__init__(path, names)
-        self._read_parts, self._is_text = read_parts, is_text
+def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> MatrixBlocks:
+    def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
+        with files.open_text(path) as text:
+            blocks._file = text.buffer  # type: ignore[attr-defined]
+            yield from arff.read_parts(text, blocks.path, **options)
 
-    def _parts(self, n_rows: int) -> Iterator[Matrix]:
-        if self._is_text:
-            with files.open_text(self.path) as text:
-                self._file = text.buffer  # type: ignore[attr-defined]
-                yield from self._read_parts(text, self.path)
-        else:
-            with files.open_binary(self.path) as self._file:
-                yield from self._read_parts(self._file, self.path)
+    names = arff.read_feature_names(Path(path), **options)
+    return MatrixBlocks(path, column_names(names, "feature", len(names)), parts)
 
 
 def _svmlight_blocks(
-    path: str | os.PathLike[str],
-    *,
-    n_features: int,
-    n_labels: int,
-    zero_based: bool | Literal["auto"] = "auto",
-) -> LineBlocks:
+    path: str | os.PathLike[str], *, n_features: int, **options: Any
+) -> MatrixBlocks:
+    def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
+        with files.open_binary(path) as blocks._file:
+            yield from svmlight.read_parts(
+                blocks._file, blocks.path, n_features=n_features, **options
+            )
+
     svmlight.check_columns(path, "features", n_features)
-    names = column_names((), "feature", n_features)
-    read_parts = partial(
-        svmlight.read_parts, n_features=n_features, n_labels=n_labels, zero_based=zero_based
-    )
-    return LineBlocks(path, names, read_parts, is_text=False)
+    return MatrixBlocks(path, column_names((), "feature", n_features), parts)
 
 
 class TableBlocks(Blocks):
@@ -386,7 +368,13 @@ class _Context:
         """Return the table with the remembered cells as its first rows."""
         import pyarrow as pa
 
-        self._note_numbers(rows)
+        for name in self._numbers:  # their first present cell
+            if self._cells[name] or not _is_text(rows.column(name)):
+                continue
+            for cell in rows.column(name).unique().to_pylist():
+                if cell is not None and cell.strip() not in MISSING:
+                    self._cells[name][0] = cell
+                    break
         n_rows = max(map(len, self._cells.values()))
         if n_rows == 0:
             return rows
@@ -395,16 +383,6 @@ class _Context:
             cells: list[str | None] = list(self._cells[field.name].values())
             columns.append(pa.array(cells + [None] * (n_rows - len(cells)), field.type))
         return pa.concat_tables([pa.table(columns, schema=rows.schema), rows])
-
-    def _note_numbers(self, rows: Any) -> None:
-        """Remember the first present cell of each column of numbers."""
-        for name in self._numbers:
-            if self._cells[name] or not _is_text(rows.column(name)):
-                continue
-            for cell in rows.column(name).unique().to_pylist():
-                if cell is not None and cell.strip() not in MISSING:
-                    self._cells[name][0] = cell
-                    break
 
 
 def _is_text(column: Any) -> bool:
@@ -422,6 +400,12 @@ def even_parts(parts: Iterable[Any], n_rows: int) -> Iterator[Any]:
     >>> [part.ravel().tolist() for part in even_parts(parts, 2)]
     [[0, 1], [2, 3], [4]]
     """
+
+    def joined(parts: list[Any]) -> Any:
+        if len(parts) > 1 and hasattr(parts[0], "schema"):
+            return load_pyarrow().concat_tables(parts)
+        return parts[0] if len(parts) == 1 else vstack(parts)
+
     waiting: list[Any] = []
     n_missing = n_rows
     for part in parts:
@@ -431,20 +415,10 @@ def even_parts(parts: Iterable[Any], n_rows: int) -> Iterator[Any]:
             start += n_missing
             n_missing -= waiting[-1].shape[0]
             if n_missing == 0:
-                yield _joined(waiting)
+                yield joined(waiting)
                 waiting, n_missing = [], n_rows
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(parts: list[Any]) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    if not hasattr(parts[0], "schema"):
-        return vstack(parts)
-    import pyarrow as pa
-
-    return pa.concat_tables(parts)
+        yield joined(waiting)
 
 
 def unpack(
@@ -475,9 +449,8 @@ def unpack(
     """
     blocks = open_blocks(path, format, **options)
     assert isinstance(blocks, TableBlocks)
-    known = {field.name for field in fields(TableOptions)}
-    given = TableOptions(**{name: value for name, value in options.items() if name in known})
-    given = table.with_stored_options(given, blocks.stored, blocks.path)
+    options.pop("delimiter", None)
+    given = table.with_stored_options(TableOptions(**options), blocks.stored, blocks.path)
     roles = choose_roles(blocks.all_names, given)
     for name in roles.features:
         if (kind := given.types.get(name, "number")) != "number":

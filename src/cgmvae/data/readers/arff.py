@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data.dataset import TEST, TRAIN, Matrix, MultiLabelDataset, split_unknown
 from cgmvae.data.files import atomic_paths, create_binary, data_name, open_binary, open_text
-from cgmvae.data.mapped import vstack
+from cgmvae.data.mapped import dense, vstack
 from cgmvae.data.readers.conventions import (
     is_number,
     labels_as_stored,
@@ -112,18 +112,15 @@ def read(
     path = Path(path)
     with open_text(path) as text:
         source = _Source(text, path, labels, label_count, xml)
-        parts = list(source.rows())
-    rows = _Rows(
-        vstack([part.values for part in parts]), np.concatenate([part.lines for part in parts])
-    )
-    Y, unknown = source.labels_of(rows)
+        parts = list(source.parts())
+    Y, unknown = split_unknown(vstack([Y for _, Y in parts]))
     return MultiLabelDataset(
-        source.features_of(rows.values),
+        vstack([X for X, _ in parts]),
         Y,
         label_names=source.label_names,
         feature_names=source.feature_names,
         unknown=unknown,
-        official_split=source.official_split(len(rows.lines)),
+        official_split=source.official_split(Y.shape[0]),
         name=name or data_name(path),
     )
 
@@ -139,10 +136,8 @@ def read_parts(text: IO[str], path: Path, **options: Any) -> Iterator[Matrix]:
 
     A part is CSR if any of its own rows is sparse. The text must be at its beginning.
     """
-    source = _Source(text, path, **options)
-    for rows in source.rows():
-        source.labels_of(rows)
-        yield source.features_of(rows.values)
+    for X, _ in _Source(text, path, **options).parts():
+        yield X
 
 
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
@@ -202,24 +197,21 @@ class _Attribute:
         return self.kind == "numeric" or (bool(self.values) and all(map(is_number, self.values)))
 
     @cached_property
-    def is_category(self) -> bool:
-        """Whether the values are neither numbers nor booleans, and become one column each."""
-        is_boolean = {value.lower() for value in self.values} in _BOOLEANS and len(self.values) == 2
-        return self.kind == "nominal" and not self.is_numeric and not is_boolean
+    def is_boolean(self) -> bool:
+        """Whether the values are yes and no or the like, in any order."""
+        return {value.lower() for value in self.values} in _BOOLEANS and len(self.values) == 2
 
     @cached_property
-    def codes(self) -> list[float]:
-        """The number that each nominal value becomes; its index for a category."""
-        if self.is_numeric:
-            return list(map(float, self.values))
-        if self.is_category:
-            return list(map(float, range(len(self.values))))
-        return [float(value.lower() in _TRUE) for value in self.values]
+    def is_category(self) -> bool:
+        """Whether the values are neither numbers nor booleans, and become one column each."""
+        return self.kind == "nominal" and not self.is_numeric and not self.is_boolean
 
     @property
     def omitted(self) -> float:
-        """The value that a sparse row leaves out: 0, or the first nominal value."""
-        return self.codes[0] if self.values else 0.0
+        """The number for what a sparse row leaves out: 0, or that of the first nominal value."""
+        if not self.values or self.is_category:
+            return 0.0
+        return float(self.values[0]) if self.is_numeric else float(self.values[0].lower() in _TRUE)
 
 
 @dataclass(frozen=True)
@@ -324,52 +316,148 @@ def _attribute(parts: Sequence[_Token], path: object, number: int) -> _Attribute
 # Rows
 
 
-@dataclass(frozen=True)
-class _Rows:
-    values: Matrix
-    """float32, (n_samples, n_attributes), CSR if any row is sparse: numbers, codes of nominal
-    values, NaN where a value is missing."""
-    lines: NDArray[np.int64]
-    """The line of each row, (n_samples,)."""
+class _Source:
+    """An opened ARFF file whose header has been read, and which of its attributes are labels."""
 
+    def __init__(
+        self,
+        text: IO[str],
+        path: Path,
+        labels: Sequence[str] | None = None,
+        label_count: int | None = None,
+        xml: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._text, self.path = text, path
+        self.header = _read_header(text, path)
+        self.attributes = self.header.attributes
+        self._labels = _label_columns(self.header, path, labels, label_count, xml)
+        self._features = sorted(set(range(len(self.attributes))).difference(self._labels))
+        for column, attribute in enumerate(self.attributes):
+            if attribute.kind not in ("numeric", "nominal"):
+                raise InputError(
+                    f"The attribute {attribute.name!r} of {path} is of type {attribute.kind}; "
+                    "drop it, or encode it as numbers."
+                )
+            if attribute.is_category and column in self._labels:
+                raise InputError(
+                    f"The label {attribute.name!r} of {self.path} has the values "
+                    f"{', '.join(attribute.values[:5])}; a label must be 0 or 1."
+                )
+        self._omitted = np.array([a.omitted for a in self.attributes])
+        self._is_flipped = np.array([a.is_boolean and a.omitted == 1 for a in self.attributes])
+        self._allowed: dict[tuple[str, ...], list[int]] = {}
+        for column, attribute in enumerate(self.attributes):
+            if attribute.values and attribute.is_numeric:
+                self._allowed.setdefault(attribute.values, []).append(column)
 
-class _RowParser:
-    """Parses batches of rows with liac-arff, and checks them against the declared values."""
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the labels, in the order of the attributes."""
+        return [self.attributes[column].name for column in self._labels]
 
-    def __init__(self, header: _Header, path: Path) -> None:
-        self.attributes, self.path = header.attributes, path
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features; one per value of a category."""
+        chosen = (self.attributes[column] for column in self._features)
+        groups = (
+            [f"{a.name}={v}" for v in a.values] if a.is_category else [a.name] for a in chosen
+        )
+        return [name for group in groups for name in group]
+
+    def parts(self) -> Iterator[tuple[Matrix, Matrix]]:
+        """Yield X and Y, with NaN where unknown, of the rows after ``@data``, some at a time."""
+        n_lines, is_empty = self.header.n_lines, True
+        while batch := self._text.readlines(_READ_BATCH):
+            rows = enumerate((_normalized(line.strip(_BLANKS)) for line in batch), n_lines + 1)
+            kept = [(number, line) for number, line in rows if line]
+            n_lines += len(batch)
+            blocks = []
+            for is_sparse, run in groupby(kept, key=lambda item: item[1][0] == "{"):
+                numbers, lines = zip(*run, strict=True)
+                blocks.append(self._parse(lines, numbers, is_sparse=is_sparse))
+            if blocks:
+                is_empty = False
+                values = vstack(blocks)
+                yield self._features_of(values), self._labels_of(values, [n for n, _ in kept])
+        if is_empty:
+            raise InputError(
+                f"{self.path} has no rows after @data; it is truncated: fetch it again."
+            )
+
+    def official_split(self, n_samples: int) -> NDArray[np.uint8] | None:
+        """Return the split that ``-split-number`` of the relation states; None if it does not."""
+        n_train = self.header.option("split-number")
+        if n_train is None:
+            return None
+        if not 1 <= n_train <= n_samples:
+            raise InputError(
+                f"{self.path} states -split-number {n_train} but has {n_samples:,} rows; "
+                "fetch it again, or remove that option from the relation's name."
+            )
+        return np.where(np.arange(n_samples) < n_train, TRAIN, TEST).astype(np.uint8)
+
+    def _parse(self, lines: Sequence[str], numbers: Sequence[int], *, is_sparse: bool) -> Matrix:
+        """Return rows as float32, (n_rows, n_attributes): numbers and codes, NaN where missing."""
+        rows, columns, values = self._decode(lines, numbers, is_sparse=is_sparse)
+        flipped = self._is_flipped[columns]  # booleans whose first value is true
+        values[flipped] = 1 - values[flipped]
+        with np.errstate(over="ignore"):
+            cells = values.astype(np.float32)
+
+        def reject(odd: NDArray[np.bool_], complaint: str) -> None:
+            if odd.any():
+                at = int(np.argmax(odd))
+                attribute = self.attributes[columns[at]]
+                more = ", …" if len(attribute.values) > 5 else ""
+                some = ", ".join(attribute.values[:5]) + more
+                message = complaint.format(name=repr(attribute.name), some=some)
+                raise _error_at(self.path, numbers[rows[at]], f"{values[at]:g} {message}")
+
+        for allowed, members in self._allowed.items():
+            belongs = np.isin(np.arange(len(self.attributes)), members)[columns]
+            odd = belongs & ~np.isin(values, np.array(allowed, np.float64)) & ~np.isnan(values)
+            reject(odd, "is not a value of {name} ({some}); correct one of them.")
+        reject(
+            np.isinf(cells),
+            "in {name} does not fit 32 bits; rescale it, or write ? where the value is missing.",
+        )
+        shape = (len(lines), len(self.attributes))
+        if not is_sparse:
+            return cells.reshape(shape)
+        block = sp.csr_array((cells, (rows, columns)), shape=shape)
+        if (filled := np.flatnonzero(self._omitted)).size:  # what is left out is not always 0
+            given = sp.csr_array((np.ones(len(cells), bool), (rows, columns)), shape=shape)
+            rows, positions = np.nonzero(~given[:, filled].toarray())
+            columns = filled[positions]
+            cells = self._omitted[columns].astype(np.float32)
+            block = sp.csr_array(block + sp.csr_array((cells, (rows, columns)), shape=shape))
+        block.eliminate_zeros()
+        return block
+
+    def _decode(
+        self, lines: Sequence[str], numbers: Sequence[int], *, is_sparse: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Return row, column and value of every cell that liac-arff finds."""
         try:
             import arff  # type: ignore[import-untyped]
         except ImportError as error:
             raise InputError(
                 'ARFF needs liac-arff; install it with pip install "cgmvae[tables]".'
             ) from error
-        self._arff = arff
-        # liac-arff sees plain names; nominal values that are numbers are checked below, as numbers.
+        # liac-arff sees plain names; nominal values that are numbers are checked later, as numbers.
         types = (
             "NUMERIC" if a.is_numeric else f"{{{','.join(map(_quoted, a.values))}}}"
             for a in self.attributes
         )
         declared = [f"@ATTRIBUTE a{i} {kind}" for i, kind in enumerate(types)]
-        self._header = ["@RELATION r", *declared, "@DATA"]
-        self._omitted = np.array([a.omitted for a in self.attributes])
-        self._allowed: dict[tuple[float, ...], list[int]] = {}
-        for column, attribute in enumerate(self.attributes):
-            if attribute.values and attribute.is_numeric:
-                self._allowed.setdefault(tuple(attribute.codes), []).append(column)
-
-    def parse(self, lines: Sequence[str], numbers: Sequence[int], *, is_sparse: bool) -> Matrix:
-        """Return the rows of a batch, (n_rows, n_attributes)."""
-        arff = self._arff
-        return_type = arff.COO if is_sparse else arff.DENSE
+        header = ["@RELATION r", *declared, "@DATA"]
         decoder = arff.ArffDecoder()
+        kind = arff.COO if is_sparse else arff.DENSE
         try:
-            decoded = decoder.decode(
-                [*self._header, *lines], encode_nominal=True, return_type=return_type
-            )
-            values = np.array(decoded["data"][0] if is_sparse else decoded["data"], np.float64)
+            found = decoder.decode([*header, *lines], encode_nominal=True, return_type=kind)["data"]
+            values = np.array(found[0] if is_sparse else found, np.float64)
         except (arff.ArffException, ValueError, TypeError, OverflowError, csv.Error) as error:
-            at = min(max(0, decoder._current_line - len(self._header) - 1), len(lines) - 1)
+            at = min(max(0, decoder._current_line - len(header) - 1), len(lines) - 1)
             message = re.sub(r",? (at|in) line \d+", "", one_line(error)).rstrip(".")
             raise _error_at(
                 self.path,
@@ -377,73 +465,46 @@ class _RowParser:
                 f"{message}; the row must have {len(self.attributes):,} values, or be sparse "
                 "({index value, …}), with ? for a missing value.",
             ) from error
-        if is_sparse:
-            rows, columns = (np.array(part, np.int64) for part in decoded["data"][1:])
-            # Of an index that a row repeats, liac-arff keeps the last value.
-            n_given = [0 if _has_quotes(line) else line.count(",") + 1 for line in lines]
-            repeated = np.array(n_given) > np.maximum(1, np.bincount(rows, minlength=len(lines)))
-            if repeated.any():
-                number = numbers[int(np.argmax(repeated))]
-                raise _error_at(self.path, number, "an index is repeated; give each value once.")
-        else:
-            n_rows, n_columns = values.shape
-            rows = np.repeat(np.arange(n_rows), n_columns)
-            columns = np.tile(np.arange(n_columns), n_rows)
-            values = values.ravel()
-        for column, attribute in enumerate(self.attributes):
-            if attribute.values and not attribute.is_numeric and not attribute.is_category:
-                own = (columns == column) & ~np.isnan(values)  # booleans become 0 and 1
-                values[own] = np.array(attribute.codes)[values[own].astype(np.int64)]
-        self._check_values(rows, columns, values, numbers)
-        with np.errstate(over="ignore"):
-            cells = values.astype(np.float32)
-        if (infinite := np.isinf(cells)).any():
-            at = int(np.argmax(infinite))
+        if not is_sparse:
+            rows, columns = np.indices(values.shape).reshape(2, -1)
+            return rows, columns, values.ravel()
+        rows, columns = (np.array(part, np.int64) for part in found[1:])
+        # Of an index that a row repeats, liac-arff keeps the last value.
+        n_given = [0 if _has_quotes(line) else line.count(",") + 1 for line in lines]
+        repeated = np.array(n_given) > np.maximum(1, np.bincount(rows, minlength=len(lines)))
+        if repeated.any():
+            number = numbers[int(np.argmax(repeated))]
+            raise _error_at(self.path, number, "an index is repeated; give each value once.")
+        return rows, columns, values
+
+    def _features_of(self, values: Matrix) -> Matrix:
+        """Return X, (n_samples, n_features), with categories as 0/1 columns."""
+        if not any(self.attributes[column].is_category for column in self._features):
+            return values[:, self._features]
+        blocks = []
+        for column in self._features:
+            cells = dense(values[:, [column]])
+            if self.attributes[column].is_category:
+                codes = np.arange(len(self.attributes[column].values))
+                cells = np.where(np.isnan(cells), cells, cells == codes)
+            blocks.append(sp.csr_array(cells) if sp.issparse(values) else cells)
+        return sp.hstack(blocks, format="csr") if sp.issparse(values) else np.hstack(blocks)
+
+    def _labels_of(self, values: Matrix, numbers: Sequence[int]) -> Matrix:
+        """Return Y, (n_samples, n_labels): 0, 1, or NaN where unknown."""
+        Y = values[:, self._labels]
+        cells = sp.coo_array(Y)
+        odd = np.flatnonzero((cells.data != 1) & ~np.isnan(cells.data))
+        if odd.size:
+            at = odd[np.argmin(cells.coords[0][odd])]
+            label = self.attributes[self._labels[cells.coords[1][at]]].name
             raise _error_at(
                 self.path,
-                numbers[rows[at]],
-                f"{values[at]:g} in {self.attributes[columns[at]].name!r} does not fit 32 bits; "
-                "rescale it, or write ? where the value is missing.",
+                numbers[cells.coords[0][at]],
+                f"the label {label!r} is {cells.data[at]:g}, but a label must be 0, 1 or ?; "
+                "check which attributes are labels.",
             )
-        shape = (len(lines), len(self.attributes))
-        if not is_sparse:
-            return cells.reshape(shape)
-        return self._with_omitted(sp.csr_array((cells, (rows, columns)), shape=shape))
-
-    def _with_omitted(self, block: Any) -> sp.csr_array:
-        """Add the values that sparse rows leave out and that are not 0."""
-        if (filled := np.flatnonzero(self._omitted)).size:
-            given = block.copy()
-            given.data = np.ones(given.nnz, dtype=bool)
-            rows, positions = np.nonzero(~given[:, filled].toarray())
-            columns = filled[positions]
-            cells = self._omitted[columns].astype(np.float32)
-            block += sp.csr_array((cells, (rows, columns)), shape=block.shape)
-        block.eliminate_zeros()
-        return block
-
-    def _check_values(
-        self,
-        rows: NDArray[np.int64],
-        columns: NDArray[np.int64],
-        values: NDArray[np.float64],
-        numbers: Sequence[int],
-    ) -> None:
-        for allowed, members in self._allowed.items():
-            belongs = np.zeros(len(self.attributes), dtype=bool)
-            belongs[members] = True
-            odd = belongs[columns] & ~np.isin(values, allowed) & ~np.isnan(values)
-            if odd.any():
-                at = int(np.argmax(odd))
-                attribute = self.attributes[columns[at]]
-                some = ", ".join(attribute.values[:5])
-                more = ", …" if len(attribute.values) > 5 else ""
-                raise _error_at(
-                    self.path,
-                    numbers[rows[at]],
-                    f"{values[at]:g} is not a value of {attribute.name!r} ({some}{more}); "
-                    "correct one of them.",
-                )
+        return labels_as_stored(Y) if sp.issparse(Y) else Y
 
 
 def _has_quotes(line: str) -> bool:
@@ -460,143 +521,17 @@ def _normalized(line: str) -> str:
     return line if "," in line else ",".join(line.split())
 
 
-class _Source:
-    """An opened ARFF file whose header has been read, and which of its attributes are labels."""
-
-    def __init__(
-        self,
-        text: IO[str],
-        path: Path,
-        labels: Sequence[str] | None = None,
-        label_count: int | None = None,
-        xml: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self._text, self.path = text, path
-        self.header = _read_header(text, path)
-        self.attributes = self.header.attributes
-        self._labels = label_columns(
-            self.header, path, labels=labels, label_count=label_count, xml=xml
-        )
-        self._features = sorted(set(range(len(self.attributes))).difference(self._labels))
-        for column, attribute in enumerate(self.attributes):
-            if attribute.kind not in ("numeric", "nominal"):
-                raise InputError(
-                    f"The attribute {attribute.name!r} of {path} is of type {attribute.kind}; "
-                    "drop it, or encode it as numbers."
-                )
-            if attribute.is_category and column in self._labels:
-                raise InputError(
-                    f"The label {attribute.name!r} of {self.path} has the values "
-                    f"{', '.join(attribute.values[:5])}; a label must be 0 or 1."
-                )
-
-    @property
-    def label_names(self) -> list[str]:
-        """Names of the labels, in the order of the attributes."""
-        return [self.attributes[column].name for column in self._labels]
-
-    @property
-    def feature_names(self) -> list[str]:
-        """Names of the features; one per value of a category."""
-        chosen = (self.attributes[column] for column in self._features)
-        groups = (
-            [f"{a.name}={v}" for v in a.values] if a.is_category else [a.name] for a in chosen
-        )
-        return [name for group in groups for name in group]
-
-    def rows(self) -> Iterator[_Rows]:
-        """Yield the rows after ``@data``, some at a time."""
-        parser = _RowParser(self.header, self.path)
-        n_lines, is_empty = self.header.n_lines, True
-        while batch := self._text.readlines(_READ_BATCH):
-            rows = enumerate((_normalized(line.strip(_BLANKS)) for line in batch), n_lines + 1)
-            kept = [(number, line) for number, line in rows if line]
-            n_lines += len(batch)
-            blocks = []
-            for is_sparse, run in groupby(kept, key=lambda item: item[1][0] == "{"):
-                numbers, lines = zip(*run, strict=True)
-                blocks.append(parser.parse(lines, numbers, is_sparse=is_sparse))
-            if blocks:
-                is_empty = False
-                yield _Rows(vstack(blocks), np.array([number for number, _ in kept], np.int64))
-        if is_empty:
-            raise InputError(
-                f"{self.path} has no rows after @data; it is truncated: fetch it again."
-            )
-
-    def features_of(self, values: Matrix) -> Matrix:
-        """Return X, (n_samples, n_features), with categories as 0/1 columns."""
-        single = [c for c in self._features if not self.attributes[c].is_category]
-        if len(single) == len(self._features):
-            return values[:, self._features]
-        blocks: list[Any] = [values[:, single]]
-        owners = list(single)
-        for column in self._features:
-            if self.attributes[column].is_category:
-                n_values = len(self.attributes[column].values)
-                blocks.append(_one_hot(values[:, [column]], n_values))
-                owners.extend([column] * n_values)
-        X = sp.hstack(blocks, format="csr") if sp.issparse(values) else np.hstack(blocks)
-        return X[:, np.argsort(owners, kind="stable")]
-
-    def labels_of(self, rows: _Rows) -> tuple[Matrix, Matrix | None]:
-        """Return Y and the mask of its unknown labels, both (n_samples, n_labels)."""
-        Y = rows.values[:, self._labels]
-        cells = sp.coo_array(Y)
-        odd = np.flatnonzero((cells.data != 1) & ~np.isnan(cells.data))
-        if odd.size:
-            at = odd[np.argmin(cells.coords[0][odd])]
-            label = self.attributes[self._labels[cells.coords[1][at]]].name
-            raise _error_at(
-                self.path,
-                int(rows.lines[cells.coords[0][at]]),
-                f"the label {label!r} is {cells.data[at]:g}, but a label must be 0, 1 or ?; "
-                "check which attributes are labels.",
-            )
-        return split_unknown(labels_as_stored(Y) if sp.issparse(Y) else Y)
-
-    def official_split(self, n_samples: int) -> NDArray[np.uint8] | None:
-        """Return the split that ``-split-number`` of the relation states; None if it does not."""
-        n_train = self.header.option("split-number")
-        if n_train is None:
-            return None
-        if not 1 <= n_train <= n_samples:
-            raise InputError(
-                f"{self.path} states -split-number {n_train} but has {n_samples:,} rows; "
-                "fetch it again, or remove that option from the relation's name."
-            )
-        return np.where(np.arange(n_samples) < n_train, TRAIN, TEST).astype(np.uint8)
-
-
-def _one_hot(codes: Any, n_values: int) -> Matrix:
-    """Turn codes (n_samples, 1) into 0/1 columns (n_samples, n_values), NaN where missing."""
-    is_sparse = sp.issparse(codes)
-    dense = codes.toarray() if is_sparse else codes
-    columns = (dense == np.arange(n_values)).astype(np.float32)
-    columns[np.isnan(dense[:, 0])] = np.nan
-    return sp.csr_array(columns) if is_sparse else columns
-
-
 # Labels
 
 
-class _HasDoctype(Exception):
-    """The XML has a document type declaration, which could define entities."""
-
-
-def label_columns(
+def _label_columns(
     header: _Header,
     path: Path,
-    *,
-    labels: Sequence[str] | None = None,
-    label_count: int | None = None,
-    xml: str | os.PathLike[str] | None = None,
+    labels: Sequence[str] | None,
+    label_count: int | None,
+    xml: str | os.PathLike[str] | None,
 ) -> list[int]:
-    """Return the indices of the label attributes, in increasing order.
-
-    At most one of the three options may be given; it takes precedence over ``-C`` in the relation's
-    name, and that over an XML file beside the ARFF file.
-    """
+    """Return the indices of the label attributes, in increasing order."""
     if sum(option is not None for option in (labels, label_count, xml)) > 1:
         raise InputError("Give only one of labels, label_count and xml: each names the labels.")
     if labels is not None:
@@ -644,8 +579,8 @@ def read_label_names(path: Path) -> list[str]:
         if tag.rpartition("}")[2] == "label":
             names.append(attributes.get("name"))
 
-    def reject(*_: object) -> None:
-        raise _HasDoctype
+    def reject(*_: object) -> None:  # because it could define entities
+        raise InputError(f"{path} holds a DOCTYPE, which is not accepted; remove it.")
 
     parser = expat.ParserCreate(namespace_separator="}")
     parser.StartElementHandler = start
@@ -654,8 +589,8 @@ def read_label_names(path: Path) -> list[str]:
         text = file.read()
     try:
         parser.Parse(text, True)
-    except _HasDoctype:
-        raise InputError(f"{path} holds a DOCTYPE, which is not accepted; remove it.") from None
+    except InputError:
+        raise
     except (expat.ExpatError, LookupError, ValueError) as error:
         raise InputError(f"{path} is not well-formed XML ({error}); correct it.") from error
     known = [name for name in names if name is not None]
@@ -687,7 +622,7 @@ def _texts(dataset: MultiLabelDataset) -> Iterator[str]:
 
 
 def _dense_texts(X: Any, targets: Any) -> Iterator[str]:
-    targets = targets if isinstance(targets, np.ndarray) else targets.toarray()
+    targets = dense(targets)
     labels = np.where(np.isnan(targets), "?", np.where(targets == 1, "1", "0"))
     for features, row in zip(number_texts(X, "?").tolist(), labels.tolist(), strict=True):
         yield ",".join(features + row) + "\n"

@@ -13,17 +13,18 @@ import csv
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from inspect import Signature, signature
 from typing import IO, Any, get_args
 
 from cgmvae.data import files
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.readers.table.cells import GROUP_COLUMN, dataset_of, load_pyarrow, table_of
-from cgmvae.data.readers.table.columns import BlankLabels, Counts, TableOptions, choose_roles
+from cgmvae.data.readers.table.columns import TableOptions, choose_roles
 from cgmvae.errors import InputError, first_line
 
 __all__ = ["read_csv", "read_parquet", "write_csv", "write_parquet"]
@@ -44,29 +45,20 @@ LABELS_KEY, GROUPS_KEY, KINDS_KEY = b"cgmvae.labels", b"cgmvae.groups", b"cgmvae
 _CELL_BYTES = 4
 
 
+def _takes_table_options(read: Callable[..., MultiLabelDataset]) -> Callable[..., Any]:
+    """Show the fields of :class:`TableOptions` in the signature instead of ``**options``."""
+    path, *own, _ = signature(read).parameters.values()
+    options = [p.replace(kind=p.KEYWORD_ONLY) for p in signature(TableOptions).parameters.values()]
+    read.__signature__ = Signature([path, *options, *own])  # type: ignore[attr-defined]
+    return read
+
+
+@_takes_table_options
 def read_csv(
-    path: str | os.PathLike[str],
-    *,
-    labels: Sequence[str] | None = None,
-    label_prefix: str | None = None,
-    label_count: int | None = None,
-    label_sets: str | None = None,
-    separator: str = ";",
-    counts: Counts = "refuse",
-    blank_labels: BlankLabels | None = None,
-    groups: str | None = None,
-    drop: Sequence[str] = (),
-    text: Sequence[str] = (),
-    category: Sequence[str] = (),
-    date: Sequence[str] = (),
-    kinds: Mapping[str, ColumnType] | None = None,
-    name: str | None = None,
-    delimiter: str = ",",
+    path: str | os.PathLike[str], *, name: str | None = None, delimiter: str = ",", **options: Any
 ) -> MultiLabelDataset:
     r"""Read a data set from a CSV file in UTF-8 whose first line names the columns.
 
-    Exactly one of ``labels``, ``label_prefix``, ``label_count`` and ``label_sets`` says which
-    columns are labels; their cells are 0 and 1, or true and false. All other columns are features.
     A cell that is blank, ``NA``, ``NaN`` or ``?`` is missing. If all features are numbers, or true
     and false, ``X`` is an array; otherwise it is :class:`~cgmvae.data.columns.Columns`, and the
     types of columns not in ``text``, ``category`` or ``date`` are guessed
@@ -76,36 +68,13 @@ def read_csv(
     ----------
     path : path
         The file, possibly compressed with gzip or bzip2.
-    labels : sequence of str, optional
-        The names of the label columns.
-    label_prefix : str, optional
-        Prefix of the names of the label columns; it stays part of the names.
-    label_count : int, optional
-        The first ``label_count`` columns, or the last ``-label_count``, are labels (as in MEKA),
-        not counting the columns of ``groups`` and ``drop``.
-    label_sets : str, optional
-        A column with the names of each row's labels, such as ``owl;hawk``. The labels are sorted
-        by name.
-    separator : str, default=";"
-        Separator of the names in ``label_sets``; blanks around a name are ignored.
-    counts : {"refuse", "presence"}, default="refuse"
-        Whether a number above 1 in a label column is an error, or counts as 1.
-    blank_labels : {"absent", "unknown"}, optional
-        What a blank label cell means; by default it is an error. With ``label_sets``, "unknown"
-        makes every label of the row unknown.
-    groups : str, optional
-        The column of the groups, which are read as text.
-    drop : sequence of str
-        Columns to ignore.
-    text, category, date : sequence of str
-        Feature columns that hold free text, categories (including numeric codes), and dates.
-    kinds : mapping of str to {"number", "category", "date", "text"}, optional
-        Types of feature columns, such as a model's ``input_kinds()``. Names that are not in the
-        file are ignored; the types of other columns are not guessed.
     name : str, optional
         Name of the data set; by default that of the file.
     delimiter : str, default=","
         Separator of the cells.
+    **options
+        The meaning of the columns: the fields of
+        :class:`~cgmvae.data.readers.table.columns.TableOptions`.
 
     Examples
     --------
@@ -117,48 +86,18 @@ def read_csv(
     >>> data.label_names, data.X.tolist()
     (('owl', 'hawk'), [[0.5], [nan]])
     """
-    options = TableOptions(
-        labels=labels,
-        label_prefix=label_prefix,
-        label_count=label_count,
-        label_sets=label_sets,
-        separator=separator,
-        counts=counts,
-        blank_labels=blank_labels,
-        groups=groups,
-        drop=drop,
-        text=text,
-        category=category,
-        date=date,
-        kinds=kinds,
-    )
+    given = TableOptions(**options)
     pa = load_pyarrow()
     names = read_csv_names(path, delimiter)
-    roles = choose_roles(names, options)
+    roles = choose_roles(names, given)
     parts = iterate_csv(path, len(names), delimiter, partial(files.open_binary, path))
     table = pa.concat_tables(parts).rename_columns(names)
-    return dataset_of(
-        table, roles, options, name=name or files.data_name(path), text_is_parsed=True
-    )
+    return dataset_of(table, roles, given, name=name or files.data_name(path), text_is_parsed=True)
 
 
+@_takes_table_options
 def read_parquet(
-    path: str | os.PathLike[str],
-    *,
-    labels: Sequence[str] | None = None,
-    label_prefix: str | None = None,
-    label_count: int | None = None,
-    label_sets: str | None = None,
-    separator: str = ";",
-    counts: Counts = "refuse",
-    blank_labels: BlankLabels | None = None,
-    groups: str | None = None,
-    drop: Sequence[str] = (),
-    text: Sequence[str] = (),
-    category: Sequence[str] = (),
-    date: Sequence[str] = (),
-    kinds: Mapping[str, ColumnType] | None = None,
-    name: str | None = None,
+    path: str | os.PathLike[str], *, name: str | None = None, **options: Any
 ) -> MultiLabelDataset:
     """Read a data set from a Parquet file.
 
@@ -168,21 +107,7 @@ def read_parquet(
     categories); text can be a category, a date or text, but not a number. Groups of an integer type
     stay integers.
     """
-    given = TableOptions(
-        labels=labels,
-        label_prefix=label_prefix,
-        label_count=label_count,
-        label_sets=label_sets,
-        separator=separator,
-        counts=counts,
-        blank_labels=blank_labels,
-        groups=groups,
-        drop=drop,
-        text=text,
-        category=category,
-        date=date,
-        kinds=kinds,
-    )
+    given = TableOptions(**options)
     files.reject_compressed(path, "Parquet")
     path = files.check_file(path)
     with open_parquet(path) as file:
@@ -263,14 +188,27 @@ def iterate_csv(
     read are skipped then. The path is for messages.
     """
     pa = load_pyarrow()
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    text = pa.csv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(n_columns)})
     n_rows, table = 0, None
     for block in (_SMALL_BLOCK, _BLOCK):
-        options = _csv_options(n_columns, delimiter, block)
+        # Only a reader without threads reports the number of a wrong row.
+        read = pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=block,
+            autogenerate_column_names=True,
+            skip_rows_after_names=1,
+        )
+        n_skipped = n_rows
         try:
             with open_file() as file:
-                for table in _tables_after(n_rows, pa.csv.open_csv(file, *options)):
-                    n_rows += table.num_rows
-                    yield table
+                for batch in pa.csv.open_csv(file, read, parse, text):
+                    rest = batch.slice(min(n_skipped, batch.num_rows))
+                    n_skipped -= batch.num_rows - rest.num_rows
+                    if rest.num_rows:
+                        table = pa.Table.from_batches([rest])
+                        n_rows += rest.num_rows
+                        yield table
             break
         except pa.ArrowInvalid as error:
             if _WRONG_ROW.search(str(error)) or block == _BLOCK:
@@ -278,31 +216,6 @@ def iterate_csv(
     if table is None:
         raise InputError(f"{path} has a header and no rows; check how it was written.")
     _reject_open_quote(path, table, delimiter)
-
-
-def _tables_after(n_rows: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield batches as tables, without the first ``n_rows`` rows."""
-    pa = load_pyarrow()
-    for batch in batches:
-        rest = batch.slice(min(n_rows, batch.num_rows))
-        n_rows -= batch.num_rows - rest.num_rows
-        if rest.num_rows:
-            yield pa.Table.from_batches([rest])
-
-
-def _csv_options(n_columns: int, delimiter: str, block: int) -> tuple[Any, Any, Any]:
-    """Return Arrow's options for reading, parsing and converting."""
-    pa = load_pyarrow()
-    # Only a reader without threads reports the number of a wrong row.
-    read = pa.csv.ReadOptions(
-        use_threads=False,
-        block_size=block,
-        autogenerate_column_names=True,
-        skip_rows_after_names=1,
-    )
-    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    text = pa.csv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(n_columns)})
-    return read, parse, text
 
 
 def _csv_error(path: str | os.PathLike[str], error: Exception) -> InputError:

@@ -22,7 +22,40 @@ _LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets")
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The options of :func:`cgmvae.data.readers.table.read_csv` that are about columns."""
+    """What the columns of a CSV or Parquet file mean.
+
+    Exactly one of ``labels``, ``label_prefix``, ``label_count`` and ``label_sets`` says which
+    columns are labels; their cells are 0 and 1, or true and false. All other columns are features.
+
+    Parameters
+    ----------
+    labels : sequence of str, optional
+        The names of the label columns.
+    label_prefix : str, optional
+        Prefix of the names of the label columns; it stays part of the names.
+    label_count : int, optional
+        The first ``label_count`` columns, or the last ``-label_count``, are labels (as in MEKA),
+        not counting the columns of ``groups`` and ``drop``.
+    label_sets : str, optional
+        A column with the names of each row's labels, such as ``owl;hawk``. The labels are sorted
+        by name.
+    separator : str, default=";"
+        Separator of the names in ``label_sets``; blanks around a name are ignored.
+    counts : {"refuse", "presence"}, default="refuse"
+        Whether a number above 1 in a label column is an error, or counts as 1.
+    blank_labels : {"absent", "unknown"}, optional
+        What a blank label cell means; by default it is an error. With ``label_sets``, "unknown"
+        makes every label of the row unknown.
+    groups : str, optional
+        The column of the groups, which are read as text.
+    drop : sequence of str
+        Columns to ignore.
+    text, category, date : sequence of str
+        Feature columns that hold free text, categories (including numeric codes), and dates.
+    kinds : mapping of str to {"number", "category", "date", "text"}, optional
+        Types of feature columns, such as a model's ``input_kinds()``. Names that are not in the
+        file are ignored; the types of other columns are not guessed.
+    """
 
     labels: Sequence[str] | None = None
     label_prefix: str | None = None
