@@ -395,7 +395,7 @@ class TestBadInput:
             (([], [1], [2]), "no training rows"),
             (([0], [-1], [2]), "row -1"),
             (([0.5], [1], [2]), "train rows must be"),
-            (([0], [1], [[2], [3, 4]]), "test rows are not"),
+            (([0], [1], [[2], [3, 4]]), "test rows must be"),
             (([0], [1], [2**70]), "test rows must be"),
         ],
     )

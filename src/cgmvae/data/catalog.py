@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import shutil
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 
@@ -42,8 +40,6 @@ TIMEOUT = 30.0
 
 #: The file beside the downloads that stores the checksum of each at its first download.
 CHECKSUMS = "SHA256SUMS"
-
-_SCHEMES = ("https", "http", "file")
 
 _CHUNK = 1 << 18
 
@@ -342,7 +338,7 @@ def fetch(
     Parameters
     ----------
     address : str
-        A URL that begins with ``https:``, ``http:`` or ``file:``.
+        A URL that begins with ``https:`` or ``http:``.
     target : path
         Path of the new file; its folder must exist.
     sha256 : str
@@ -352,7 +348,7 @@ def fetch(
         Called with the bytes so far and the total, which is None if unknown.
     """
     target = Path(target)
-    _check_scheme(address, _SCHEMES)
+    _check_scheme(address, ("https", "http"))
     expected = sha256.lower() or recorded_checksum(target)
     with atomic_path(target) as temporary:
         with temporary.open("wb") as file:
@@ -364,7 +360,11 @@ def fetch(
                 "if the publisher has changed it."
             )
     if not expected:
-        _record_checksum(target, checksum)
+        path = target.parent / CHECKSUMS
+        checksums = {**_read_checksums(path), target.name: checksum}
+        lines = (f"{value}  {name}\n" for name, value in sorted(checksums.items()))
+        with atomic_path(path) as temporary:
+            temporary.write_text("".join(lines), encoding="utf-8")
     return target
 
 
@@ -393,42 +393,35 @@ class _Sink:
         if self._progress is not None:
             self._progress(self._n_bytes, self.total or None)
 
-    def flush(self) -> None:
-        """Do nothing; closing the file flushes it."""
-
-    update = reset = close = lambda self, *_: None
+    update = reset = close = flush = lambda self, *_: None
 
 
 def _transfer(address: str, sink: _Sink) -> str:
     """Copy what is at an address into the sink, and return its checksum."""
+    try:
+        from pooch import HTTPDownloader  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InputError(
+            'Downloads need pooch; install it with pip install "cgmvae[download]".'
+        ) from error
     responses: list[Any] = []
 
     def on_response(response: Any, **_: object) -> None:
         responses.append(response)
         _reject_downgrade(response)
 
+    download = HTTPDownloader(
+        progressbar=sink,
+        chunk_size=_CHUNK,
+        timeout=TIMEOUT,
+        headers={"Accept-Encoding": "identity"},  # so that the total is that of the file
+        hooks={"response": on_response},
+    )
     try:
-        if (parts := urlsplit(address)).scheme == "file":
-            with Path(url2pathname(parts.path)).open("rb") as source:
-                shutil.copyfileobj(source, sink, _CHUNK)
-        else:
-            from pooch import HTTPDownloader  # type: ignore[import-untyped]
-
-            download = HTTPDownloader(
-                progressbar=sink,
-                chunk_size=_CHUNK,
-                timeout=TIMEOUT,
-                headers={"Accept-Encoding": "identity"},  # so that the total is that of the file
-                hooks={"response": on_response},
-            )
-            download(address, sink, None)
-    except ImportError as error:
-        raise InputError(
-            'Downloads need pooch; install it with pip install "cgmvae[download]".'
-        ) from error
+        download(address, sink, None)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         reason = one_line(error) or type(error).__name__
         raise InputError(
             f"{address} cannot be downloaded ({reason}); check the connection, or download it "
@@ -471,11 +464,3 @@ def _read_checksums(path: Path) -> dict[str, str]:
     text = path.read_text(encoding="utf-8", errors="replace")
     lines = (line.split(maxsplit=1) for line in text.splitlines())
     return {words[1].lstrip("*"): words[0].lower() for words in lines if len(words) == 2}
-
-
-def _record_checksum(target: Path, checksum: str) -> None:
-    path = target.parent / CHECKSUMS
-    checksums = {**_read_checksums(path), target.name: checksum}
-    lines = (f"{value}  {name}\n" for name, value in sorted(checksums.items()))
-    with atomic_path(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ Indices = NDArray[np.int64]
 Fractions = Sequence[float]
 
 _PARTS = ("train", "validation", "test")
+_KINDS = ("random", "group", "stratified", "official")
 
 #: Tolerance of the sum of the fractions: far above rounding errors, far below one row in a million.
 _SUM_TOLERANCE = 1e-8
@@ -65,7 +66,13 @@ class Split:
 
     def __post_init__(self) -> None:
         for part in _PARTS:
-            object.__setattr__(self, part, _as_indices(getattr(self, part), part))
+            try:
+                rows = np.asarray(getattr(self, part))
+            except (ValueError, OverflowError):
+                rows = np.empty((0, 0))
+            if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+                raise InputError(f"The {part} rows must be a flat list of integer row indices.")
+            object.__setattr__(self, part, rows.astype(np.int64))
         rows = np.concatenate([self.train, self.validation, self.test])
         if len(self.train) == 0:
             raise InputError("The split has no training rows; make it again from the data.")
@@ -185,7 +192,7 @@ def make_split(
     rows = np.arange(dataset.n_samples, dtype=np.int64)
     if drop_unlabelled:
         rows = np.flatnonzero(np.asarray(dataset.Y.sum(axis=1, dtype=np.int64)).ravel())
-    parts = _KINDS[kind](dataset, rows, fractions, seed)
+    parts = _parts(dataset, kind, rows, fractions, seed)
     for part, share, name in zip(parts, fractions, _PARTS, strict=True):
         if share > 0 and len(part) == 0:
             raise InputError(
@@ -223,69 +230,51 @@ def holdout(Y: Any, fraction: float, *, seed: int, groups: Any = None) -> tuple[
     _check_seed(seed)
     if not 0 < fraction < 1:
         raise InputError(f"The fraction to hold out is {fraction}; it must be between 0 and 1.")
+    n, what = Y.shape[0], "rows"
+    if groups is not None:
+        what = "groups"
+        n, group = group_numbers(row_values(groups, what, n))
+    if n < 2:
+        raise InputError(f"Holding out needs at least two {what}, but there are {n}; give more.")
+    n_held = min(n - 1, max(1, round(fraction * n)))
     if groups is None:
-        positives = positive_cells(Y)
-        n_held = _n_held(positives.shape[0], fraction, "rows")
-        sizes = (positives.shape[0] - n_held, n_held)
-        part = stratify(positives, sizes, np.random.default_rng(seed))
+        part = stratify(positive_cells(Y), (n - n_held, n_held), np.random.default_rng(seed))
     else:
-        n_groups, group = group_numbers(row_values(groups, "groups", Y.shape[0]))
-        n_held = _n_held(n_groups, fraction, "groups")
-        part = (_permutation(n_groups, seed) < n_held).astype(np.int64)[group]
+        part = (_permutation(n, seed) < n_held).astype(np.int64)[group]
     return np.flatnonzero(part == 0), np.flatnonzero(part == 1)
 
 
-def _random(
-    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
+def _parts(
+    dataset: MultiLabelDataset, kind: str, rows: Indices, fractions: Fractions, seed: int
 ) -> list[Indices]:
-    return np.split(rows[_permutation(len(rows), seed)], _cuts(len(rows), fractions))
-
-
-def _by_group(
-    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
-) -> list[Indices]:
-    if dataset.groups is None:
+    """Return the training, validation and test rows among ``rows``."""
+    rng = np.random.default_rng(seed)
+    if kind == "random":
+        return np.split(rows[_permutation(len(rows), seed)], _cuts(len(rows), fractions))
+    if kind == "official":
+        if dataset.official_split is None:
+            raise InputError(
+                f"'{dataset.name}' has no official split; use random, group or stratified."
+            )
+        codes = dataset.official_split[rows]
+        train, validation, test = (rows[codes == code] for code in (TRAIN, VALIDATION, TEST))
+        train = rng.permutation(train)
+        if len(validation) == 0:
+            n_validation = round(len(train) * fractions[1] / (fractions[0] + fractions[1]))
+            train, validation = np.split(train, [len(train) - n_validation])
+        return [train, validation, test]
+    if kind == "stratified":
+        sizes = np.diff([0, *_cuts(len(rows), fractions), len(rows)]).tolist()
+        part = stratify(positive_cells(dataset.Y[rows]), sizes, np.random.default_rng(seed))
+    elif dataset.groups is None:
         raise InputError(
             f"'{dataset.name}' has no groups to split by; give it groups, or split at random."
         )
-    n_groups, group = group_numbers(dataset.groups[rows])
-    part_of_group = np.empty(n_groups, dtype=np.int64)
-    order = _permutation(n_groups, seed)
-    for part, members in enumerate(np.split(order, _cuts(n_groups, fractions))):
-        part_of_group[members] = part
-    return _gather(rows, part_of_group[group], seed)
-
-
-def _stratified(
-    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
-) -> list[Indices]:
-    sizes = np.diff([0, *_cuts(len(rows), fractions), len(rows)]).tolist()
-    part = stratify(positive_cells(dataset.Y[rows]), sizes, np.random.default_rng(seed))
-    return _gather(rows, part, seed)
-
-
-def _official(
-    dataset: MultiLabelDataset, rows: Indices, fractions: Fractions, seed: int
-) -> list[Indices]:
-    if dataset.official_split is None:
-        raise InputError(
-            f"'{dataset.name}' has no official split; use random, group or stratified."
-        )
-    codes = dataset.official_split[rows]
-    train, validation, test = (rows[codes == code] for code in (TRAIN, VALIDATION, TEST))
-    train = np.random.default_rng(seed).permutation(train)
-    if len(validation) == 0:
-        n_validation = round(len(train) * fractions[1] / (fractions[0] + fractions[1]))
-        train, validation = np.split(train, [len(train) - n_validation])
-    return [train, validation, test]
-
-
-_KINDS: dict[str, Callable[[MultiLabelDataset, Indices, Fractions, int], list[Indices]]] = {
-    "random": _random,
-    "group": _by_group,
-    "stratified": _stratified,
-    "official": _official,
-}
+    else:
+        n_groups, group = group_numbers(dataset.groups[rows])
+        rank = np.argsort(_permutation(n_groups, seed))
+        part = np.searchsorted(_cuts(n_groups, fractions), rank, side="right")[group]
+    return [rng.permutation(rows[part == 0]), rows[part == 1], rows[part == 2]]
 
 
 def _permutation(n: int, seed: int) -> Indices:
@@ -295,11 +284,6 @@ def _permutation(n: int, seed: int) -> Indices:
 
 def _cuts(n: int, fractions: Fractions) -> list[int]:
     return [int(fractions[0] * n), int(round(fractions[0] + fractions[1], _CUT_DECIMALS) * n)]
-
-
-def _gather(rows: Indices, part: Indices, seed: int) -> list[Indices]:
-    train = np.random.default_rng(seed).permutation(rows[part == 0])
-    return [train, rows[part == 1], rows[part == 2]]
 
 
 def group_numbers(groups: Any) -> tuple[int, Indices]:
@@ -339,8 +323,9 @@ def stratify(
         rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
         rows = rng.permutation(rows[part[rows] < 0])
         part[rows] = _assign(len(rows), wanted[label], room, rng)
-        owners, labels = _cells_of(positives, rows)
-        np.subtract.at(wanted, (labels, part[owners]), 1)
+        cells = positives[rows]
+        labels = cells.indices
+        np.subtract.at(wanted, (labels, np.repeat(part[rows], np.diff(cells.indptr))), 1)
         np.subtract.at(left, labels, 1)
         priority[labels] = np.where(left[labels] > 0, left[labels] + tie_break[labels], np.inf)
     rest = rng.permutation(np.flatnonzero(part < 0))
@@ -365,15 +350,6 @@ def _assign(
     return assigned
 
 
-def _cells_of(matrix: sp.csr_array, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the row and the column of every stored value of these rows."""
-    starts, ends = matrix.indptr[rows], matrix.indptr[rows + 1]
-    lengths = ends - starts
-    before = np.cumsum(lengths) - lengths
-    cells = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
-    return np.repeat(rows, lengths), matrix.indices[cells]
-
-
 def positive_cells(Y: Any) -> sp.csr_array:
     """Return which labels are 1, as a CSR array of bool, from dense or sparse labels."""
     if Y.ndim != 2:
@@ -388,24 +364,6 @@ def positive_cells(Y: Any) -> sp.csr_array:
     return positives
 
 
-def _n_held(n: int, fraction: float, what: str) -> int:
-    if n < 2:
-        raise InputError(f"Holding out needs at least two {what}, but there are {n}; give more.")
-    return min(n - 1, max(1, round(fraction * n)))
-
-
 def _check_seed(seed: int) -> None:
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise InputError(f"The seed is {seed}; it must be an integer from 0 to 2³² − 1.")
-
-
-def _as_indices(values: Any, part: str) -> Indices:
-    try:
-        indices = np.asarray(values)
-        if indices.size == 0:
-            indices = indices.astype(np.int64)
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"The {part} rows are not a list of row indices.") from error
-    if indices.ndim != 1 or indices.dtype.kind not in "iu":
-        raise InputError(f"The {part} rows must be a flat list of integer row indices.")
-    return indices.astype(np.int64)
