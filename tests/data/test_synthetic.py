@@ -226,7 +226,7 @@ class TestSize:
     [
         ({"n_samples": 0}, "n_samples is 0"),
         ({"n_features": 2.5}, "n_features is 2.5"),
-        ({"n_groups": 31}, "use 1 to 30"),
+        ({"n_groups": 31}, "at most 30, the number of labels"),
         ({"cardinality": 0.0}, "cardinality is 0.0"),
         ({"cardinality": 29.0}, "at most 28.5"),
         ({"cardinality": np.nan}, "cardinality is nan"),

@@ -24,9 +24,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from cgmvae.data import readers
-from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, split_unknown
+from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, stack_datasets
 from cgmvae.data.files import atomic_path
-from cgmvae.data.mapped import vstack
 from cgmvae.errors import InputError, one_line
 
 #: Called with the bytes downloaded so far and, if the server states it, the total.
@@ -281,15 +280,8 @@ def _joined(train: MultiLabelDataset, test: MultiLabelDataset) -> MultiLabelData
             raise InputError(
                 "The train file and the test file have different columns; download both again."
             )
-    codes = np.array([TRAIN, TEST], dtype=np.uint8)
-    Y, unknown = split_unknown(vstack([train.targets(), test.targets()]))
-    return replace(
-        train,
-        X=vstack([train.X, test.X]),
-        Y=Y,
-        unknown=unknown,
-        official_split=np.repeat(codes, [train.n_samples, test.n_samples]),
-    )
+    split = np.repeat(np.array([TRAIN, TEST], np.uint8), [train.n_samples, test.n_samples])
+    return replace(stack_datasets([train, test]), official_split=split)
 
 
 def _warn_about_checksums(entry: CatalogEntry, files: tuple[Path, ...]) -> None:

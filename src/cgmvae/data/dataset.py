@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.columns import Columns
-from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense
+from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense, vstack
 from cgmvae.errors import InputError
 
 #: A NumPy array or a SciPy CSR array, (n_samples, n_columns). SciPy ships no types, so a type
@@ -232,6 +232,19 @@ def split_unknown(Y: Any, code: float = np.nan) -> tuple[Matrix, Matrix | None]:
     labels, unknown = table.copy(), table.copy()
     labels.data, unknown.data = np.where(is_unknown, 0, table.data), is_unknown
     return _as_labels(labels), _without_zeros(unknown)
+
+
+def stack_datasets(parts: Sequence[MultiLabelDataset]) -> MultiLabelDataset:
+    """Return the rows of all parts, without an official split; the columns must be the same."""
+    Y, unknown = split_unknown(vstack([part.targets() for part in parts]))
+    return replace(
+        parts[0],
+        X=vstack([part.X for part in parts]),
+        Y=Y,
+        unknown=unknown,
+        groups=np.concatenate([p.groups for p in parts]) if parts[0].groups is not None else None,
+        official_split=None,
+    )
 
 
 def _as_matrix(values: Any) -> Matrix:

@@ -13,7 +13,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +20,13 @@ import numpy as np
 
 from cgmvae.data import files, readers
 from cgmvae.data.columns import MISSING, Columns, ColumnType
-from cgmvae.data.dataset import Matrix, MultiLabelDataset, as_features, column_names
+from cgmvae.data.dataset import (
+    Matrix,
+    MultiLabelDataset,
+    as_features,
+    column_names,
+    stack_datasets,
+)
 from cgmvae.data.mapped import BLOCK_BYTES, vstack
 from cgmvae.data.readers import arff, mapped, npz, svmlight, table
 from cgmvae.data.readers.table.cells import columns_of, dataset_of, load_pyarrow
@@ -201,9 +206,10 @@ def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> MatrixBlocks:
     def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
         with files.open_text(path) as text:
             blocks._file = text.buffer  # type: ignore[attr-defined]
-            yield from arff.read_parts(text, blocks.path, **options)
+            yield from (X for X, _ in arff.Source(text, blocks.path, **options).parts())
 
-    names = arff.read_feature_names(Path(path), **options)
+    with files.open_text(path) as text:
+        names = arff.Source(text, Path(path), **options).feature_names
     return MatrixBlocks(path, column_names(names, "feature", len(names)), parts)
 
 
@@ -484,25 +490,15 @@ def _read_labels(
     tables = blocks.tables([*roles.labels, *singles], n_rows=n_rows)
     if options.label_sets is not None:  # the labels are known only from all sets together
         tables = iter([load_pyarrow().concat_tables(tables)])
-    parts = [
-        dataset_of(
-            rows,
-            ColumnRoles((), roles.labels),
-            options,
-            name=files.data_name(blocks.path),
-            text_is_parsed=blocks.text_is_parsed,
-        )
-        for rows in tables
-    ]
-    unknown = None
-    if any(part.unknown is not None for part in parts):
-        masks = (np.zeros(p.Y.shape, bool) if p.unknown is None else p.unknown for p in parts)
-        unknown = vstack(list(masks))
-    groups = [part.groups for part in parts if part.groups is not None]
-    return replace(
-        parts[0],
-        X=np.zeros((sum(part.n_samples for part in parts), 0), np.float32),
-        Y=vstack([part.Y for part in parts]),
-        unknown=unknown,
-        groups=np.concatenate(groups) if groups else None,
+    return stack_datasets(
+        [
+            dataset_of(
+                rows,
+                ColumnRoles((), roles.labels),
+                options,
+                name=files.data_name(blocks.path),
+                text_is_parsed=blocks.text_is_parsed,
+            )
+            for rows in tables
+        ]
     )

@@ -154,14 +154,32 @@ def make_survey(
     >>> truth.latent_correlation([0, 3]).shape
     (2, 2)
     """
-    sizes = {"n_samples": n_samples, "n_features": n_features, "n_labels": n_labels}
-    for name, size in sizes.items():
-        if not isinstance(size, int | np.integer) or size < 1:
-            raise InputError(f"{name} is {size}; it must be an integer of at least 1.")
-    _check_model(n_labels, n_groups, cardinality, frequency_decay)
-    _check_shares(feature_strength, group_strength, feature_density, unknown_share)
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"The seed is {seed}; it must be an integer of at least 0.")
+    n_positive, strengths = MAX_FREQUENCY * n_labels, (feature_strength, group_strength)
+    integers = {"n_samples": n_samples, "n_features": n_features, "n_labels": n_labels}
+    integers |= {"n_groups": n_groups, "seed": seed}
+    for name, value in integers.items():
+        low = 0 if name == "seed" else 1
+        if not isinstance(value, int | np.integer) or value < low:
+            raise InputError(f"{name} is {value}; it must be an integer of at least {low}.")
+    for name, value, fits, accepted in (
+        ("n_groups", n_groups, n_groups <= n_labels, f"at most {n_labels:,}, the number of labels"),
+        (
+            "cardinality",
+            cardinality,
+            0 < cardinality <= n_positive,
+            f"above 0 and at most {n_positive:g}",
+        ),
+        ("frequency_decay", frequency_decay, 0 <= frequency_decay < math.inf, "0 or more"),
+        ("feature_density", feature_density, 0 < feature_density <= 1, "above 0 and at most 1"),
+        ("unknown_share", unknown_share, 0 <= unknown_share < 1, "at least 0 and below 1"),
+    ):
+        if not fits:
+            raise InputError(f"{name} is {value}; it must be {accepted}.")
+    if not (min(strengths) >= 0 and sum(strengths) <= 1):
+        raise InputError(
+            f"feature_strength and group_strength are {strengths}; they are shares of one "
+            "variance, so neither may be below 0 and their sum not above 1."
+        )
     # One random stream per ingredient, so that an option changes nothing else.
     for_X, for_rank, for_niche, for_Y, for_unknown = np.random.default_rng(seed).spawn(5)
     X = _features((n_samples, n_features), feature_density, for_X)
@@ -303,30 +321,3 @@ def _collect(
         cells.append(columns[column])
     row, column = np.concatenate(rows), np.concatenate(cells)
     return sp.csr_array((np.ones(len(row), dtype=np.uint8), (row, column)), shape=shape)
-
-
-def _check_model(n_labels: int, n_groups: int, cardinality: float, decay: float) -> None:
-    if not isinstance(n_groups, int | np.integer) or not 1 <= n_groups <= n_labels:
-        raise InputError(f"n_groups is {n_groups}; use 1 to {n_labels:,}, the number of labels.")
-    if not 0 < cardinality <= MAX_FREQUENCY * n_labels:
-        raise InputError(
-            f"cardinality is {cardinality}; with {n_labels:,} labels it must be above 0 and at "
-            f"most {MAX_FREQUENCY * n_labels:g}."
-        )
-    if not 0 <= decay < math.inf:
-        raise InputError(f"frequency_decay is {decay}; it must be 0 or more.")
-
-
-def _check_shares(
-    feature_strength: float, group_strength: float, feature_density: float, unknown_share: float
-) -> None:
-    strengths = (feature_strength, group_strength)
-    if not (min(strengths) >= 0 and sum(strengths) <= 1):
-        raise InputError(
-            f"feature_strength and group_strength are {strengths}; they are shares of one "
-            "variance, so neither may be below 0 and their sum not above 1."
-        )
-    if not 0 < feature_density <= 1:
-        raise InputError(f"feature_density is {feature_density}; use above 0 and at most 1.")
-    if not 0 <= unknown_share < 1:
-        raise InputError(f"unknown_share is {unknown_share}; use at least 0 and below 1.")

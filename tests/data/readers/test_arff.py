@@ -143,7 +143,7 @@ class TestRows:
         ("header", "message"),
         [
             (HEADER, "ends before @data"),
-            ("@attribute a DATE 'yyyy'\n@data\n", r"'a' of .* is of type date; drop"),
+            ("@attribute a DATE 'yyyy'\n@data\n", r"line \d+: 'a' is of type date; drop"),
             ("@attribute y {red,green}\n@data\n", "label 'y' of .* has the values red, green"),
             ("@relation r\n@data\n", "line 2: @data comes before any @attribute"),
             (f"{HEADER}@attribute a numeric\n", "line 5: the attribute 'a' is declared twice"),

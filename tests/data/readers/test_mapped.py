@@ -168,7 +168,7 @@ DAMAGES = {
     ),
     "objects": (
         lambda folder: np.save(folder / "X.npy", np.array([[None]]), allow_pickle=True),
-        "does not hold float32",
+        "Python objects in dtype",
     ),
     "whole numbers": (
         lambda folder: np.save(folder / "X.npy", np.zeros((120, 6), int)),

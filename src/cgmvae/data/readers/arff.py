@@ -111,7 +111,7 @@ def read(
     """
     path = Path(path)
     with open_text(path) as text:
-        source = _Source(text, path, labels, label_count, xml)
+        source = Source(text, path, labels, label_count, xml)
         parts = list(source.parts())
     Y, unknown = split_unknown(vstack([Y for _, Y in parts]))
     return MultiLabelDataset(
@@ -123,21 +123,6 @@ def read(
         official_split=source.official_split(Y.shape[0]),
         name=name or data_name(path),
     )
-
-
-def read_feature_names(path: Path, **options: Any) -> list[str]:
-    """Return the names of the features that :func:`read` gives, from the header alone."""
-    with open_text(path) as text:
-        return _Source(text, path, **options).feature_names
-
-
-def read_parts(text: IO[str], path: Path, **options: Any) -> Iterator[Matrix]:
-    """Yield the features that :func:`read` gives, some rows at a time; labels are only checked.
-
-    A part is CSR if any of its own rows is sparse. The text must be at its beginning.
-    """
-    for X, _ in _Source(text, path, **options).parts():
-        yield X
 
 
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
@@ -186,15 +171,13 @@ class _Attribute:
     """A declared column."""
 
     name: str
-    kind: str
-    """numeric, nominal, string, date or relational."""
     values: tuple[str, ...] = ()
-    """The values of a nominal attribute, in the order of declaration."""
+    """The values of a nominal attribute, in the order of declaration; none if it is numeric."""
 
     @cached_property
     def is_numeric(self) -> bool:
         """Whether every value is a number, by declaration or because the nominal values are."""
-        return self.kind == "numeric" or (bool(self.values) and all(map(is_number, self.values)))
+        return all(map(is_number, self.values))
 
     @cached_property
     def is_boolean(self) -> bool:
@@ -204,7 +187,7 @@ class _Attribute:
     @cached_property
     def is_category(self) -> bool:
         """Whether the values are neither numbers nor booleans, and become one column each."""
-        return self.kind == "nominal" and not self.is_numeric and not self.is_boolean
+        return not self.is_numeric and not self.is_boolean
 
     @property
     def omitted(self) -> float:
@@ -231,7 +214,7 @@ def _error_at(path: object, line: int, message: str) -> InputError:
     return InputError(f"{path}, line {line:,}: {message}")
 
 
-def _tokens(line: str, path: object, number: int) -> list[_Token]:
+def _tokens(line: str) -> list[_Token]:
     r"""Split a line into words, quoted strings (without quotes), braces and commas.
 
     A quote opens a string only at the beginning of a token, so ``m\'usica`` is a plain word.
@@ -240,7 +223,7 @@ def _tokens(line: str, path: object, number: int) -> list[_Token]:
     while end < len(line):
         match = _TOKEN.match(line, end)
         if match is None:
-            raise _error_at(path, number, "a quote is opened and not closed; close it.")
+            raise InputError("a quote is opened and not closed; close it.")
         end, kind, text = match.end(), str(match.lastgroup), match.group()
         if kind == "quoted":
             text = _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), text[1:-1])
@@ -266,57 +249,57 @@ def _read_header(lines: Iterable[str], path: object) -> _Header:
     """Read lines up to and including ``@data``; what follows is left unread."""
     relation, attributes = "", dict[str, _Attribute]()
     for number, line in enumerate(lines, start=1):
-        parts = _tokens(line.strip(_BLANKS), path, number)
-        keyword = parts[0].text.lower() if parts and parts[0].kind == "word" else ""
-        if keyword == "@data":
-            if not attributes:
-                raise _error_at(path, number, "@data comes before any @attribute; declare them.")
-            return _Header(relation, tuple(attributes.values()), number)
-        if keyword == "@relation":
-            relation = " ".join(part.text for part in parts[1:])
-        elif keyword == "@attribute":
-            attribute = _attribute(parts[1:], path, number)
-            if attribute.name in attributes:
-                raise _error_at(
-                    path, number, f"the attribute {attribute.name!r} is declared twice; rename one."
-                )
-            attributes[attribute.name] = attribute
-        elif parts:
-            raise _error_at(path, number, "expected @relation, @attribute or @data; correct it.")
+        try:
+            parts = _tokens(line.strip(_BLANKS))
+            keyword = parts[0].text.lower() if parts and parts[0].kind == "word" else ""
+            if keyword == "@data":
+                if not attributes:
+                    raise InputError("@data comes before any @attribute; declare them.")
+                return _Header(relation, tuple(attributes.values()), number)
+            if keyword == "@relation":
+                relation = " ".join(part.text for part in parts[1:])
+            elif keyword == "@attribute":
+                attribute = _attribute(parts[1:])
+                if attribute.name in attributes:
+                    name = repr(attribute.name)
+                    raise InputError(f"the attribute {name} is declared twice; rename one.")
+                attributes[attribute.name] = attribute
+            elif parts:
+                raise InputError("expected @relation, @attribute or @data; correct it.")
+        except InputError as error:
+            raise _error_at(path, number, str(error)) from None
     raise InputError(f"{path} ends before @data; it is truncated or not ARFF: fetch it again.")
 
 
-def _attribute(parts: Sequence[_Token], path: object, number: int) -> _Attribute:
+def _attribute(parts: Sequence[_Token]) -> _Attribute:
     if len(parts) < 2 or parts[0].kind == "mark":
-        raise _error_at(path, number, "@attribute needs a name and a type; complete it.")
+        raise InputError("@attribute needs a name and a type; complete it.")
     name, kind, rest = parts[0].text, parts[1].text.lower(), parts[2:]
     if parts[1] == _OPEN:
         if _CLOSE not in rest:
-            raise _error_at(path, number, f"the values of {name!r} have no closing brace; add it.")
+            raise InputError(f"the values of {name!r} have no closing brace; add it.")
         if rest[-1] != _CLOSE or _OPEN in rest:
-            raise _error_at(path, number, f"text after the values of {name!r}; remove it.")
+            raise InputError(f"text after the values of {name!r}; remove it.")
         values = tuple(part.text for part in rest if part.kind != "mark")
         if not values or len(set(values)) != len(values):
-            raise _error_at(path, number, f"{name!r} has no values, or one of them twice; fix it.")
-        return _Attribute(name, "nominal", values)
+            raise InputError(f"{name!r} has no values, or one of them twice; fix it.")
+        return _Attribute(name, values)
     if kind in _OTHER_TYPES:
-        return _Attribute(name, kind)
+        raise InputError(f"{name!r} is of type {kind}; drop it, or encode it as numbers.")
     if kind not in _NUMERIC_TYPES:
-        raise _error_at(
-            path,
-            number,
+        raise InputError(
             f"the attribute {name!r} has the unknown type {parts[1].text!r}; "
-            "use numeric or a list of values in braces.",
+            "use numeric or a list of values in braces."
         )
     if rest and not rest[0].text.startswith("["):  # numeric [0, 1] is an old way to state a range
-        raise _error_at(path, number, f"{rest[0].text!r} after the type is not ARFF; remove it.")
-    return _Attribute(name, "numeric")
+        raise InputError(f"{rest[0].text!r} after the type is not ARFF; remove it.")
+    return _Attribute(name)
 
 
 # Rows
 
 
-class _Source:
+class Source:
     """An opened ARFF file whose header has been read, and which of its attributes are labels."""
 
     def __init__(
@@ -332,16 +315,11 @@ class _Source:
         self.attributes = self.header.attributes
         self._labels = _label_columns(self.header, path, labels, label_count, xml)
         self._features = sorted(set(range(len(self.attributes))).difference(self._labels))
-        for column, attribute in enumerate(self.attributes):
-            if attribute.kind not in ("numeric", "nominal"):
+        for label in (self.attributes[column] for column in self._labels):
+            if label.is_category:
                 raise InputError(
-                    f"The attribute {attribute.name!r} of {path} is of type {attribute.kind}; "
-                    "drop it, or encode it as numbers."
-                )
-            if attribute.is_category and column in self._labels:
-                raise InputError(
-                    f"The label {attribute.name!r} of {self.path} has the values "
-                    f"{', '.join(attribute.values[:5])}; a label must be 0 or 1."
+                    f"The label {label.name!r} of {self.path} has the values "
+                    f"{', '.join(label.values[:5])}; a label must be 0 or 1."
                 )
         self._omitted = np.array([a.omitted for a in self.attributes])
         self._is_flipped = np.array([a.is_boolean and a.omitted == 1 for a in self.attributes])
@@ -365,7 +343,10 @@ class _Source:
         return [name for group in groups for name in group]
 
     def parts(self) -> Iterator[tuple[Matrix, Matrix]]:
-        """Yield X and Y, with NaN where unknown, of the rows after ``@data``, some at a time."""
+        """Yield X and Y, with NaN where unknown, of the rows after ``@data``, some at a time.
+
+        They are CSR if any row of the part is sparse; Y only if it has many columns.
+        """
         n_lines, is_empty = self.header.n_lines, True
         while batch := self._text.readlines(_READ_BATCH):
             rows = enumerate((_normalized(line.strip(_BLANKS)) for line in batch), n_lines + 1)

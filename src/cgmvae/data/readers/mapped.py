@@ -128,17 +128,13 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
 
 def _open_features(path: Path) -> NDArray[Any]:
     """Memory-map the features; reject a file that is damaged or holds anything else."""
-    X: NDArray[Any] | None = None
     try:
-        with path.open("rb") as file:
-            shape, is_fortran, dtype = npz.read_array_header(file)
-            if len(shape) == 2 and dtype in (np.float32, np.float64):
-                X = np.memmap(path, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
-    except (ValueError, OverflowError, OSError) as error:
+        X = np.lib.format.open_memmap(path, mode="r")
+    except (*npz.HEADER_DAMAGE, ValueError, OverflowError, OSError) as error:
         raise InputError(
             f"{path} is damaged ({first_line(error)}); write the folder again."
         ) from error
-    if X is None:
+    if X.ndim != 2 or X.dtype not in (np.float32, np.float64):
         raise InputError(
             f"{path} does not hold float32 or float64 in two dimensions; write the folder again."
         )

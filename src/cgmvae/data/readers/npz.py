@@ -48,7 +48,7 @@ _HEADER_READERS = {
 }
 
 #: What NumPy raises for a damaged header, besides a ValueError.
-_HEADER_DAMAGE = (TypeError, LookupError, SyntaxError, TokenError, RecursionError, MemoryError)
+HEADER_DAMAGE = (TypeError, LookupError, SyntaxError, TokenError, RecursionError, MemoryError)
 
 #: What zipfile and NumPy raise for a damaged file; a RuntimeError is a password, or a compression
 #: or a version that they do not support.
@@ -170,7 +170,7 @@ def read_array_header(file: IO[bytes]) -> ArrayHeader:
         raise ValueError(f"version {version} of the array format")
     try:
         return ArrayHeader(*_HEADER_READERS[version](file))
-    except _HEADER_DAMAGE as error:
+    except HEADER_DAMAGE as error:
         raise ValueError(first_line(error)) from error
 
 

@@ -123,26 +123,18 @@ def _values(
         values = numbers_of(column, np.float32, text_is_parsed)
         if values is not None:
             return values, "number"
-        if kind == "number":
-            return _numbers(name, column, text_is_parsed), kind
+    cells = _objects(column)
+    if kind == "number":  # in digits that Arrow cannot parse, or blank in every row
+        texts = as_texts(name, cells)
+        present = [text for text in texts if text is not None]
+        if present and not (text_is_parsed and parse_numbers(present) is not None):
+            odd = next((text for text in present if parse_numbers([text]) is None), present[0])
+            raise InputError(
+                f"Not numeric: {name!r}, which must hold numbers and holds {odd!r}; correct it, or "
+                "leave the cell blank if the value is missing."
+            )
     kind = kind or (None if guess else "text")
-    return typed_column(name, _objects(column), kind, text_is_parsed=text_is_parsed)
-
-
-def _numbers(name: str, column: Any, text_is_parsed: bool) -> NDArray[Any]:
-    """Return numbers that Arrow cannot parse, such as those in digits of other scripts.
-
-    A column that is blank in every row is all missing.
-    """
-    texts = as_texts(name, _objects(column))
-    present = [text for text in texts if text is not None]
-    if not present or (text_is_parsed and parse_numbers(present) is not None):
-        return typed_column(name, texts, "number")[0]
-    odd = next((text for text in present if parse_numbers([text]) is None), present[0])
-    raise InputError(
-        f"Not numeric: {name!r}, which must hold numbers and holds {odd!r}; correct it, or leave "
-        "the cell blank if the value is missing."
-    )
+    return typed_column(name, cells, kind, text_is_parsed=text_is_parsed)
 
 
 def _arrow_type(column: Any) -> ColumnType | None:
@@ -159,9 +151,8 @@ def _objects(column: Any) -> NDArray[Any]:
     import pyarrow as pa
 
     column = plain_column(column)
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("s"), safe=False)
-    return column.to_numpy()
+    is_date = _arrow_type(column) == "date"
+    return (column.cast(pa.timestamp("s"), safe=False) if is_date else column).to_numpy()
 
 
 def _finite(name: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
