@@ -9,8 +9,7 @@ import subprocess
 import sys
 import threading
 from decimal import Decimal
-from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 
@@ -278,6 +277,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         body = self.server.bodies.get(self.path)
+        file = self.server.folder / self.path[1:] if self.server.folder else None
+        if file and file.is_file():
+            body = file.read_bytes()
         if self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", "/file")
@@ -297,15 +299,15 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.bodies = dict.fromkeys(("/file", "/cut", "/unstated"), BODY)
-    server.address = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.bodies = dict.fromkeys(("/file", "/cut", "/unstated"), BODY)
+        server.folder = None
+        server.address = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 @pytest.mark.parametrize(("path", "stated"), [("/file", len(BODY)), ("/unstated", None)])
@@ -399,30 +401,18 @@ def test_a_redirect_from_https_to_http_is_rejected(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def served(tmp_path, tiny_entry, tiny):
+def served(tmp_path, server, tiny_entry, tiny):
     """Serve the small data set in the form of Mulan, and put it into the catalog."""
     folder = tmp_path / "served"
     folder.mkdir()
     for part, rows in {"train": [0, 1], "test": [2]}.items():
         readers.write(tiny.rows(rows), folder / f"tiny-{part}.arff")
         (folder / f"tiny-{part}.xml").rename(folder / "names.xml")
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            """Keep the output of the tests clean."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
+    server.folder = folder
     roles = {"tiny-train.arff": "train", "tiny-test.arff": "test", "names.xml": "labels"}
-    address = f"http://127.0.0.1:{server.server_port}"
-    tiny_entry(
-        downloads=tuple(catalog.Original(f"{address}/{file}", role) for file, role in roles.items())
-    )
-    yield folder
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    addresses = {f"{server.address}/{file}": role for file, role in roles.items()}
+    tiny_entry(downloads=tuple(catalog.Original(*item) for item in addresses.items()))
+    return folder
 
 
 def test_train_and_test_files_are_downloaded_and_joined(served, folders, tiny):

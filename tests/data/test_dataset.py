@@ -160,10 +160,6 @@ class TestRows:
         assert (part.label_names, part.name) == (data.label_names, "small")
         assert part.n_samples == len(X[indices])
 
-    def test_no_rows_are_refused(self):
-        with pytest.raises(InputError, match="no rows"):
-            MultiLabelDataset(X, Y).rows([])
-
 
 class TestForms:
     def test_names_are_made_up_where_there_are_none(self):

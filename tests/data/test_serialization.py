@@ -1,11 +1,9 @@
 import json
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from cgmvae.data import files
@@ -176,12 +174,6 @@ class TestDamage:
         with pytest.raises(InputError, match=r"model\.bin is .*again\."):
             read_tensors(tmp_path / "model.bin")
 
-    def test_the_files_above_would_be_read_without_their_damage(self, tmp_path):
-        (tmp_path / "a").write_bytes(packed(header_of(a=entry()), EIGHT))
-        arrays, description = read_tensors(tmp_path / "a")
-        assert arrays["a"].tobytes() == EIGHT
-        assert description == {}
-
     def test_every_truncation_is_refused(self, tmp_path):
         write_tensors(tmp_path / "a", {"a": np.arange(3.0), "b": np.ones(2, bool)}, DESCRIPTION)
         content = (tmp_path / "a").read_bytes()
@@ -191,7 +183,8 @@ class TestDamage:
                 read_tensors(tmp_path / "a")
 
     def test_every_changed_bit_of_an_array_is_noticed(self, tmp_path):
-        write_tensors(tmp_path / "a", {"a": np.arange(3.0), "b": np.ones(2, bool)}, DESCRIPTION)
+        arrays = {"a": np.arange(3.0), "b": np.ones(2, bool)}
+        write_tensors(tmp_path / "a", arrays, DESCRIPTION)
         content = (tmp_path / "a").read_bytes()
         n_bytes = 3 * 8 + 2
         for place in range(8 * (len(content) - n_bytes), 8 * len(content)):
@@ -200,36 +193,9 @@ class TestDamage:
             (tmp_path / "a").write_bytes(changed)
             with pytest.raises(InputError, match="damaged"):
                 read_tensors(tmp_path / "a")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("damage")
-
-
-@pytest.fixture(scope="module")
-def content(folder) -> bytes:
-    arrays = {"a": np.arange(4.0), "b": np.array([True, False]), "c": np.empty((0, 2))}
-    write_tensors(folder / "whole", arrays, {"seed": 1})
-    return (folder / "whole").read_bytes()
-
-
-def read_or_refuse(path: Path, content: bytes) -> dict[str, np.ndarray] | None:
-    path.write_bytes(content)
-    try:
-        arrays, _ = read_tensors(path)
-    except InputError:
-        return None
-    assert sum(array.nbytes for array in arrays.values()) <= len(content)
-    return arrays
-
-
-class TestAnyBytes:
-    @settings(max_examples=50, deadline=None)
-    @given(data=st.data())
-    def test_flipped_bytes_raise_nothing_else(self, folder, content, data):
-        changed = bytearray(content)
-        places = st.integers(0, len(content) - 1)
-        for place in data.draw(st.lists(places, min_size=1, max_size=6)):
-            changed[place] ^= data.draw(st.integers(1, 255))
-        read_or_refuse(folder / "flipped", bytes(changed))
+        for place in range(len(content) - n_bytes):  # the header may be harmed without consequence
+            changed = bytearray(content)
+            changed[place] ^= 0x55
+            (tmp_path / "a").write_bytes(changed)
+            with suppress(InputError):
+                assert_same(read_tensors(tmp_path / "a")[0], arrays)

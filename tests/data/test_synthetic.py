@@ -206,15 +206,6 @@ class TestSize:
         data, truth = make_survey(n, n_labels=40, n_groups=3, seed=1)
         assert np.abs(z_scores(data.Y.sum(axis=0), truth.frequencies, n)).max() < Z_BOUND
 
-    def test_extreme_labels_need_no_dense_table(self):
-        data, truth = make_survey(
-            1000, 20_000, 5000, cardinality=10.0, feature_density=0.005, sparse_labels=True
-        )
-        assert isinstance(data.Y, sp.csr_array)
-        assert data.Y.dtype == np.uint8
-        assert data.Y.sum() / 1000 == pytest.approx(10, rel=0.15)
-        assert truth.latent_correlation([0, 5]).shape == (2, 2)
-
     def test_the_smallest_survey(self):
         data, truth = make_survey(1, 1, 1, n_groups=1, cardinality=0.5)
         assert (data.X.shape, data.Y.shape) == ((1, 1), (1, 1))

@@ -119,10 +119,7 @@ class TestLabelColumns:
         assert data.feature_names == ("height", "slope")
         assert data.Y.tolist() == [[0, 1], [1, 0]]
         np.testing.assert_array_equal(data.X, [[0.5, 1], [2, NAN]])
-
-    def test_by_one_name(self, tmp_path):
         data = table.read_csv(csv(tmp_path, BIRDS), labels="owl")
-        assert data.label_names == ("owl",)
         assert data.feature_names == ("height", "slope", "hawk")
 
     def test_by_prefix_keeping_the_names_whole(self, tmp_path):
@@ -316,24 +313,11 @@ class TestCsvFile:
         assert data.X.tolist() == [[1.5], [2]]
         assert data.name == "mine"
 
-    def test_byte_order_mark(self, tmp_path):
-        path = csv(tmp_path, "\ufeff" + BIRDS)
-        assert table.read_csv(path, label_count=-2).feature_names == ("height", "slope")
-
     def test_packed_file_that_is_cut_off_beyond_the_header(self, tmp_path, rng):
         text = "a,owl\n" + "".join(f"{x},1\n" for x in rng.random(20_000))
         path = csv(tmp_path, gzip.compress(text.encode())[:-2000], "a.csv.gz")
         with pytest.raises(InputError, match=r"a\.csv\.gz is damaged"):
             table.read_csv(path, labels=["owl"])
-
-    def test_many_blocks(self, tmp_path, rng, monkeypatch):
-        monkeypatch.setattr(table_module, "_SMALL_BLOCK", 1000)
-        X = rng.random((500, 3)).astype(np.float32)
-        data = MultiLabelDataset(X, rng.integers(0, 2, (500, 2)), groups=np.arange(500))
-        table.write_csv(data, tmp_path / "a.csv")
-        labels = data.label_names
-        back = table.read_csv(tmp_path / "a.csv", labels=labels, groups="group")
-        assert_same_cells(data, back)
 
     def test_ragged_row_that_is_not_utf_8(self, tmp_path, monkeypatch):
         """Nothing is raised in a callback, which Python would print and pass over."""
@@ -376,6 +360,9 @@ OWL = {"labels": ["owl"]}
         (BIRDS, {**OWL, "drop": ["Z"]}, "no column 'Z'; the columns are 'height', 'slope', 'o"),
         (BIRDS, {**OWL, "drop": ["owl"]}, "'owl' is given twice among the labels, groups"),
         (BIRDS, {"labels": ["owl", "owl"]}, "'owl' is given twice"),
+        (BIRDS, {**OWL, "text": ["slop"]}, "no column 'slop'; did you mean 'slope'"),
+        (BIRDS, {**OWL, "text": ["slope"], "date": ["slope"]}, "'slope' is given twice"),
+        (BIRDS, {"label_prefix": "ow", "text": ["owl"]}, "'owl' is given twice"),
         (BIRDS, {"label_sets": "owl", "groups": "owl"}, "'owl' is given twice"),
         (BIRDS, {**OWL, "counts": "sum"}, "counts must be '.*', not 'sum'"),
         (BIRDS, {**OWL, "blank_labels": "zero"}, "blank_labels must be '.*', not 'zero'"),

@@ -53,14 +53,6 @@ class TestCsv:
         assert data.X.kinds == ("category", "text", "date")
         assert data.X.values[0].tolist() == ["007", "7"]
 
-    def test_columns_that_are_named_must_be_there(self, tmp_path):
-        with pytest.raises(InputError, match="no column 'note'; did you mean 'notes'"):
-            table.read_csv(csv(tmp_path), labels=["owl"], text=["note"])
-        with pytest.raises(InputError, match="'day' is given twice"):
-            table.read_csv(csv(tmp_path), labels=["owl"], text=["day"], date=["day"])
-        with pytest.raises(InputError, match="'owl' is given twice"):
-            table.read_csv(csv(tmp_path), label_prefix="ow", text=["owl"])
-
     def test_known_kinds_are_kept_and_nothing_else_is_guessed(self, tmp_path):
         rows = "".join(f"id{i},{i},1\n" for i in range(9))
         path = csv(tmp_path, f"site,habitat,owl\n{rows}")
