@@ -271,15 +271,11 @@ def _read(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
     xml: dict[str, Any] = {"xml": by_role["labels"]} if "labels" in by_role else {}
     if "data" in by_role:
         return readers.read(by_role["data"], **xml)
-    return _joined(readers.read(by_role["train"], **xml), readers.read(by_role["test"], **xml))
-
-
-def _joined(train: MultiLabelDataset, test: MultiLabelDataset) -> MultiLabelDataset:
-    for names in ("feature_names", "label_names"):
-        if getattr(train, names) != getattr(test, names):
-            raise InputError(
-                "The train file and the test file have different columns; download both again."
-            )
+    train, test = (readers.read(by_role[part], **xml) for part in ("train", "test"))
+    if (train.feature_names, train.label_names) != (test.feature_names, test.label_names):
+        raise InputError(
+            "The train file and the test file have different columns; download both again."
+        )
     split = np.repeat(np.array([TRAIN, TEST], np.uint8), [train.n_samples, test.n_samples])
     return replace(stack_datasets([train, test]), official_split=split)
 

@@ -188,6 +188,10 @@ class MultiLabelDataset:
         n_unknown = 0 if self.unknown is None else int(self.unknown.sum())
         n_values = self.n_samples * self.n_features
         n_missing, n_nonzero = _cell_counts(self.X)
+        if sp.issparse(self.Y):
+            sets = {row.tobytes() for row in np.split(self.Y.indices, self.Y.indptr[1:-1])}
+        else:
+            sets = {row.tobytes() for row in np.packbits(self.Y, axis=1)}
         return DatasetStatistics(
             samples=self.n_samples,
             labels=self.n_labels,
@@ -197,14 +201,14 @@ class MultiLabelDataset:
             # Deviation D12: the paper's column contradicts its others.
             mean_samples_per_label=float(per_label.mean()),
             features=self.n_features,
-            density=_share(int(per_row.sum()), n_cells - n_unknown),
-            distinct_label_sets=_distinct_rows(self.Y),
+            density=int(per_row.sum()) / max(1, n_cells - n_unknown),
+            distinct_label_sets=len(sets),
             rows_without_labels=int((per_row == 0).sum()),
             labels_without_rows=int((per_label == 0).sum()),
             imbalance_ratio=float((occurring.max() / occurring).mean()) if occurring.size else 0.0,
-            unknown_share=_share(n_unknown, n_cells),
-            missing_share=_share(n_missing, n_values),
-            feature_density=_share(n_nonzero, n_values),
+            unknown_share=n_unknown / n_cells,
+            missing_share=n_missing / max(1, n_values),
+            feature_density=n_nonzero / max(1, n_values),
         )
 
 
@@ -406,13 +410,3 @@ def _cell_counts(X: Features) -> tuple[int, int]:
         n_missing += int(np.isnan(values).sum())
         n_nonzero += int(np.count_nonzero(values))
     return n_missing, n_nonzero
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
-
-
-def _distinct_rows(Y: Matrix) -> int:
-    if sp.issparse(Y):
-        return len({row.tobytes() for row in np.split(Y.indices, Y.indptr[1:-1])})
-    return len(np.unique(np.packbits(Y, axis=1), axis=0))

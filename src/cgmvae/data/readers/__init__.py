@@ -76,12 +76,8 @@ def write(
 
 def check_source(path: str | os.PathLike[str], format: str | None = None) -> Path:
     """Return ``path`` as a :class:`~pathlib.Path` to a file, or a folder if the format is one."""
-    suffix = data_suffix(path)
-    for each in FORMATS.values():
-        chosen = each.name == format if format else suffix in each.suffixes
-        if chosen and each.is_folder:
-            return mapped.check_folder(path)
-    return check_file(path)
+    is_mapped = format == "mapped" if format else data_suffix(path) == ".mapped"
+    return mapped.check_folder(path) if is_mapped else check_file(path)
 
 
 def choose(path: str | os.PathLike[str], name: str | None = None) -> Format:

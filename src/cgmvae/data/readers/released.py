@@ -138,7 +138,17 @@ def _official_split(
             index = next((candidate for candidate in beside if candidate.is_file()), None)
         if index is None:
             continue
-        rows = _row_indices(index, f"The {part} index", n_samples)
+        is_file = isinstance(index, str | os.PathLike)
+        what = f"The {part} index {index}" if is_file else f"The {part} index"
+        rows = _load(Path(index)) if is_file else np.asarray(index)  # type: ignore[arg-type]
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise InputError(f"{what} must be a flat list of integer row indices.")
+        outside = (rows < 0) | (rows >= n_samples)
+        if outside.any():
+            raise InputError(
+                f"{what} holds the row {rows[outside][0]}, but the rows are 0 to "
+                f"{n_samples - 1:,}; check that the files belong together."
+            )
         if len(np.unique(rows)) != len(rows) or (split[rows] != _NO_PART).any():
             raise InputError(
                 f"The {part} index of {path} holds a row twice, or one of another part; "
@@ -152,20 +162,3 @@ def _official_split(
             "and test indices; give all index files, or add these rows to one."
         )
     return split if found else None
-
-
-def _row_indices(index: Index, what: str, n_samples: int) -> NDArray[np.int64]:
-    if isinstance(index, str | os.PathLike):
-        what = f"{what} {index}"
-        rows = _load(Path(index))
-    else:
-        rows = np.asarray(index)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise InputError(f"{what} must be a flat list of integer row indices.")
-    outside = (rows < 0) | (rows >= n_samples)
-    if outside.any():
-        raise InputError(
-            f"{what} holds the row {rows[outside][0]}, but the rows are 0 to {n_samples - 1:,}; "
-            "check that the files belong together."
-        )
-    return rows.astype(np.int64)
