@@ -91,6 +91,7 @@ def open_blocks(
         return CsvBlocks(path, features, others, **options)
     if chosen.name == "parquet":
         return ParquetBlocks(path, features, others, **options)
+    openers: dict[str, Callable[..., Blocks]]
     openers = {"arff": _arff_blocks, "svmlight": _svmlight_blocks, "npz": _npz_blocks}
     if chosen.name in openers:
         return openers[chosen.name](path, **options)

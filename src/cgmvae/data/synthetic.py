@@ -161,7 +161,7 @@ def make_survey(
         low = 0 if name == "seed" else 1
         if not isinstance(value, int | np.integer) or value < low:
             raise InputError(f"{name} is {value}; it must be an integer of at least {low}.")
-    for name, value, fits, accepted in (
+    for name, given, fits, accepted in (
         ("n_groups", n_groups, n_groups <= n_labels, f"at most {n_labels:,}, the number of labels"),
         (
             "cardinality",
@@ -174,7 +174,7 @@ def make_survey(
         ("unknown_share", unknown_share, 0 <= unknown_share < 1, "at least 0 and below 1"),
     ):
         if not fits:
-            raise InputError(f"{name} is {value}; it must be {accepted}.")
+            raise InputError(f"{name} is {given}; it must be {accepted}.")
     if not (min(strengths) >= 0 and sum(strengths) <= 1):
         raise InputError(
             f"feature_strength and group_strength are {strengths}; they are shares of one "
