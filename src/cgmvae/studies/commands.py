@@ -15,30 +15,20 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cgmvae.errors import InputError
-from cgmvae.studies import (
-    ablation,
-    claims,
-    fewer_data,
-    interpret,
-    paper_tables,
-    peers,
-    regimes,
-    replacement,
-    timing,
-)
+from cgmvae.studies import claims, fewer_data, interpret, regimes, timing
+from cgmvae.studies.ablation import ABLATION, REPLACEMENT
 from cgmvae.studies.engines import Engine, local_engine, ray_engine
+from cgmvae.studies.paper_tables import MAIN, PEER_STUDY, STATS
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import Table, check_format, render
 
-_MODULES = (ablation, replacement, fewer_data, claims, regimes, timing, interpret, peers)
+_FIRST = (MAIN, STATS, ABLATION, REPLACEMENT)
+_OTHERS = (module.STUDY for module in (fewer_data, claims, regimes, timing, interpret))
 
 STUDIES: Mapping[str, Study] = MappingProxyType(
-    {
-        study.name: study
-        for study in (paper_tables.MAIN, paper_tables.STATS, *(each.STUDY for each in _MODULES))
-    }
+    {study.name: study for study in (*_FIRST, *_OTHERS, PEER_STUDY)}
 )
 
 ENGINES = ("local", "ray")
