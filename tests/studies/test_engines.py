@@ -73,7 +73,7 @@ def test_a_worker_sends_back_that_the_folder_cannot_be_written():
     thread = threading.Thread(target=_serve, args=options)
     thread.start()
     ours.send(JOBS[0])
-    with pytest.raises(InputError, match="Cannot write /proc/none"):
+    with pytest.raises(InputError, match="Cannot create the folder /proc/none"):
         raise ours.recv()
     ours.close()
     thread.join()

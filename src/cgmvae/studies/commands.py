@@ -131,8 +131,6 @@ def run_study(
 
     waiting = [job for job in make_jobs(runs) if not all(map(store.is_done, job))]
     report()
-    if waiting:
-        store.check_writable()
     while waiting:
         progress.elsewhere = []
         with ExitStack() as stack:

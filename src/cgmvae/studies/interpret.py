@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
+from cgmvae.evaluation import micro_auc
 from cgmvae.methods.registry import REGISTRY
 from cgmvae.studies.results import NOT_RUN, Results, spread_cell
 from cgmvae.studies.spec import (
@@ -80,39 +81,26 @@ class GroupedLabels(NamedTuple):
         return self.groups[pair[0]] == self.groups[pair[1]]
 
 
-class GroupOrder(NamedTuple):
-    """How well a similarity separates the groups; NaN without pairs of both kinds."""
-
-    intra: float
-    """Mean similarity of two labels of the same group."""
-    inter: float
-    """Mean similarity of two labels of different groups."""
-    right: float
-    """Probability that a pair within a group is more similar than a pair between groups."""
-
-
-_NO_ORDER = GroupOrder(np.nan, np.nan, np.nan)
-
-
-def order_of(similarity: NDArray[np.float64], labels: GroupedLabels) -> GroupOrder:
+def order_of(similarity: NDArray[np.float64], labels: GroupedLabels) -> tuple[float, float, float]:
     """Return how well a similarity separates the groups.
 
-    The similarity, (n_labels, n_labels), is symmetric; its diagonal is ignored.
+    The mean similarity of two labels of the same group, that of two labels of different groups, and
+    the probability that a pair of the former kind is more similar than one of the latter; NaN
+    without pairs of both kinds. The similarity, (n_labels, n_labels), is symmetric; its diagonal is
+    ignored.
 
     Examples
     --------
     >>> birds = GroupedLabels(["gull", "heron", "owl"], ["water", "water", "forest"], [4, 7, 2])
     >>> order_of(np.array([[0, 5, 1], [5, 0, 3], [1, 3, 0]]), birds)
-    GroupOrder(intra=5.0, inter=2.0, right=1.0)
+    (5.0, 2.0, 1.0)
     """
     values = np.array([similarity[pair] for pair in labels.pairs], np.float64)
     within = np.array([labels.within(pair) for pair in labels.pairs], bool)
-    intra, inter = values[within], values[~within]
-    if len(intra) == 0 or len(inter) == 0:
-        return _NO_ORDER
-    gaps = intra[:, None] - inter[None, :]
-    right = np.where(np.isnan(gaps), np.nan, (np.sign(gaps) + 1) / 2)  # a tie counts one half
-    return GroupOrder(float(intra.mean()), float(inter.mean()), float(right.mean()))
+    if within.all() or not within.any() or np.isnan(values).any():
+        return np.nan, np.nan, np.nan
+    right = micro_auc([within], [values])
+    return float(values[within].mean()), float(values[~within].mean()), right
 
 
 def find_breaks(
