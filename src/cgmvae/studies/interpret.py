@@ -10,11 +10,10 @@ The runs are those of the study ``main``; a quick study trains for a few epochs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -39,20 +38,18 @@ from cgmvae.studies.tables import Cell, Table, number
 
 #: Labels by data set and group: the birds of the paper's figure, in its order. The survey has no
 #: Black-backed Gull; the Herring Gull replaces it.
-GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "bbs_2003_2009": {
-            "water": ("Larus_argentatus", "Stelgidopteryx_serripennis", "Ardea_herodias"),
-            "forest": (
-                "Baeolophus_bicolor",
-                "Colaptes_auratus",
-                "Mimus_polyglottos",
-                "Bombycilla_cedrorum",
-            ),
-            "residential": ("Zenaida_macroura", "Passer_domesticus", "Sturnus_vulgaris"),
-        }
+GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "bbs_2003_2009": {
+        "water": ("Larus_argentatus", "Stelgidopteryx_serripennis", "Ardea_herodias"),
+        "forest": (
+            "Baeolophus_bicolor",
+            "Colaptes_auratus",
+            "Mimus_polyglottos",
+            "Bombycilla_cedrorum",
+        ),
+        "residential": ("Zenaida_macroura", "Passer_domesticus", "Sturnus_vulgaris"),
     }
-)
+}
 
 _data = data_choice(tuple(GROUPS), quick=tuple(GROUPS))
 
@@ -175,11 +172,13 @@ def _similarities(results: Results, data: str, method: str) -> NDArray[np.float6
     return found.reshape(-1, len(results.scope.chosen_seeds()), *found.shape[1:])
 
 
-def _mean(results: Results, data: str, method: str) -> NDArray[np.float64] | None:
-    """Return the mean over the runs, (n_labels, n_labels), or None without any."""
-    every = _similarities(results, data, method)
-    known = every[~np.isnan(every).all(axis=(2, 3))]
-    return known.mean(axis=0) if len(known) else None
+def _means(results: Results, data: str) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Yield each method that has runs, and their mean similarity, (n_labels, n_labels)."""
+    for method in _methods(results.scope):
+        every = _similarities(results, data, method)
+        known = every[~np.isnan(every).all(axis=(2, 3))]
+        if len(known):
+            yield method, known.mean(axis=0)
 
 
 def _order_table(results: Results, data: str) -> Table:
@@ -250,11 +249,9 @@ def tables(results: Results) -> list[Table]:
             found.append(Table(data, ["data"], [[why_missing(data)]]))
         else:
             found.append(_order_table(results, data))
-            for method in _methods(results.scope):
-                similarity = _mean(results, data, method)
-                if similarity is not None:
-                    title = REGISTRY[method].title
-                    found += _method_tables(grouped_labels(data), similarity, title)
+            for method, similarity in _means(results, data):
+                title = REGISTRY[method].title
+                found += _method_tables(grouped_labels(data), similarity, title)
     return found
 
 
@@ -265,11 +262,9 @@ def figures(results: Results) -> list[StudyFigure]:
         if data not in GROUPS or not is_available(data):
             continue
         labels = grouped_labels(data)
-        for method in _methods(results.scope):
-            similarity = _mean(results, data, method)
-            if similarity is not None:
-                contents = {"names": labels.names, "matrix": similarity, "groups": labels.groups}
-                found.append(StudyFigure(f"interpret_{data}_{method}", "similarity", contents))
+        for method, similarity in _means(results, data):
+            contents = {"names": labels.names, "matrix": similarity, "groups": labels.groups}
+            found.append(StudyFigure(f"interpret_{data}_{method}", "similarity", contents))
     return found
 
 
