@@ -95,7 +95,7 @@ def test_figures(succeeds, folder, tmp_path):
         (("main", "--engine", "slurm"), "There is no engine 'slurm'"),
         (("main", "--workers", "0"), "--workers"),
         (("main", "--device", "tpu9"), "There is no device 'tpu9'"),
-        (("main", "--quick", "--folder", "/proc/none"), "Cannot write /proc/none"),
+        (("main", "--quick", "--folder", "/proc/none"), "Cannot create the folder /proc/none"),
     ],
 )
 def test_wrong_use_is_one_sentence_before_anything_is_computed(

@@ -1,4 +1,4 @@
-"""Variants of C-GMVAE do what their names say; the ablation from runs with known numbers."""
+"""Variants of C-GMVAE do what their names say; ablation and replacement from known numbers."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tiny_study import texts
 
 from cgmvae.data import make_survey
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.studies import ablation, claims, replacement
+from cgmvae.studies import ablation, claims
 from cgmvae.studies.ablation import COMPLETE, MIXTURE_ONLY, PLAIN, Variant
 from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
@@ -31,7 +31,7 @@ def keep_all(made_up, data, scores, *, oracle=None):
 
 def test_runs_are_shared_with_the_main_study_and_between_the_weights(available):
     available("yeast", "scene")
-    runs = unique(ablation.runs(Scope()))
+    runs = unique(ablation.ablation_runs(Scope()))
     assert len(runs) == 2 * 9 * 9  # 2 data sets, 5 + 4 variants, 3 × 3 splits and seeds
     shared = set(runs) & set(main_runs(Scope()))
     assert len(shared) == 2 * 9
@@ -51,7 +51,7 @@ def test_what_the_parts_add_is_found_or_not(made_up, available):
     keep_all(made_up, "scene", (0.5, 0.6, 0.8, 0.3, 0.7))
     noisy = replace(PLAIN.spec(QUICK, "scene"), split=1)
     made_up.keep(noisy, 0.9)
-    table = by_title(ablation.tables(Results(QUICK, made_up.store)))[
+    table = by_title(ablation.ablation_tables(Results(QUICK, made_up.store)))[
         "What the parts add, default weights"
     ]
     notes = "\n".join(table.notes)
@@ -71,7 +71,7 @@ def test_what_the_parts_add_is_found_or_not(made_up, available):
 def test_the_paper_s_numbers_are_below_the_test_oracle_s(made_up, available):
     available("bbs_2003_2009")
     scope = Scope(quick=True, data=("bbs_2003_2009", "nus_vec"))
-    tables = by_title(ablation.tables(Results(scope, made_up.store)))
+    tables = by_title(ablation.ablation_tables(Results(scope, made_up.store)))
     rows = texts(tables["Ablation, default weights, thresholds: test-oracle"])
     assert ["— the paper on ebird", "uni-Gaussian", "0.545", "0.583", "0.490", "–", "–"] in rows
     assert ["— the paper", "GM only", "0.472", "0.505", "0.218", "–", "–"] in rows
@@ -85,7 +85,7 @@ def test_relative_gains_of_ours_and_of_the_paper(made_up, available):
     oracle = dict.fromkeys((v.title for v in ablation.VARIANTS), 0.5)
     keep_all(made_up, "yeast", [0.1] * 5, oracle=oracle | {COMPLETE.title: 0.6})
     keep_all(made_up, "scene", [0.1] * 5, oracle=oracle | {COMPLETE.title: 0.55})
-    table = ablation.tables(Results(QUICK, made_up.store))[-1]
+    table = ablation.ablation_tables(Results(QUICK, made_up.store))[-1]
     ours, paper = texts(table)
     assert ours[1].startswith("+15.0 [")
     cells = {"ebird": (0.538, 0.490), "mirflickr": (0.440, 0.413), "nus_vec": (0.226, 0.203)}
@@ -98,7 +98,7 @@ def test_missing_runs_have_a_reason(made_up, available):
     made_up.keep(COMPLETE.spec(QUICK, "yeast"), 0.5)
     failed = MIXTURE_ONLY.spec(QUICK, "yeast")
     made_up.store.write_error(replace(failed, split=1), "The device is full.")
-    tables = ablation.tables(Results(QUICK, made_up.store))
+    tables = ablation.ablation_tables(Results(QUICK, made_up.store))
     rows = texts(tables[0])
     assert ["yeast", COMPLETE.title, *["0.500 ± – ± –"] * 5, "1 of 2"] in rows
     assert ["yeast", MIXTURE_ONLY.title, "The device is full."] in rows
@@ -111,7 +111,7 @@ ALL = {
     for variant in (
         *ablation.VARIANTS,
         *ablation.WEIGHTED_VARIANTS,
-        *replacement.VARIANTS,
+        *ablation.MODULES,
         *(v for group in claims.COLLAPSE.values() for v in group.values()),
         *(v for group in claims.LOSSES.values() for v in group.values()),
         claims.TWO_STAGES,
@@ -145,8 +145,8 @@ def test_all_variants_train_and_differ(survey):
         (MIXTURE_ONLY, {"kl", "cross_entropy"}),
         (ablation.CONTRASTIVE_ONLY, {"contrastive", "cross_entropy"}),
         (COMPLETE, {"kl", "contrastive", "cross_entropy"}),
-        (replacement.GRAPH, {"kl", "cross_entropy"}),
-        (replacement.COVARIANCE, {"kl", "cross_entropy"}),
+        (ablation.GRAPH, {"kl", "cross_entropy"}),
+        (ablation.COVARIANCE, {"kl", "cross_entropy"}),
     ],
     ids=lambda value: getattr(value, "title", ""),
 )
@@ -163,3 +163,45 @@ def test_two_stages_leave_cross_entropy_to_the_second():
     both = fitted(claims.TWO_STAGES, data, epochs=20, learning_rate=0.02)
     assert both.best_epoch_[0] > 10
     assert np.abs(both.label_bias_ - long).min() > 0
+
+
+def test_runs_are_shared_with_the_ablation(available):
+    available("yeast", "scene", "sider")
+    runs = unique(ablation.replacement_runs(Scope()))
+    assert len(runs) == 3 * 4 * 9
+    assert len(set(runs) & set(ablation.ablation_runs(Scope()))) == 3 * 2 * 9
+
+
+def test_modules_stand_side_by_side_with_the_paper_s(made_up, available):
+    available("yeast")
+    for variant, score in zip(ablation.MODULES, (0.6, 0.62, 0.64, 0.61), strict=True):
+        for split in (0, 1):
+            spec = replace(variant.spec(QUICK, "yeast"), split=split)
+            made_up.keep(spec, score + 0.02 * split, oracle=score + 0.1)
+    honest, oracle, added = ablation.replacement_tables(Results(QUICK, made_up.store))
+    cells = [f"{mean:.3f} ± – ± 0.014" for mean in (0.61, 0.63, 0.65, 0.62)]
+    assert texts(honest)[0] == ["yeast", *cells, "2"]
+    assert [cell.mark for cell in honest.rows[0][1:5]] == [None, "second", "best", None]
+    assert texts(honest)[1][0] == "scene"
+    assert texts(oracle)[:2] == [
+        ["yeast", *(f"{mean:.3f} ± – ± 0.000" for mean in (0.7, 0.72, 0.74, 0.71)), "2"],
+        ["— the paper", "–", "0.650", "0.655", "0.665"],
+    ]
+    notes = "\n".join(added.notes)
+    assert "“contrastive” above “no module”, micro-F1: found on 1 of 1 data sets (yeast)" in notes
+    assert "“contrastive” above “GNN”, micro-F1: found on 0 of 1 data sets, not found, but" in notes
+
+
+def test_stand_ins_have_the_paper_s_numbers_of_what_they_stand_for(made_up, available):
+    available()
+    oracle = ablation.replacement_tables(Results(Scope(), made_up.store))[1]
+    assert ["— the paper on ebird", "–", "0.601", "0.599", "0.633"] in texts(oracle)
+    assert not any("delicious" in row[0] and "paper" in row[0] for row in texts(oracle))
+
+
+def test_a_module_without_runs_says_so(made_up, available):
+    available("yeast")
+    made_up.keep(ablation.CONTRASTIVE.spec(QUICK, "yeast"), 0.5)
+    honest, *_ = ablation.replacement_tables(Results(QUICK, made_up.store))
+    row = texts(honest)[0]
+    assert row == ["yeast", "not run", "not run", "not run", "0.500 ± – ± –", "0 of 2"]

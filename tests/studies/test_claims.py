@@ -34,7 +34,7 @@ def test_runs_are_shared_with_the_other_studies(available):
     assert len(variants) == 1 + 6 + 1 + 5 + 2  # default, collapse, no loss, losses, two stages
     assert len(runs) == 2 * 9 * (len(variants) + len(RIVALS))
     assert len(set(runs) & set(main_runs(Scope()))) == 2 * 9 * 5
-    assert len(set(runs) & set(ablation.runs(Scope()))) == 2 * 9 * 2
+    assert len(set(runs) & set(ablation.ablation_runs(Scope()))) == 2 * 9 * 2
 
 
 def test_active_units_by_prior(made_up, available):

@@ -15,7 +15,6 @@ from cgmvae.studies.commands import (
     study_status,
     study_tables,
 )
-from cgmvae.studies.engines import Event
 from cgmvae.studies.spec import RunSpec, Scope
 from cgmvae.studies.store import Store
 
@@ -83,12 +82,12 @@ def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypat
         asked.append(len(jobs))
         for job in jobs:
             if len(asked) == 1 and job == jobs[0]:
-                yield Event(job, "busy")
+                yield job, "busy"
             else:
                 for spec in job:
                     (tmp_path / "runs").mkdir(exist_ok=True)
                     store.run_folder(spec).symlink_to(whole_store.run_folder(spec))
-                yield Event(job, "done")
+                yield job, "done"
 
     def record(progress) -> None:
         told.append((progress.done, len(progress.elsewhere)))

@@ -17,7 +17,7 @@ from tiny_study import STUDY, runs, written
 
 from cgmvae.errors import InputError
 from cgmvae.studies.commands import find_study, make_engine, make_scope, run_study, study_status
-from cgmvae.studies.engines import RETRIES, Event, _serve, local_engine, ray_engine
+from cgmvae.studies.engines import RETRIES, _serve, local_engine, ray_engine
 from cgmvae.studies.spec import Scope, make_jobs
 from cgmvae.studies.store import Store
 
@@ -53,15 +53,15 @@ def test_a_job_whose_worker_is_killed_each_time_is_given_up(tmp_path):
     store, seen = Store(tmp_path), []
     for event in local_engine(workers=2, device="cpu")(JOBS[:1], store):
         seen.append(event)
-        if event.what == "started":
+        if event[1] == "started":
             kill_workers()
-    assert seen == [Event(JOBS[0], "started")] * (RETRIES + 1) + [Event(JOBS[0], "failed")]
+    assert seen == [(JOBS[0], "started")] * (RETRIES + 1) + [(JOBS[0], "failed")]
     assert "killed in every attempt" in store.error(JOBS[0][0])
 
 
 def test_stopping_ends_the_workers(tmp_path):
     events = local_engine(workers=2, device="cpu")(JOBS, Store(tmp_path))
-    assert [next(events).what, next(events).what] == ["started", "started"]
+    assert [next(events)[1], next(events)[1]] == ["started", "started"]
     assert len(multiprocessing.active_children()) == 2
     events.close()
     assert multiprocessing.active_children() == []
@@ -73,7 +73,7 @@ def test_a_worker_sends_back_that_the_folder_cannot_be_written():
     thread = threading.Thread(target=_serve, args=options)
     thread.start()
     ours.send(JOBS[0])
-    with pytest.raises(InputError, match="Cannot write /proc/none"):
+    with pytest.raises(InputError, match="Cannot create the folder /proc/none"):
         raise ours.recv()
     ours.close()
     thread.join()

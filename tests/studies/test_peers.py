@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from joblib import parallel_config
 
-from cgmvae.studies import peers, sklearn_peers
+from cgmvae.studies import sklearn_peers
 from cgmvae.studies.commands import run_study
 from cgmvae.studies.engines import local_engine
-from cgmvae.studies.paper_tables import main_runs
-from cgmvae.studies.peers import STUDY
+from cgmvae.studies.paper_tables import PEER_DATA, main_runs
+from cgmvae.studies.paper_tables import PEER_STUDY as STUDY
 from cgmvae.studies.results import Results
 from cgmvae.studies.sklearn_peers import PEERS
 from cgmvae.studies.spec import Scope
@@ -42,9 +42,9 @@ def tables(made_up: Any, scope: Scope = YEAST) -> dict[str, Table]:
 
 
 def test_runs_are_counted_and_distinct(available: Any) -> None:
-    available(*peers.DATA)
+    available(*PEER_DATA)
     specs = STUDY.runs(Scope())
-    counts = {name: sum(spec.method == name for spec in specs) for name in peers.METHODS}
+    counts = {name: sum(spec.method == name for spec in specs) for name in ("cgmvae", *PEERS)}
     assert counts == {
         "cgmvae": 7 * 9,
         "random-forest": 6 * 9,

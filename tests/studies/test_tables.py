@@ -7,7 +7,6 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from cgmvae.errors import InputError
 from cgmvae.studies.tables import Cell, Table, marked, render
 
 NASTY = r"a|b * _c_ <i>&amp; \ 50% #1 $x$ {y} ~ ^ `z` [l](u) " + '"q", 1\n2'
@@ -99,8 +98,3 @@ def test_csv():
 def test_a_row_that_is_too_long_is_a_mistake():
     with pytest.raises(ValueError, match="3 cells"):
         Table("t", ["a", "b"], [["1", "2", "3"]])
-
-
-def test_an_unknown_format_is_refused():
-    with pytest.raises(InputError, match="no format 'xls'; choose one of md, tex, html, csv"):
-        render([TABLE], "xls")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cgmvae.data.files import atomic_path, make_folder
+from cgmvae.data.files import atomic_path, make_folder, read_json
 from cgmvae.errors import InputError
 from cgmvae.training.checkpoint import Checkpoint
 
@@ -98,10 +98,7 @@ class SearchFolder:
     def _read(self, name: str) -> dict[str, Any] | None:
         if self.path is None or not (path := self.path / name).exists():
             return None
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{path} is damaged; remove the folder {self.path}.") from error
+        return dict(read_json(path, advice=f"remove the folder {self.path}"))
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         if self.path is None:

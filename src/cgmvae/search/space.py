@@ -9,7 +9,6 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cgmvae.errors import InputError
@@ -18,13 +17,11 @@ from cgmvae.methods.registry import find_method
 Space = Mapping[str, Sequence[Any]]
 
 #: The grid of the paper's appendix B.1: 20 learning rates, 3 dropouts, 3 weight decays.
-PAPER_SPACE: Space = MappingProxyType(
-    {
-        "learning_rate": tuple(round(0.0001 + 0.0002 * i, 4) for i in range(20)),
-        "dropout": (0.3, 0.5, 0.7),
-        "weight_decay": (0.0, 0.01, 0.0001),
-    }
-)
+PAPER_SPACE: Space = {
+    "learning_rate": tuple(round(0.0001 + 0.0002 * i, 4) for i in range(20)),
+    "dropout": (0.3, 0.5, 0.7),
+    "weight_decay": (0.0, 0.01, 0.0001),
+}
 
 
 def read_space(name: str | os.PathLike[str], method: str = "cgmvae") -> Space:

@@ -1,7 +1,7 @@
-"""Variants of C-GMVAE, and the paper's ablation: mixture prior and contrastive term switched off.
+"""Variants of C-GMVAE: parts switched off (``ablation``) or replaced (``replacement``).
 
 A variant is C-GMVAE with some parameters changed, on the same data, splits, seeds and epochs. The
-studies ``replacement``, ``claims`` and ``regimes`` compare variants too.
+studies ``claims``, ``regimes`` and ``fewer-data`` compare variants too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cgmvae.studies.statistics import (
     finding,
     interval_of_mean,
 )
-from cgmvae.studies.tables import Cell, Table, number
+from cgmvae.studies.tables import Cell, Table, marked, number
 
 #: Data sets on which the paper compares parts of its model, with stand-ins for eBird and mirflickr,
 #: and others that we add.
@@ -172,13 +172,13 @@ def _blocks(scope: Scope) -> dict[str, Sequence[Variant]]:
     return blocks if scope.quick else blocks | {"the paper's weights": WEIGHTED_VARIANTS}
 
 
-def runs(scope: Scope) -> list[RunSpec]:
+def ablation_runs(scope: Scope) -> list[RunSpec]:
     """Return every variant, with the default weights and with the paper's."""
     variants = [variant for block in _blocks(scope).values() for variant in block]
     return variant_runs(scope, parts_data(scope), variants)
 
 
-def tables(results: Results) -> list[Table]:
+def ablation_tables(results: Results) -> list[Table]:
     """Return for each set of weights the scores under both protocols and what each part adds."""
     data, found = parts_data(results.scope), []
     reported = published()["ablation"]
@@ -216,4 +216,73 @@ def _gain_table(results: Results) -> Table:
     return Table(f"“{COMPLETE.title}” over “{UNIMODAL.title}”, in %", columns, rows, notes)
 
 
-STUDY = Study("ablation", "Mixture prior and contrastive term, switched off in turn", runs, tables)
+ABLATION = Study(
+    "ablation",
+    "Mixture prior and contrastive term, switched off in turn",
+    ablation_runs,
+    ablation_tables,
+)
+
+# --- What the contrastive module replaces: a network of labels, a covariance matrix ---------------
+
+CONTRASTIVE = Variant("contrastive")
+NO_MODULE = Variant("no module", MIXTURE_ONLY.settings)
+COVARIANCE = Variant(
+    "covariance", {"contrastive_weight": 0.0, "settings": {"correlation": "covariance"}}
+)
+GRAPH = Variant("GNN", {"contrastive_weight": 0.0, "settings": {"correlation": "graph"}})
+MODULES = (NO_MODULE, COVARIANCE, GRAPH, CONTRASTIVE)
+
+MODULE_METRIC = "micro_f1"
+
+
+def replacement_runs(scope: Scope) -> list[RunSpec]:
+    """Return the mixture model with each module, and with none."""
+    return variant_runs(scope, parts_data(scope), MODULES)
+
+
+def replacement_tables(results: Results) -> list[Table]:
+    """Return micro-F1 by data set and module under both protocols, and the differences."""
+    return [
+        *(_module_table(results, protocol) for protocol in ("validation", "test-oracle")),
+        difference_table(
+            results,
+            parts_data(results.scope),
+            [(CONTRASTIVE, other) for other in (COVARIANCE, GRAPH, NO_MODULE)],
+            title="What the contrastive module adds",
+            metrics=[MODULE_METRIC],
+        ),
+    ]
+
+
+def _module_table(results: Results, protocol: str) -> Table:
+    """Return a row for each data set and, under the paper's protocol, one for the paper."""
+    rows: Rows = []
+    for data in parts_data(results.scope):
+        if is_available(data):
+            specs = [variant.spec(results.scope, data) for variant in MODULES]
+            found = [results.spreads(spec, protocol=protocol)[MODULE_METRIC] for spec in specs]
+            marks = marked([own.mean for own in found])
+            scores = [
+                spread_cell(mean, own) if own.n_runs else Cell(results.why_empty(spec))
+                for spec, mean, own in zip(specs, marks, found, strict=True)
+            ]
+            n_runs = min(own.n_runs for own in found)
+            rows.append([data, *scores, results.run_count(specs[0], n_runs)])
+        else:
+            rows.append([data, why_missing(data)])
+        cells = [published()["replacement"].get(each.title.lower(), {}) for each in MODULES]
+        reported = [own.get(paper_data(data)) for own in cells]
+        if protocol == "test-oracle" and any(reported):
+            rows.append([paper_row(data), *map(number, reported)])
+    columns = ["data", *(variant.title for variant in MODULES), "runs"]
+    notes = [spread_note("data set")]
+    return Table(f"micro-F1 by module, thresholds: {protocol}", columns, rows, notes)
+
+
+REPLACEMENT = Study(
+    "replacement",
+    "The contrastive module against GNN and covariance",
+    replacement_runs,
+    replacement_tables,
+)

@@ -11,35 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from cgmvae.errors import InputError
-from cgmvae.studies import (
-    ablation,
-    claims,
-    fewer_data,
-    interpret,
-    paper_tables,
-    peers,
-    regimes,
-    replacement,
-    timing,
-)
+from cgmvae.studies import claims, fewer_data, interpret, regimes, timing
+from cgmvae.studies.ablation import ABLATION, REPLACEMENT
 from cgmvae.studies.engines import Engine, local_engine, ray_engine
+from cgmvae.studies.paper_tables import MAIN, PEER_STUDY, STATS
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
 from cgmvae.studies.store import Store
-from cgmvae.studies.tables import Table, check_format, render
+from cgmvae.studies.tables import FORMATS, Table, render
 
-_MODULES = (ablation, replacement, fewer_data, claims, regimes, timing, interpret, peers)
+_FIRST = (MAIN, STATS, ABLATION, REPLACEMENT)
+_OTHERS = (module.STUDY for module in (fewer_data, claims, regimes, timing, interpret))
 
-STUDIES: Mapping[str, Study] = MappingProxyType(
-    {
-        study.name: study
-        for study in (paper_tables.MAIN, paper_tables.STATS, *(each.STUDY for each in _MODULES))
-    }
-)
+STUDIES: Mapping[str, Study] = {study.name: study for study in (*_FIRST, *_OTHERS, PEER_STUDY)}
 
 ENGINES = ("local", "ray")
 
@@ -141,8 +128,6 @@ def run_study(
 
     waiting = [job for job in make_jobs(runs) if not all(map(store.is_done, job))]
     report()
-    if waiting:
-        store.check_writable()
     while waiting:
         progress.elsewhere = []
         with ExitStack() as stack:
@@ -195,7 +180,8 @@ def describe_failures(runs: Sequence[RunSpec], store: Store) -> list[str]:
 
 def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
     """Return the text of a study's tables from the stored runs, and of their origin."""
-    check_format(format)  # before the tables are computed
+    if format not in FORMATS:
+        raise InputError(f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
     if not store.folder.is_dir() and study.runs(scope):
         raise InputError(
             f"There is no folder {store.folder}; choose the folder of the runs, or make them with: "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from joblib import cpu_count
@@ -36,12 +36,8 @@ _CONNECT_SECONDS = 10.0
 _KILLED = "Its process was killed in every attempt, perhaps because it ran out of memory."
 
 
-class Event(NamedTuple):
-    """What happened to a job; not every engine reports when a job starts."""
-
-    job: Job
-    what: Outcome | Literal["started"]
-
+#: A job and what happened to it; not every engine reports when a job starts.
+Event = tuple[Job, Outcome | Literal["started"]]
 
 #: Runs jobs in some order, and yields their events; closing the iterator stops all work.
 Engine = Callable[[Iterable[Job], Store], Iterator[Event]]
@@ -58,8 +54,8 @@ def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
             yield from _run_in_workers(deque(jobs), store, workers, device)
             return
         for job in jobs:
-            yield Event(job, "started")
-            yield Event(job, run_job(job, store, device=device))
+            yield job, "started"
+            yield job, run_job(job, store, device=device)
 
     return run
 
@@ -81,20 +77,20 @@ def _run_in_workers(jobs: deque[Job], store: Store, n_workers: int, device: str)
                 worker, job = idle.pop() if idle else start_worker(), jobs.popleft()
                 worker.start(job)
                 busy[worker.pipe] = worker, job
-                yield Event(job, "started")
+                yield job, "started"
             for pipe in wait(list(busy)):
                 worker, job = busy.pop(pipe)
                 outcome = worker.outcome()
                 if outcome is not None:
                     idle.append(worker)
-                    yield Event(job, outcome)
+                    yield job, outcome
                     continue
                 deaths[job] = deaths.get(job, 0) + 1
                 if deaths[job] <= RETRIES:
                     jobs.append(job)
                     continue
                 write_errors(job, store, _KILLED)
-                yield Event(job, "failed")
+                yield job, "failed"
 
 
 class Worker:
@@ -200,7 +196,7 @@ def ray_engine(
                 except ray.exceptions.RayError:
                     write_errors(job, store, _KILLED)
                     outcome = "failed"
-                yield Event(job, outcome)
+                yield job, outcome
         finally:
             if started:
                 ray.shutdown()

@@ -10,11 +10,10 @@ The runs are those of the study ``main``; a quick study trains for a few epochs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
+from cgmvae.evaluation import micro_auc
 from cgmvae.methods.registry import REGISTRY
 from cgmvae.studies.results import NOT_RUN, Results, spread_cell
 from cgmvae.studies.spec import (
@@ -38,20 +38,18 @@ from cgmvae.studies.tables import Cell, Table, number
 
 #: Labels by data set and group: the birds of the paper's figure, in its order. The survey has no
 #: Black-backed Gull; the Herring Gull replaces it.
-GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "bbs_2003_2009": {
-            "water": ("Larus_argentatus", "Stelgidopteryx_serripennis", "Ardea_herodias"),
-            "forest": (
-                "Baeolophus_bicolor",
-                "Colaptes_auratus",
-                "Mimus_polyglottos",
-                "Bombycilla_cedrorum",
-            ),
-            "residential": ("Zenaida_macroura", "Passer_domesticus", "Sturnus_vulgaris"),
-        }
+GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "bbs_2003_2009": {
+        "water": ("Larus_argentatus", "Stelgidopteryx_serripennis", "Ardea_herodias"),
+        "forest": (
+            "Baeolophus_bicolor",
+            "Colaptes_auratus",
+            "Mimus_polyglottos",
+            "Bombycilla_cedrorum",
+        ),
+        "residential": ("Zenaida_macroura", "Passer_domesticus", "Sturnus_vulgaris"),
     }
-)
+}
 
 _data = data_choice(tuple(GROUPS), quick=tuple(GROUPS))
 
@@ -80,39 +78,26 @@ class GroupedLabels(NamedTuple):
         return self.groups[pair[0]] == self.groups[pair[1]]
 
 
-class GroupOrder(NamedTuple):
-    """How well a similarity separates the groups; NaN without pairs of both kinds."""
-
-    intra: float
-    """Mean similarity of two labels of the same group."""
-    inter: float
-    """Mean similarity of two labels of different groups."""
-    right: float
-    """Probability that a pair within a group is more similar than a pair between groups."""
-
-
-_NO_ORDER = GroupOrder(np.nan, np.nan, np.nan)
-
-
-def order_of(similarity: NDArray[np.float64], labels: GroupedLabels) -> GroupOrder:
+def order_of(similarity: NDArray[np.float64], labels: GroupedLabels) -> tuple[float, float, float]:
     """Return how well a similarity separates the groups.
 
-    The similarity, (n_labels, n_labels), is symmetric; its diagonal is ignored.
+    The mean similarity of two labels of the same group, that of two labels of different groups, and
+    the probability that a pair of the former kind is more similar than one of the latter; NaN
+    without pairs of both kinds. The similarity, (n_labels, n_labels), is symmetric; its diagonal is
+    ignored.
 
     Examples
     --------
     >>> birds = GroupedLabels(["gull", "heron", "owl"], ["water", "water", "forest"], [4, 7, 2])
     >>> order_of(np.array([[0, 5, 1], [5, 0, 3], [1, 3, 0]]), birds)
-    GroupOrder(intra=5.0, inter=2.0, right=1.0)
+    (5.0, 2.0, 1.0)
     """
     values = np.array([similarity[pair] for pair in labels.pairs], np.float64)
     within = np.array([labels.within(pair) for pair in labels.pairs], bool)
-    intra, inter = values[within], values[~within]
-    if len(intra) == 0 or len(inter) == 0:
-        return _NO_ORDER
-    gaps = intra[:, None] - inter[None, :]
-    right = np.where(np.isnan(gaps), np.nan, (np.sign(gaps) + 1) / 2)  # a tie counts one half
-    return GroupOrder(float(intra.mean()), float(inter.mean()), float(right.mean()))
+    if within.all() or not within.any() or np.isnan(values).any():
+        return np.nan, np.nan, np.nan
+    right = micro_auc([within], [values])
+    return float(values[within].mean()), float(values[~within].mean()), right
 
 
 def find_breaks(
@@ -187,11 +172,13 @@ def _similarities(results: Results, data: str, method: str) -> NDArray[np.float6
     return found.reshape(-1, len(results.scope.chosen_seeds()), *found.shape[1:])
 
 
-def _mean(results: Results, data: str, method: str) -> NDArray[np.float64] | None:
-    """Return the mean over the runs, (n_labels, n_labels), or None without any."""
-    every = _similarities(results, data, method)
-    known = every[~np.isnan(every).all(axis=(2, 3))]
-    return known.mean(axis=0) if len(known) else None
+def _means(results: Results, data: str) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Yield each method that has runs, and their mean similarity, (n_labels, n_labels)."""
+    for method in _methods(results.scope):
+        every = _similarities(results, data, method)
+        known = every[~np.isnan(every).all(axis=(2, 3))]
+        if len(known):
+            yield method, known.mean(axis=0)
 
 
 def _order_table(results: Results, data: str) -> Table:
@@ -262,11 +249,9 @@ def tables(results: Results) -> list[Table]:
             found.append(Table(data, ["data"], [[why_missing(data)]]))
         else:
             found.append(_order_table(results, data))
-            for method in _methods(results.scope):
-                similarity = _mean(results, data, method)
-                if similarity is not None:
-                    title = REGISTRY[method].title
-                    found += _method_tables(grouped_labels(data), similarity, title)
+            for method, similarity in _means(results, data):
+                title = REGISTRY[method].title
+                found += _method_tables(grouped_labels(data), similarity, title)
     return found
 
 
@@ -277,11 +262,9 @@ def figures(results: Results) -> list[StudyFigure]:
         if data not in GROUPS or not is_available(data):
             continue
         labels = grouped_labels(data)
-        for method in _methods(results.scope):
-            similarity = _mean(results, data, method)
-            if similarity is not None:
-                contents = {"names": labels.names, "matrix": similarity, "groups": labels.groups}
-                found.append(StudyFigure(f"interpret_{data}_{method}", "similarity", contents))
+        for method, similarity in _means(results, data):
+            contents = {"names": labels.names, "matrix": similarity, "groups": labels.groups}
+            found.append(StudyFigure(f"interpret_{data}_{method}", "similarity", contents))
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,17 +208,13 @@ def _perceptron(task: _Task) -> Scores:
     return kept
 
 
-PEERS: Mapping[str, Peer] = MappingProxyType(
-    {
-        "random-forest": Peer("random forest", _forest(RandomForestClassifier), True, 5_000_000),
-        "extra-trees": Peer("extra trees", _forest(ExtraTreesClassifier), True, 5_000_000),
-        "gradient-boosting": Peer("gradient boosting", _boosting, False, 500_000),
-        "logistic-regression": Peer(
-            "logistic regression", lambda *rows: _tune_logistic(*rows)[1], False
-        ),
-        "classifier-chains": Peer(
-            "classifier chains", _on_varying_labels(_chains), True, 1_000_000
-        ),
-        "mlp": Peer("multi-layer perceptron", _on_varying_labels(_perceptron), True),
-    }
-)
+PEERS: Mapping[str, Peer] = {
+    "random-forest": Peer("random forest", _forest(RandomForestClassifier), True, 5_000_000),
+    "extra-trees": Peer("extra trees", _forest(ExtraTreesClassifier), True, 5_000_000),
+    "gradient-boosting": Peer("gradient boosting", _boosting, False, 500_000),
+    "logistic-regression": Peer(
+        "logistic regression", lambda *rows: _tune_logistic(*rows)[1], False
+    ),
+    "classifier-chains": Peer("classifier chains", _on_varying_labels(_chains), True, 1_000_000),
+    "mlp": Peer("multi-layer perceptron", _on_varying_labels(_perceptron), True),
+}

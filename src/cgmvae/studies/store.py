@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from cgmvae.data.files import atomic_path
+from cgmvae.data.files import atomic_folder, atomic_path, make_folder
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 
@@ -68,13 +67,6 @@ class Store:
         if is_file:
             raise InputError(f"{self.folder} is a file; give a folder for the runs.")
 
-    def check_writable(self) -> None:
-        """Create the folder, and raise an error if nothing can be written into it."""
-        with _writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder):
-                pass
-
     def run_folder(self, spec: RunSpec) -> Path:
         """Return the folder of a run, which may not exist yet."""
         return self.folder / "runs" / spec.key
@@ -109,17 +101,17 @@ class Store:
     def write(self, spec: RunSpec, record: RunRecord) -> None:
         """Store a run; its folder appears complete. The caller holds its lock."""
         folder = self.run_folder(spec)
-        temporary = folder.with_name(f"{folder.name}.unfinished")
-        for old in (temporary, folder):  # left by a killed process, or without DONE
-            shutil.rmtree(old, ignore_errors=True)
-        try:
-            with _writing(folder):
-                temporary.mkdir(parents=True)
-                _write_parts(temporary, spec, record)
-                temporary.rename(folder)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+        shutil.rmtree(folder, ignore_errors=True)  # without DONE
+        parts = {"spec": asdict(spec), "environment": record.environment, "report": record.report}
+        make_folder(folder.parent)
+        with atomic_folder(folder) as temporary:
+            record.split.save(temporary / "split.json")
+            for name, content in parts.items():
+                (temporary / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+            np.savez(temporary / "predictions.npz", **record.predictions)  # type: ignore[arg-type]
+            if record.similarity is not None:
+                np.save(temporary / "similarity.npy", record.similarity)
+            (temporary / DONE).touch()
         self._error_path(spec).unlink(missing_ok=True)
 
     def error(self, spec: RunSpec) -> str | None:
@@ -131,8 +123,7 @@ class Store:
         """Store why a run failed."""
         path = self._error_path(spec)
         record = {"spec": asdict(spec), "message": message, "details": details}
-        with _writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(record, indent=1) + "\n")
 
@@ -150,13 +141,16 @@ class Store:
 
     def _lock(self, key: str, held: ExitStack) -> bool:
         """Lock a run until ``held`` is closed; return False if another process has the lock."""
-        path = self.folder / "locks" / key
-        with _writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                held.enter_context(FileLock(path).acquire(blocking=False))
-            except Timeout:
-                return False
+        path = make_folder(self.folder / "locks") / key
+        try:
+            held.enter_context(FileLock(path).acquire(blocking=False))
+        except Timeout:
+            return False
+        except OSError as error:
+            raise InputError(
+                f"Cannot write {path} ({error.strerror or error}); "
+                "check the permissions, or choose another folder."
+            ) from error
         return True
 
     def is_claimed(self, spec: RunSpec) -> bool:
@@ -171,32 +165,6 @@ class Store:
                 return not self._lock(spec.key, held)
         except InputError:
             return False
-
-
-def _write_parts(folder: Path, spec: RunSpec, record: RunRecord) -> None:
-    """Write all files of a run, the marker that it is complete last."""
-    record.split.save(folder / "split.json")
-    contents = {"spec": asdict(spec), "environment": record.environment, "report": record.report}
-    for name, content in contents.items():
-        (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
-    np.savez(folder / "predictions.npz", **record.predictions)  # type: ignore[arg-type]
-    if record.similarity is not None:
-        np.save(folder / "similarity.npy", record.similarity)
-    for path in folder.iterdir():  # a power failure must not leave DONE beside incomplete files
-        with path.open("r+b") as file:
-            os.fsync(file.fileno())
-    (folder / DONE).touch()
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"Cannot write {path} ({error.strerror or error}); "
-            "check the free space and the permissions, or choose another folder."
-        ) from error
 
 
 @contextmanager

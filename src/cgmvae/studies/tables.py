@@ -9,10 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Literal
-
-from cgmvae.errors import InputError
 
 Mark = Literal["best", "second"]
 
@@ -71,15 +68,8 @@ def marked(values: Sequence[float]) -> list[Cell]:
     return [Cell(text, marks.get(text)) for text in texts]
 
 
-def check_format(format: str) -> None:
-    """Raise an error for an unknown format."""
-    if format not in FORMATS:
-        raise InputError(f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
-
-
 def render(tables: Iterable[Table], format: str) -> str:
     """Return the text of tables, one below the other, in one of the :data:`FORMATS`."""
-    check_format(format)
     return "\n".join(FORMATS[format](table) for table in tables)
 
 
@@ -179,6 +169,6 @@ def _csv(table: Table) -> str:
     return stream.getvalue()
 
 
-FORMATS: Mapping[str, Callable[[Table], str]] = MappingProxyType(
-    {"md": _markdown, "tex": _tex, "html": _html, "csv": _csv}
-)
+FORMATS: Mapping[str, Callable[[Table], str]] = {
+    "md": _markdown, "tex": _tex, "html": _html, "csv": _csv,
+}  # fmt: skip
