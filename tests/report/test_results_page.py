@@ -153,25 +153,14 @@ def test_folders_without_runs(store, tmp_path):
         collect_studies(store, Scope(quick=True), studies=other)
 
 
-@pytest.fixture
-def look_at(browser, hostile_page):
-    """Open the page at a width in a scheme, with everything unfolded; the choice is forgotten."""
-
-    def look(width, scheme):
-        emulate(browser, width, 900, scheme)
-        browser.get(hostile_page.as_uri())
-        browser.execute_script("document.querySelectorAll('details').forEach((e) => e.open = true)")
-
-    browser.get_log("performance")
-    yield look
-    browser.execute_script("localStorage.removeItem('theme')")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_in_a_browser(browser, look_at, width, scheme):
-    look_at(width, scheme)
+def test_in_a_browser(browser, hostile_page, width, scheme):
+    emulate(browser, width, 900, scheme)
+    browser.get_log("performance")
+    browser.get(hostile_page.as_uri())
+    browser.execute_script("document.querySelectorAll('details').forEach((e) => e.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     outside = browser.execute_script(
         "return [...document.querySelectorAll('main *')]"
@@ -184,6 +173,7 @@ def test_in_a_browser(browser, look_at, width, scheme):
     assert browser.execute_script(theme) == scheme
     browser.find_element("id", "theme").click()
     assert browser.execute_script(theme) == ("light" if scheme == "dark" else "dark")
+    browser.execute_script("localStorage.removeItem('theme')")
     assert requested(browser) <= {"file", "data"}
     assert browser.get_log("browser") == []
 

@@ -224,10 +224,11 @@ def _about_rows(rows: ReportRows) -> Iterator[Finding]:
             f"Only {n:,} test {'row' if n == 1 else 'rows'}",
             "Small differences between metrics mean nothing here; look at the intervals.",
         )
-    groups = [each.groups for each in (rows.train, rows.test) if each is not None]
-    if len(groups) < 2 or any(each is None for each in groups):
+    train_groups = None if rows.train is None else rows.train.groups
+    test_groups = rows.test.groups
+    if train_groups is None or test_groups is None:
         return
-    if shared := len(np.intersect1d(*groups)):
+    if shared := len(np.intersect1d(train_groups, test_groups)):
         yield Finding(
             "serious",
             f"{shared:,} groups have rows in training and in test",
@@ -256,7 +257,7 @@ def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:
         ),
         (untrained, "without a training row", "The model cannot have learned them."),
     ):
-        if n := len(labels := np.flatnonzero(found)):
+        if n := len(labels := np.flatnonzero(found).tolist()):
             title = f"{n:,} of {test.n_labels:,} labels {'is' if n == 1 else 'are'} {title}"
             names = listed([test.label_names[label] for label in labels])
             yield Finding("note", title, f"{names}. {text}")

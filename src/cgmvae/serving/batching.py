@@ -94,7 +94,8 @@ class Batcher:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             self._changed.wait_for(is_complete, self._config.batch_seconds)
-            batch, n_rows = [], 0
+            batch: list[_Job] = []
+            n_rows = 0
             while self._queue and (
                 not batch or n_rows + len(self._queue[0].rows) <= self._config.batch_rows
             ):

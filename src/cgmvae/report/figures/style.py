@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.errors import InputError
+from cgmvae.evaluation.metrics import METRIC_TITLES
 
 #: A palette for color-blind readers (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
@@ -55,10 +56,7 @@ _GAP = 5.0
 
 Values = NDArray[np.float64]
 
-TITLES = {
-    "example_f1": "example-F1",
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
+TITLES = METRIC_TITLES | {
     "hamming_accuracy": "Hamming accuracy",
     "precision_at_1": "precision@1",
     "f1": "F1",
