@@ -198,16 +198,13 @@ def _sentence(verdict: Verdict) -> str:
 
 def _notes(contents: Contents) -> Iterator[str]:
     explorer, test = contents.explorer, contents.rows.test
-    if len(explorer.rows) < test.n_samples:
-        yield (
-            f"To keep the page small, the explorer has {len(explorer.rows):,} of "
-            f"{test.n_samples:,} rows, drawn at random; thresholds and errors below refer to them."
-        )
-    if len(explorer.names) < test.n_labels:
-        yield (
-            f"To keep the page small, the explorer has the {len(explorer.names):,} most frequent "
-            f"of {test.n_labels:,} labels; numbers below refer to them."
-        )
+    few, small = len(explorer.rows), "To keep the page small, the explorer has"
+    if few < test.n_samples:
+        rows = f"{few:,} of {test.n_samples:,} rows, drawn at random"
+        yield f"{small} {rows}; thresholds and errors below refer to them."
+    if (few := len(explorer.names)) < test.n_labels:
+        labels = f"the {few:,} most frequent of {test.n_labels:,} labels"
+        yield f"{small} {labels}; numbers below refer to them."
 
 
 # --- Plots ----------------------------------------------------------------------------------------
