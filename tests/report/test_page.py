@@ -9,7 +9,7 @@ import pytest
 
 from cgmvae.evaluation import Interval
 from cgmvae.report import page
-from cgmvae.report.comparison import Verdict
+from cgmvae.report.contents import Verdict
 
 from .conftest import Elements
 
@@ -29,12 +29,9 @@ def test_no_name_becomes_markup(elements, report):
     assert tags.count("script") == 3
     assert tags.count("img") == tags.count("figure")
     assert "b" not in tags
+    assert elements.outside() == []
     data = json.loads(elements.scripts[1])
     assert data["names"] == list(report.model.label_names_)
-
-
-def test_it_refers_to_nothing_outside(elements):
-    assert elements.outside() == []
 
 
 def test_the_policy_allows_the_two_scripts_and_no_request(elements):

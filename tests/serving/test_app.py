@@ -109,12 +109,6 @@ def statuses_of(model, path, method, mode):
     return set(statuses)
 
 
-def test_rows_are_answered_or_rejected(network):
-    model = with_names(network)
-    assert 200 in statuses_of(model, "/predict", "POST", GenerationMode.POSITIVE)
-    assert 422 in statuses_of(model, "/predict", "POST", GenerationMode.NEGATIVE)
-
-
 def test_rows_of_all_column_types_are_answered_or_rejected(mixed):
     assert 200 in statuses_of(mixed, "/predict", "POST", GenerationMode.POSITIVE)
     assert 422 in statuses_of(mixed, "/predict", "POST", GenerationMode.NEGATIVE)

@@ -1,40 +1,316 @@
 """Everything that a report says, computed before any HTML is written.
 
 :func:`collect` goes from a fitted model and labeled rows to :class:`Contents`, which
-:mod:`cgmvae.report.page` renders.
+:mod:`cgmvae.report.page` renders: the metrics of the model, those of plain baselines fitted on the
+same training rows, with a paired bootstrap of the differences, and warnings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae import __version__
+from cgmvae.data import MultiLabelDataset
 from cgmvae.data.dataset import DatasetStatistics
-from cgmvae.errors import InputError
-from cgmvae.evaluation import Scored, count, evaluate, learn_rule
+from cgmvae.errors import InputError, listed
+from cgmvae.evaluation import (
+    PAPER_METRICS,
+    Interval,
+    Scored,
+    bootstrap_interval,
+    count,
+    evaluate,
+    learn_rule,
+    paired_difference,
+    sweep,
+)
+from cgmvae.evaluation.metrics import as_bool
+from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold, ThresholdRule
 from cgmvae.methods import REGISTRY, method_name
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.preparation import ColumnSummary
-from cgmvae.report.comparison import (
-    CHOICES,
-    Choice,
-    Measured,
-    Verdict,
-    compare,
-    fit_baselines,
-    measure,
-)
 from cgmvae.report.explorer import Explorer, explore
-from cgmvae.report.findings import Finding, find
+from cgmvae.report.figures.style import title_of
 from cgmvae.report.rows import ReportRows, on_features, prepared_rows
+
+Choice = Literal["auto", "all", "none"]
+
+#: Maximum size, rows · nonzero features · labels, for logistic regression: half a minute.
+LOGISTIC_LIMIT = 3e8
+
+#: Maximum size, rows · labels, for the random forest: a minute on one core.
+FOREST_LIMIT = 1e6
+
+N_TREES = 100
+
+#: With fewer test rows, every metric is uncertain by several hundredths.
+FEW_ROWS = 200
+
+#: A threshold drifts if the best one on the test rows differs by this much, and is better by this
+#: much of the metric.
+DRIFT = 0.1
+DRIFT_GAIN = 0.01
+
+#: The latent space hardly matters if another row's z costs less micro-F1 than this.
+LATENT_GAIN = 0.01
 
 #: Parameters that say nothing about the model.
 _HIDDEN = ("progress", "checkpoint", "device", "n_jobs")
+
+Scores = NDArray[np.floating]
+Parts = Sequence[MultiLabelDataset]
+
+
+# --- Baselines ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A method on the test rows: its scores, its predictions, and the five metrics."""
+
+    title: str
+    scores: Scores
+    predicted: NDArray[np.uint8]
+    metrics: Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a metric of the model compares with the best baseline's."""
+
+    metric: str
+    rival: str
+    difference: Interval
+    """Of the model minus the rival, on the same bootstrap samples."""
+
+    @property
+    def sign(self) -> int:
+        """1 if the model is significantly better, −1 if it is worse, 0 otherwise."""
+        return int(self.difference.low > 0) - int(self.difference.high < 0)
+
+
+def fit_baselines(
+    train: MultiLabelDataset, parts: Parts, *, choice: Choice = "auto"
+) -> tuple[dict[str, tuple[Scores, ...]], dict[str, str]]:
+    """Fit the baselines; return their scores and why others were skipped, by title.
+
+    The scores are one array, (n_rows, n_labels), for each of the parts, the first of which are the
+    validation rows. The choice ``auto`` skips what would take minutes, ``none`` skips all but the
+    label prior.
+    """
+    scores = {"label prior": _prior_scores(train, parts)}
+    skipped = {}
+    n_values = train.X.nnz if sp.issparse(train.X) else train.X.size
+    for title, fit, size, limit in (
+        ("logistic regression", _logistic_scores, n_values * train.n_labels, LOGISTIC_LIMIT),
+        ("random forest", _forest_scores, train.n_samples * train.n_labels, FOREST_LIMIT),
+    ):
+        if choice == "none":
+            skipped[title] = "not requested"
+        elif fit is _forest_scores and train.unknown is not None:
+            skipped[title] = "it needs rows whose labels are all known"
+        elif choice == "auto" and size > limit:
+            skipped[title] = "it would take minutes on data of this size"
+        else:
+            scores[title] = fit(train, parts)
+    return scores, skipped
+
+
+def _prior_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]:
+    positive = np.asarray(train.Y.sum(axis=0, dtype=np.float64)).ravel()
+    known = np.full(train.n_labels, float(train.n_samples))
+    if train.unknown is not None:
+        known -= np.asarray(train.unknown.sum(axis=0)).ravel()
+    return tuple(np.tile(positive / known.clip(1), (part.n_samples, 1)) for part in parts)
+
+
+def _logistic_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]:
+    from cgmvae.methods import BinaryRelevance
+    from cgmvae.methods.few_rows import FewRowsWarning
+
+    model = BinaryRelevance(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewRowsWarning)  # the page has its own warning
+        model.fit(train.X, train, validation_data=(parts[0].X, parts[0]))
+    return tuple(model.predict_proba(part.X) for part in parts)
+
+
+def _forest_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]:
+    """Return the scores of a random forest with the splits and probabilities of a classifier.
+
+    For 0 and 1, the squared error splits like the Gini impurity, and a leaf's mean is the share of
+    its rows with the label; unlike the classifier, the regressor accepts constant labels.
+    """
+    from sklearn.ensemble import RandomForestRegressor
+
+    labels = as_bool(train.Y).astype(np.float64)
+    forest = RandomForestRegressor(N_TREES, max_features="sqrt", random_state=0)
+    forest.fit(train.X, labels if train.n_labels > 1 else labels.ravel())
+    return tuple(forest.predict(part.X).reshape(part.n_samples, -1) for part in parts)
+
+
+def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDataset) -> Measured:
+    """Return the five metrics on the test rows under a learned rule, with 95% intervals."""
+    predicted = rule.apply(scores)
+    outputs = dict.fromkeys(PAPER_METRICS, predicted) | {"precision_at_1": scores}
+    metrics = {
+        name: bootstrap_interval(
+            name, test.Y, outputs[name], unknown=test.unknown, groups=test.groups
+        )
+        for name in PAPER_METRICS
+    }
+    return Measured(title, scores, predicted, metrics)
+
+
+def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset) -> list[Verdict]:
+    """Compare the model with the best of the others, metric by metric."""
+    verdicts = []
+    for name in PAPER_METRICS if others else ():
+        best = max(others, key=lambda other: other.metrics[name].value)
+        first, second = (
+            each.scores if name == "precision_at_1" else each.predicted for each in (model, best)
+        )
+        difference = paired_difference(
+            name, test.Y, first, second, unknown=test.unknown, groups=test.groups
+        )
+        verdicts.append(Verdict(name, best.title, difference))
+    return verdicts
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A warning: what was found, and what it means."""
+
+    weight: Literal["serious", "note"]
+    title: str
+    text: str
+
+
+def find(
+    model: Any, rows: ReportRows, measured: Measured, verdicts: Sequence[Verdict]
+) -> list[Finding]:
+    """Return the warnings that apply, the serious ones first."""
+    found = [
+        *_about_rows(rows),
+        *_about_labels(rows, measured),
+        *_about_threshold(model, rows.test, measured),
+        *_about_latent_space(model, rows.test),
+        *_about_rivals(model.threshold_metric, verdicts),
+    ]
+    return sorted(found, key=lambda finding: finding.weight != "serious")
+
+
+def _about_rows(rows: ReportRows) -> Iterator[Finding]:
+    tail = "the metrics show how well it fits the training data, not how well it predicts new rows."
+    if rows.standing == "trained":
+        text = f"It was fitted on all rows, so that none are left for a test: {tail}"
+        yield Finding("serious", "The model was trained on these rows", text)
+    if rows.standing == "unknown":
+        text = f"The training rows are not known. If they are among these, {tail}"
+        yield Finding("serious", "The model may have been trained on these rows", text)
+    if (n := rows.test.n_samples) < FEW_ROWS:
+        yield Finding(
+            "note",
+            f"Only {n:,} test {'row' if n == 1 else 'rows'}",
+            "Small differences between metrics mean nothing here; look at the intervals.",
+        )
+    train_groups = None if rows.train is None else rows.train.groups
+    test_groups = rows.test.groups
+    if train_groups is None or test_groups is None:
+        return
+    if shared := len(np.intersect1d(train_groups, test_groups)):
+        yield Finding(
+            "serious",
+            f"{shared:,} groups have rows in training and in test",
+            "Rows of one group are similar, so the model has seen much of what it is tested on. "
+            "Fit it again with a split by group.",
+        )
+
+
+def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:
+    test = rows.test
+    counts = count(test.Y, measured.predicted, test.unknown)
+    never = (counts.label_predicted == 0) & (counts.label_true > 0)
+    missed, n_true = int(counts.label_true[never].sum()), int(counts.label_true.sum())
+    untrained = rows.reference.Y.sum(axis=0) == 0 if rows.train is not None else [False]
+    for found, title, text in (
+        (
+            never,
+            f"never predicted, although the test rows have {'them' if never.sum() > 1 else 'it'}",
+            f"All of their {missed:,} occurrences (of {n_true:,} true labels) are missed; a lower "
+            "threshold for them may help.",
+        ),
+        (
+            counts.label_true == 0,
+            "without a test row",
+            "They cannot be evaluated here; macro-F1 counts each as 0.",
+        ),
+        (untrained, "without a training row", "The model cannot have learned them."),
+    ):
+        if n := len(labels := np.flatnonzero(found).tolist()):
+            title = f"{n:,} of {test.n_labels:,} labels {'is' if n == 1 else 'are'} {title}"
+            names = listed([test.label_names[label] for label in labels])
+            yield Finding("note", title, f"{names}. {text}")
+
+
+def _about_threshold(model: Any, test: MultiLabelDataset, measured: Measured) -> Iterator[Finding]:
+    """Compare the threshold from the validation rows with the best one on the test rows."""
+    rule, metric = model.threshold_rule_, model.threshold_metric
+    if not isinstance(rule, GlobalThreshold):
+        return
+    values = sweep(test.Y, measured.scores, FINE_THRESHOLDS, unknown=test.unknown).value(metric)
+    best = int(np.argmax(values))
+    own = float(count(test.Y, measured.predicted, test.unknown).value(metric))
+    gain = float(values[best]) - own
+    if abs(FINE_THRESHOLDS[best] - rule.threshold) >= DRIFT and gain >= DRIFT_GAIN:
+        yield Finding(
+            "note",
+            "The threshold drifts",
+            f"The validation rows chose {rule.threshold:.2f}; on the test rows, "
+            f"{FINE_THRESHOLDS[best]:.2f} would have been better by {gain:.3f} "
+            f"{title_of(metric)}. The two sets differ, or there are too few validation rows.",
+        )
+
+
+def _about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding]:
+    if not hasattr(model, "diagnostics") or test.n_samples == 1:  # z cannot be shuffled
+        return
+    numbers = model.diagnostics(test.X, test)
+    lost = numbers["micro_f1"] - numbers["micro_f1_shuffled_z"]
+    if numbers["active_units"] < 1 or lost < LATENT_GAIN:
+        yield Finding(
+            "note",
+            "The latent space hardly matters",
+            f"{numbers['active_units']:.1f} latent units are active, and replacing z by that of "
+            f"another row costs only {lost:.3f} micro-F1: the posterior has collapsed; the model "
+            "predicts from the features alone.",
+        )
+
+
+def _about_rivals(metric: str, verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    beaten = [verdict for verdict in verdicts if verdict.sign < 0]
+    if beaten:
+        where = ", ".join(title_of(verdict.metric) for verdict in beaten)
+        who = ", ".join(dict.fromkeys(verdict.rival for verdict in beaten))
+        yield Finding(
+            "serious" if metric in {verdict.metric for verdict in beaten} else "note",
+            f"A simpler method is better in {where}",
+            f"The difference is significant: {who}. Train longer, choose thresholds for that "
+            "metric, or use the simpler method.",
+        )
+
+
+# --- Contents -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,19 +359,10 @@ def collect(
     origin: Mapping[str, Any] | None = None,
     baselines: Choice = "auto",
 ) -> Contents:
-    """Compute everything that a report says.
+    """Compute everything that a report says about a fitted model.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-    rows : ReportRows
-        With the model's features and labels; without its training rows there is no comparison
-        with baselines.
-    origin : mapping, optional
-        How the model was fitted.
-    baselines : {"auto", "all", "none"}
-        See :func:`~cgmvae.report.comparison.fit_baselines`.
+    Without its training rows there is no comparison with baselines; ``origin`` says how the model
+    was fitted, and ``baselines`` is the choice of :func:`fit_baselines`.
 
     Examples
     --------
@@ -107,8 +374,8 @@ def collect(
     >>> [measured.title for measured in contents.measured]
     ['binary relevance', 'label prior', 'logistic regression', 'random forest']
     """
-    if baselines not in CHOICES:
-        raise InputError(f"There is no choice {baselines!r}; use one of {', '.join(CHOICES)}.")
+    if baselines not in get_args(Choice):
+        raise InputError(f"There is no choice {baselines!r}; use auto, all or none.")
     statistics = rows.reference.describe()
     preparation = getattr(model, "preparation_", None)
     columns = [] if preparation is None else preparation.describe()
@@ -161,10 +428,8 @@ def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[
     """
     if isinstance(model, LabelSimilarity):
         return model.label_similarity(), model.similarity_is
-    spread = scores.std(axis=0) > 0
-    similarity = np.zeros((scores.shape[1],) * 2)
-    if spread.sum() > 1:
-        varying = np.ix_(spread, spread)
-        similarity[varying] = np.corrcoef(scores[:, spread].astype(np.float64), rowvar=False)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a constant label correlates with none
+        correlation = np.corrcoef(scores, rowvar=False, dtype=np.float64)
+    similarity = np.nan_to_num(np.atleast_2d(correlation))
     np.fill_diagonal(similarity, 1.0)
     return similarity, "the correlation of the labels' probabilities over the rows"

@@ -94,11 +94,14 @@ def explore(
     true = as_bool(rows.test.Y)[cells] & known
     codes, rule = _coded(given, model.threshold_rule_, labels, scores[kept])
     pairs = similarity[np.ix_(labels, labels)]
+    # The mean cross-entropy over the known cells of each row.
+    loss = -np.log(np.clip(np.where(true, given, 1 - given), 1 / STEPS, 1))
+    entropy = np.where(known, loss, 0).sum(1) / known.sum(1).clip(1)
     arrays = {
         "scores": np.where(known, codes, UNKNOWN).astype(np.uint16),  # (n_rows, n_labels)
         "truth": np.packbits(true, bitorder="little"),  # (n_rows · n_labels / 8,)
         "numbers": rows.numbers[kept].astype(np.uint32),  # (n_rows,)
-        "surprise": _surprise(true, given, known),  # (n_rows,)
+        "surprise": entropy.astype(np.float32),  # (n_rows,)
         "frequency": frequency[labels].astype(np.uint32),  # (n_labels,)
         "order": LabelSimilarityDisplay.from_similarity(pairs).order.astype(np.uint16),
         "cluster": _clusters(pairs),  # (n_labels,)
@@ -140,14 +143,6 @@ def _coded(
     codes = np.where(passed, np.maximum(codes, steps), np.minimum(codes, steps - 1))
     facts = {"kind": kind, "threshold": int(np.median(steps))}
     return codes, {**facts, "arrays": {"thresholds": steps.astype(np.uint16)}}
-
-
-def _surprise(
-    true: NDArray[np.bool_], scores: NDArray[np.floating], known: NDArray[np.bool_]
-) -> NDArray[np.float32]:
-    """Return the mean cross-entropy over the known cells of each row, (n_rows,)."""
-    p = np.clip(np.where(true, scores, 1 - scores), 1 / STEPS, 1)
-    return (np.where(known, -np.log(p), 0).sum(1) / known.sum(1).clip(1)).astype(np.float32)
 
 
 def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.uint8]:

@@ -1,8 +1,8 @@
 """The page of a report: one HTML file without external resources.
 
-Names of labels and files are plain text everywhere: jinja2 escapes them in HTML,
-:func:`embedded_json` in the data, and the scripts only ever set text. A content security policy
-allows the page's own two scripts by their hashes and forbids every request.
+Names of labels and files are plain text everywhere: jinja2 escapes them in HTML and in the data,
+and the scripts only ever set text. A content security policy allows the page's own two scripts by
+their hashes and forbids every request.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -30,8 +29,7 @@ from cgmvae.report import (
     ThresholdCurveDisplay,
     TrainingHistoryDisplay,
 )
-from cgmvae.report.comparison import Verdict
-from cgmvae.report.contents import Contents
+from cgmvae.report.contents import Contents, Verdict
 from cgmvae.report.figures.style import title_of
 from cgmvae.report.rows import on_features, words_of
 
@@ -95,6 +93,7 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
 
     Some plots need the model that the contents describe.
     """
+    from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
     theme = read_template("scripts/theme.js")
@@ -111,22 +110,10 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
         style=Markup(read_template("style.css")),
         theme=Markup(theme),
         script=Markup(script),
-        data=Markup(embedded_json(contents.explorer.packed())),
+        data=htmlsafe_json_dumps(
+            contents.explorer.packed(), separators=(",", ":"), allow_nan=False
+        ),
     )
-
-
-def embedded_json(value: Any) -> str:
-    r"""Return JSON that is safe inside a ``script`` element, whatever its strings contain.
-
-    Examples
-    --------
-    >>> embedded_json(["</script>"])
-    '["\\u003c/script\\u003e"]'
-    """
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def find_template(name: str) -> Any:
@@ -211,16 +198,13 @@ def _sentence(verdict: Verdict) -> str:
 
 def _notes(contents: Contents) -> Iterator[str]:
     explorer, test = contents.explorer, contents.rows.test
-    if len(explorer.rows) < test.n_samples:
-        yield (
-            f"To keep the page small, the explorer has {len(explorer.rows):,} of "
-            f"{test.n_samples:,} rows, drawn at random; thresholds and errors below refer to them."
-        )
-    if len(explorer.names) < test.n_labels:
-        yield (
-            f"To keep the page small, the explorer has the {len(explorer.names):,} most frequent "
-            f"of {test.n_labels:,} labels; numbers below refer to them."
-        )
+    few, small = len(explorer.rows), "To keep the page small, the explorer has"
+    if few < test.n_samples:
+        rows = f"{few:,} of {test.n_samples:,} rows, drawn at random"
+        yield f"{small} {rows}; thresholds and errors below refer to them."
+    if (few := len(explorer.names)) < test.n_labels:
+        labels = f"the {few:,} most frequent of {test.n_labels:,} labels"
+        yield f"{small} {labels}; numbers below refer to them."
 
 
 # --- Plots ----------------------------------------------------------------------------------------
@@ -269,10 +253,20 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
                 contents.similarity, reference, label_names=reference.label_names
             ),
         )
+    n_features = min(test.n_features, _MAX_SHUFFLED_FEATURES)
+    n_rows = int(_MAX_SHUFFLED_CELLS / (n_features * _N_SHUFFLES * test.n_labels))
     yield make_picture(
         "Feature importance",
         "How much the average precision drops, averaged over labels, when a feature is shuffled.",
-        _importance(model, test),
+        FeatureImportanceDisplay.from_estimator(
+            model,
+            test.X,
+            test,
+            feature_names=test.feature_names,
+            n_repeats=_N_SHUFFLES,
+            max_features=n_features,
+            max_rows=max(n_rows, 50),
+        ),
     )
     if hasattr(model, "label_prior"):
         yield make_picture(
@@ -295,20 +289,6 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "the members of the ensemble.",
             TrainingHistoryDisplay.from_estimator(model),
         )
-
-
-def _importance(model: Any, test: Any) -> Any:
-    n_features = min(test.n_features, _MAX_SHUFFLED_FEATURES)
-    n_rows = int(_MAX_SHUFFLED_CELLS / (n_features * _N_SHUFFLES * test.n_labels))
-    return FeatureImportanceDisplay.from_estimator(
-        model,
-        test.X,
-        test,
-        feature_names=test.feature_names,
-        n_repeats=_N_SHUFFLES,
-        max_features=n_features,
-        max_rows=max(n_rows, 50),
-    )
 
 
 def make_picture(title: str, text: str, display: Any) -> Picture:

@@ -65,7 +65,7 @@ _SUBJECTS = {name: method.title for name, method in REGISTRY.items()} | {
 }
 
 #: Markup of notes, as in Markdown.
-_NOTE_MARKS = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*")
+_NOTE_MARKS = re.compile(r"`(?P<code>[^`]+)`|\*\*(?P<strong>[^*]+)\*\*|\*(?P<em>[^*\s][^*]*)\*")
 
 #: A cell with a number and its standard deviation, or a placeholder for one.
 _NUMBER = re.compile(r"[-+−]?\.?\d[^;a-zA-Z]*( of \d+)?|–?")
@@ -116,15 +116,7 @@ def stored_keys(store: Store) -> set[str]:
 
 
 def study_display(figure: StudyFigure) -> Display:
-    """Return the display of a figure, of one of the kinds in :data:`READINGS`.
-
-    Examples
-    --------
-    >>> contents = {"names": ["a", "b"], "mean_ranks": [1.2, 1.8], "critical_difference": 0.5}
-    >>> display = study_display(StudyFigure("ranks", "critical-difference", contents))
-    >>> type(display.plot().figure_).__name__
-    'Figure'
-    """
+    """Return the display of a figure, of one of the kinds in :data:`READINGS`."""
     contents = figure.contents
     if figure.kind == "critical-difference":
         return CriticalDifferenceDisplay(
@@ -258,10 +250,8 @@ def _note(text: str) -> Any:
     """
     from markupsafe import Markup, escape
 
-    parts, end = [], 0
-    for mark in _NOTE_MARKS.finditer(text):
-        tag = ("code", "strong", "em")[mark.lastindex - 1] if mark.lastindex else ""
-        parts += [escape(text[end : mark.start()]), Markup(f"<{tag}>")]
-        parts += [escape(mark[mark.lastindex or 0]), Markup(f"</{tag}>")]
-        end = mark.end()
-    return Markup("").join([*parts, escape(text[end:])])
+    def tagged(mark: re.Match[str]) -> str:
+        tag = mark.lastgroup or "em"
+        return f"<{tag}>{mark[tag]}</{tag}>"
+
+    return Markup(_NOTE_MARKS.sub(tagged, str(escape(text))))

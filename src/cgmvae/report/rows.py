@@ -21,14 +21,7 @@ Standing = Literal["unseen", "trained", "unknown"]
 
 @dataclass(frozen=True, eq=False)
 class ReportRows:
-    """Labeled rows with the model's features and labels, in the model's order.
-
-    Examples
-    --------
-    >>> data = MultiLabelDataset([[0.0], [1.0]], [[1, 0], [0, 1]])
-    >>> ReportRows.all_of(data, "trained").numbers
-    array([1, 2])
-    """
+    """Labeled rows with the model's features and labels, in the model's order."""
 
     test: MultiLabelDataset
     """The rows on which everything is measured."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Security
 from fastapi.exceptions import RequestValidationError
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
@@ -45,14 +45,9 @@ _ERRORS = {
 
 
 def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
-    """Return an application that serves a fitted model.
+    """Return an application that serves a model, fitted or from :func:`cgmvae.load`.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted, or from :func:`cgmvae.load`; it is not changed.
-    config : ServingConfig, optional
-        Limits and API key.
+    The model is not changed. The configuration holds limits and API key.
 
     Examples
     --------
@@ -80,16 +75,10 @@ def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
     return app
 
 
-class _AnyPath(Convertor[str]):
+class _AnyPath(PathConvertor):
     """The rest of a path, with slashes and with line breaks, which Starlette's own leaves out."""
 
     regex = "(?s:.*)"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 class Service:
@@ -155,9 +144,24 @@ class Service:
         Rows are objects by column name, lists in the model's order, or CSV with a header. null, or
         an empty cell, is a missing value.
         """
+
+        def respond() -> Response:
+            found = self.model.predictions(scores, probabilities=probabilities, top=top)
+            rule = self.model.thresholds()
+            return AsciiJSONResponse(
+                {"predictions": found, "thresholds": rule, "ignored_columns": ignored}
+            )
+
         try:
             async with asyncio.timeout(self.config.seconds):
-                return await self._predict(request, probabilities=probabilities, top=top)
+                with self._batcher.arriving():
+                    body = await _read_body(request, self.config)
+                    content = (body, request.headers.get("content-type", ""))
+                    features, ignored = await self._run(
+                        len(body), self.model.parse, *content, self._max_rows
+                    )
+                scores = await asyncio.wrap_future(self._batcher.submit(features))
+                return await self._run(scores.size, respond)
         except TimeoutError as error:
             raise RequestError(
                 504,
@@ -165,27 +169,6 @@ class Service:
                 "try again later.",
                 _CLOSE,
             ) from error
-
-    async def _predict(self, request: Request, *, probabilities: bool, top: int | None) -> Response:
-        with self._batcher.arriving():
-            body = await _read_body(request, self.config)
-            content_type = request.headers.get("content-type", "")
-            parse = self.model.parse
-            parsed = await self._run(len(body), parse, body, content_type, self._max_rows)
-            features, ignored = parsed
-        scores = await asyncio.wrap_future(self._batcher.submit(features))
-
-        def respond() -> Response:
-            found = self.model.predictions(scores, probabilities=probabilities, top=top)
-            return AsciiJSONResponse(
-                {
-                    "predictions": found,
-                    "thresholds": self.model.thresholds(),
-                    "ignored_columns": ignored,
-                }
-            )
-
-        return await self._run(scores.size, respond)
 
     async def labels(self) -> Response:
         """List the labels and their thresholds."""

@@ -80,28 +80,29 @@ class Batcher:
             self._thread.join()
 
     def _work(self) -> None:
-        while (batch := self._next_batch()) is not None:
+        while batch := self._next_batch():
             if batch := [job for job in batch if job.scores.set_running_or_notify_cancel()]:
                 self._score_batch(batch)
 
-    def _next_batch(self) -> list[_Job] | None:
-        """Wait for rows, then for those that are arriving; return None once closed and empty."""
+    def _next_batch(self) -> list[_Job]:
+        """Wait for rows, then for those that are arriving; return nothing once closed and empty."""
+
+        def is_complete() -> bool:
+            full = self._n_queued >= self._config.batch_rows
+            return full or self._closed or not self._n_arriving
+
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
-            if not self._queue:
-                return None
-            self._changed.wait_for(self._is_complete, self._config.batch_seconds)
-            batch = [self._queue.popleft()]
-            n_rows = len(batch[0].rows)
-            while self._queue and n_rows + len(self._queue[0].rows) <= self._config.batch_rows:
+            self._changed.wait_for(is_complete, self._config.batch_seconds)
+            batch: list[_Job] = []
+            n_rows = 0
+            while self._queue and (
+                not batch or n_rows + len(self._queue[0].rows) <= self._config.batch_rows
+            ):
                 batch.append(self._queue.popleft())
                 n_rows += len(batch[-1].rows)
             self._n_queued -= n_rows
             return batch
-
-    def _is_complete(self) -> bool:
-        full = self._n_queued >= self._config.batch_rows
-        return full or self._closed or not self._n_arriving
 
     def _score_batch(self, batch: list[_Job]) -> None:
         try:

@@ -7,10 +7,10 @@ duration. It contains neither content of the request nor addresses.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import time
 import traceback
+from hmac import compare_digest
 from pathlib import Path
 
 from fastapi.security import APIKeyHeader, HTTPBearer
@@ -79,10 +79,14 @@ class ServingMiddleware:
     async def _check(self, scope: Scope) -> None:
         if scope["path"] == HEALTH_PATH:
             return
-        key = self._config.api_key
-        if key is not None and not await _has_key(HTTPConnection(scope), key):
-            message = "The API key is missing or wrong; send it as 'Authorization: Bearer KEY'."
-            raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
+        if self._config.api_key is not None:
+            connection, expected = HTTPConnection(scope), self._config.api_key.encode("ascii")
+            bearer = await BEARER(connection)
+            sent = (await KEY_HEADER(connection), bearer and bearer.credentials)
+            # The time of a comparison does not depend on how much of the key matches.
+            if not any(compare_digest((each or "").encode("latin-1"), expected) for each in sent):
+                message = "The API key is missing or wrong; send it as 'Authorization: Bearer KEY'."
+                raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
         if self._n_active > self._config.requests:
             raise overloaded("Too many requests are in progress; try again in a second.")
 
@@ -134,12 +138,3 @@ class _Exchange:
         milliseconds = (time.perf_counter() - self._started) * 1000
         sizes = (self._bytes_in, self._bytes_out)
         logger.info("status=%s in=%d out=%d ms=%.1f", self._status, *sizes, milliseconds)
-
-
-async def _has_key(connection: HTTPConnection, key: str) -> bool:
-    """Return whether a header holds the key; the time does not depend on how much of it matches."""
-    bearer = await BEARER(connection)
-    sent = (await KEY_HEADER(connection), bearer and bearer.credentials)
-    expected = key.encode("ascii")
-    matches = [hmac.compare_digest((each or "").encode("latin-1"), expected) for each in sent]
-    return any(matches)

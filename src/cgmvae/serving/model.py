@@ -11,16 +11,16 @@ import copy
 import csv
 import io
 import json
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from email.message import Message
+from functools import cached_property
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cgmvae.data.columns import Columns, ColumnType, typed_column
 from cgmvae.errors import InputError, listed
@@ -64,22 +64,14 @@ class PredictRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    rows: list[Any] = Field(min_length=1)
+    rows: list[Any]
 
 
 class ServedModel:
     """A fitted estimator as the server uses it; the estimator itself is not changed.
 
-    Attributes
-    ----------
-    column_names : tuple of str or None
-        Input columns in the model's order; None if the model does not know their names.
-    n_columns : int
-    method : str
-        Name of the estimator's class.
-    column_types : tuple of {"number", "category", "date", "text"}
-    label_names : list of str
-        In the order of the probabilities.
+    ``column_names`` are the input columns in the model's order, None if it does not know them;
+    ``label_names`` have the order of the probabilities, and ``method`` is the estimator's class.
     """
 
     def __init__(self, model: Any) -> None:
@@ -94,9 +86,6 @@ class ServedModel:
             # Columns are matched by name here; scikit-learn would warn about arrays without names.
             del self._model.feature_names_in_
         self.label_names = list(model.label_names_)
-        self._indices = {name: index for index, name in enumerate(self.label_names)}
-        self._similarity: NDArray[np.floating] | None = None
-        self._similarity_lock = threading.Lock()
 
     # --- Requests ---------------------------------------------------------------------------------
 
@@ -123,7 +112,13 @@ class ServedModel:
         elif all(isinstance(row, dict) for row in rows):
             columns, ignored = self._columns_by_name(rows)
         elif all(isinstance(row, list) for row in rows):
-            columns, ignored = self._columns_by_order(rows), []
+            for number, row in enumerate(rows, 1):
+                if len(row) != self.n_columns:
+                    raise InputError(
+                        f"Row {number:,} has {len(row):,} values, and the model takes "
+                        f"{self.n_columns:,}; send all of them, in the model's order."
+                    )
+            columns, ignored = list(zip(*rows, strict=True)), []
         else:
             raise InputError("The rows must be all objects, by name, or all lists, in order.")
         names = self.column_names or tuple(str(i + 1) for i in range(self.n_columns))
@@ -151,15 +146,6 @@ class ServedModel:
         ignored = [name for name in sent if name not in required]
         return [[row[name] for row in rows] for name in required], ignored
 
-    def _columns_by_order(self, rows: list[list[Any]]) -> list[Any]:
-        for number, row in enumerate(rows, 1):
-            if len(row) != self.n_columns:
-                raise InputError(
-                    f"Row {number:,} has {len(row):,} values, and the model takes "
-                    f"{self.n_columns:,}; send all of them, in the model's order."
-                )
-        return list(zip(*rows, strict=True))
-
     def _columns_by_header(self, header: list[str], rows: Any) -> tuple[list[Any], list[str]]:
         required = dict.fromkeys(header if self.column_names is None else self.column_names)
         sent = set(header)
@@ -186,7 +172,7 @@ class ServedModel:
             by_name["required"] = list(names or ())
         schema = PredictRequest.model_json_schema()
         row = {"anyOf": [by_order] if names is None else [by_name, by_order]}
-        schema["properties"]["rows"] |= {"maxItems": max_rows, "items": row}
+        schema["properties"]["rows"] |= {"minItems": 1, "maxItems": max_rows, "items": row}
         table = {"type": "string", "description": "A header with the column names, then the rows."}
         content = {"application/json": {"schema": schema}, "text/csv": {"schema": table}}
         return {"requestBody": {"required": True, "content": content}}
@@ -247,6 +233,11 @@ class ServedModel:
             for name in self.label_names
         ]
 
+    @cached_property
+    def _similarity(self) -> NDArray[np.floating]:
+        """Computed by the first request, in the one thread that calls :meth:`similar`."""
+        return self._model.label_similarity()
+
     def similar(self, label: str, k: int) -> dict[str, Any]:
         """Return the k labels that are most similar to this one, in descending order."""
         if not isinstance(self._model, LabelSimilarity):
@@ -254,12 +245,9 @@ class ServedModel:
                 404,
                 f"{self.method} does not learn which labels are similar; serve C-GMVAE or MPVAE.",
             )
-        if label not in self._indices:
+        if label not in self.label_names:
             raise RequestError(404, f"There is no label {quoted(label)}; GET /labels lists them.")
-        with self._similarity_lock:  # computed by the first request
-            if self._similarity is None:
-                self._similarity = self._model.label_similarity()
-        own = self._indices[label]
+        own = self.label_names.index(label)
         similarity = self._similarity[own]
         return {
             "label": label,
@@ -297,11 +285,9 @@ def _json_rows(text: str) -> list[Any]:
     try:
         return PredictRequest.model_validate(sent).rows
     except ValidationError as error:
-        if [each["type"] for each in error.errors()] == ["too_short"]:
-            return []
         raise InputError(
             'The body must be an object with a list of rows: {"rows": [...]}.'
-        ) from None
+        ) from error
 
 
 def _reject_constant(name: str) -> NoReturn:

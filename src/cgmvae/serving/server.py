@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import time
@@ -26,24 +27,18 @@ _SHUTDOWN_GRACE = 5
 def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 takes any free port."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
+    except (socket.gaierror, UnicodeError) as error:
         raise InputError(
             f"There is no address {host!r} on this machine; choose another host."
         ) from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(1024)
     except OSError as error:
-        listening.close()
+        reason = os.strerror(error.errno) if error.errno else error
         raise InputError(
-            f"Cannot listen at {host}, port {port} ({error.strerror}); choose another host or port."
+            f"Cannot listen at {host}, port {port} ({reason}); choose another host or port."
         ) from error
-    return listening
 
 
 def address(listening: socket.socket) -> str:

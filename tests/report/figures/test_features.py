@@ -96,23 +96,14 @@ def test_the_best_features_are_shown_by_name_the_best_on_top(rows):
     ]
 
 
-def test_of_sparse_features_those_that_most_rows_have_are_tried(rows):
-    X = sp.csr_array(rows[0] * ([1, 0, 1, 0] | (np.arange(80) < 5)[:, None]))
-    names = ["a", "b", "c", "d"]
-    display = FeatureImportanceDisplay.from_estimator(
-        Reads(), X, rows[1], feature_names=names, max_features=2, n_repeats=1
-    )
+def test_large_data_is_subsampled_and_sparse_features_by_frequency(rows):
+    X = rows[0] * ([1, 0, 1, 0] | (np.arange(80) < 5)[:, None])
+    limits = {"feature_names": list("abcd"), "max_features": 2, "max_rows": 50, "n_repeats": 1}
+    for table in (X, sp.csr_array(X)):
+        display = FeatureImportanceDisplay.from_estimator(Reads(), table, rows[1], **limits).plot()
+        assert display.drops.shape == (2, 1, 2)
+        assert "2 of 4 features shuffled" in display.ax_.get_title()
     assert display.feature_names == ["a", "c"]
-    assert display.n_features == 4
-
-
-def test_large_data_is_subsampled(rows):
-    display = FeatureImportanceDisplay.from_estimator(
-        Reads(), *rows, max_features=2, max_rows=50, n_repeats=1
-    )
-    assert display.drops.shape == (2, 1, 2)
-    display.plot()
-    assert "2 of 4 features shuffled" in display.ax_.get_title()
 
 
 def test_the_importance_for_an_absent_label_is_undefined(rows):
@@ -166,16 +157,11 @@ def test_the_drop_of_the_log_odds_is_the_effect_of_a_word(texts):
     assert not any(text.get_parse_math() for text in drawn)
 
 
-def test_the_most_frequent_labels_are_shown(texts):
+def test_a_label_that_no_word_speaks_for_and_the_most_frequent_label(texts):
     X, Y = texts
     never = np.column_stack([Y[:, 0], np.zeros(len(Y), int)])
-    display = LabelWordsDisplay.from_estimator(ReadsWords(), X, never, words=WORDS, max_labels=1)
+    words = {4: "the", 5: "rare"}
+    display = LabelWordsDisplay.from_estimator(ReadsWords(), X, never, words=words, max_labels=1)
     assert display.label_names == ["birds"]
-    with pytest.raises(InputError, match="no label 'boats'"):
-        display.top("boats")
-
-
-def test_a_label_that_no_word_speaks_for(texts):
-    display = LabelWordsDisplay.from_estimator(ReadsWords(), *texts, words={4: "the", 5: "rare"})
     assert display.top("birds") == []
     assert {text.get_text() for text in display.plot().ax_.texts} == {"none"}

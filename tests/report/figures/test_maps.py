@@ -44,13 +44,6 @@ def test_a_models_labels_are_mapped_by_either_method(fitted, points_of):
     assert "principal components" in components.ax_.get_title()
 
 
-def test_names_are_text_and_lie_apart(odd_names, texts_apart, rng):
-    display = LabelMapDisplay.from_embeddings(rng.normal(size=(5, 3)), odd_names).plot()
-    assert {"<b>x</b>", "$a$"} <= {text.get_text() for text in display.ax_.texts}
-    assert not any(text.get_parse_math() for text in display.ax_.texts)
-    assert texts_apart(display.figure_, display.ax_.texts)
-
-
 def test_of_many_labels_some_are_named_and_the_title_says_so(rng, texts_apart):
     display = LabelMapDisplay.from_embeddings(rng.normal(size=(983, 8))).plot(most_names=30)
     assert len(display.ax_.texts) == 30

@@ -22,15 +22,14 @@ def test_every_term_has_a_panel_with_members_mean_and_best_epochs(fitted):
     display = TrainingHistoryDisplay.from_estimator(model).plot()
     titles = [panel.get_title() for panel in display.ax_]
     assert titles == ["KL", "contrastive", "cross-entropy", "validation metric"]
-    for panel, (name, series) in zip(display.ax_, model.history_.items(), strict=True):
+    for panel, series in zip(display.ax_, model.history_.values(), strict=True):
         *members, mean = panel.lines
         assert len(members) == 2
         np.testing.assert_array_equal(members[1].get_ydata(), series[:, 1])
         np.testing.assert_allclose(mean.get_ydata(), series.mean(1))
         assert mean.get_xdata().tolist() == [1, 2, 3, 4]
         marks = panel.collections[0].get_offsets()
-        expected = [[best, model.history_[name][best - 1, i]] for i, best in
-                    enumerate(model.best_epoch_)]  # fmt: skip
+        expected = [[best, series[best - 1, i]] for i, best in enumerate(model.best_epoch_)]
         np.testing.assert_allclose(marks, expected)
 
 
@@ -57,7 +56,7 @@ def test_a_model_without_training_history_is_rejected():
         TrainingHistoryDisplay({})
 
 
-def test_effects_show_every_setting_and_the_medians(tmp_path):
+def test_effects_show_every_setting_and_the_medians():
     results = [
         SearchResult({"rate": rate, "kind": kind, "same": 1}, value, [value], epochs, finished)
         for rate, kind, value, epochs, finished in [
@@ -75,41 +74,20 @@ def test_effects_show_every_setting_and_the_medians(tmp_path):
     assert sorted(points[:, 1].tolist()) == [0.1, 0.5, 0.7, 0.9]
     np.testing.assert_allclose(rate.lines[0].get_ydata(), [0.6, 0.9])
     assert [label.get_text() for label in kind.get_xticklabels()] == ["a", "b"]
-    figure.savefig(tmp_path / "effects.png")
-    assert (tmp_path / "effects.png").stat().st_size > 1000
+    figure.draw_without_rendering()
 
 
 def test_lines_are_the_means_of_the_runs_with_their_deviation():
-    runs = {"$a$": [[0.1, 0.3], [0.5, 0.5]], "b": [[0.4, 0.4], [0.6, 0.8]]}
+    runs = {"$a$": [[0.1], [0.5]], "b": [[0.4, 0.4], [0.6, 0.8]], "c": [[np.nan], [np.nan]]}
     display = FewerDataDisplay.from_runs([0.5, 1.0], runs, metric="macro_f1").plot()
-    np.testing.assert_allclose(display.mean, [[0.2, 0.5], [0.4, 0.7]])
-    np.testing.assert_allclose(display.std, [[np.sqrt(0.02), 0], [0, np.sqrt(0.02)]])
+    np.testing.assert_allclose(display.mean[:2], [[0.1, 0.5], [0.4, 0.7]])
+    np.testing.assert_allclose(display.std[:2], [[0, 0], [0, np.sqrt(0.02)]])
     legend = display.ax_.get_legend().get_texts()
-    assert [text.get_text() for text in legend] == ["b", "$a$"]
+    assert [text.get_text() for text in legend] == ["b", "$a$"]  # the best first, none without runs
     assert not any(text.get_parse_math() for text in legend)
-    assert [tick.get_text() for tick in display.ax_.get_xticklabels()] == ["50 %", "100 %"]
     best, second = (container[0] for container in display.ax_.containers)
     np.testing.assert_allclose(best.get_ydata(), [0.4, 0.7])
-    np.testing.assert_allclose(second.get_ydata(), [0.2, 0.5])
     assert best.get_color() != second.get_color()
-
-
-def test_one_run_has_no_deviation_and_a_method_without_runs_is_not_in_the_legend():
-    runs = {"a": [[0.1], [np.nan]], "b": [[np.nan], [np.nan]]}
-    display = FewerDataDisplay.from_runs([0.5, 1], runs, metric="f1").plot()
-    np.testing.assert_array_equal(display.std[0], [0, np.nan])
-    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["a"]
-
-
-def test_ten_methods_look_different():
-    values = np.tile(np.linspace(0, 1, 10)[:, None], 2)
-    names = [f"m{i}" for i in range(10)]
-    display = FewerDataDisplay([0.5, 1], values, values, methods=names, metric="f1").plot()
-    looks = {
-        (line.get_color(), line.get_marker(), line.get_linestyle())
-        for line, *_ in display.ax_.containers
-    }
-    assert len(looks) == 10
 
 
 def test_wrong_shapes_are_rejected():

@@ -72,24 +72,13 @@ class FeatureImportanceDisplay(Display):
         max_rows: int = 2000,
         random_state: int = 0,
     ) -> FeatureImportanceDisplay:
-        """Shuffle one feature at a time, and predict all labels again.
+        """Shuffle one feature at a time, ``n_repeats`` times, and predict all labels again.
 
-        Parameters
-        ----------
-        model : fitted estimator
-        X : array, CSR array or DataFrame, (n_samples, n_features)
-            Rows that were not used for training.
-        Y : labels in any accepted form
-        feature_names : sequence of str, optional
-            By default the names that the model was fitted with, or ``feature_0``, …
-        metric : {"average_precision", "f1"}
-            Metric per label, of its scores or of its predictions.
-        n_repeats : int
-            Number of shuffles per feature.
-        max_features, max_rows : int
-            Larger data is subsampled with the seed; of sparse features the most frequent ones
-            are taken.
-        random_state : int
+        X, (n_samples, n_features), is an array, a CSR array or a DataFrame of rows that were not
+        used for training. Its features have the names that the model was fitted with unless
+        others are given. The metric is that of each label's scores or of its predictions. More
+        than ``max_rows`` rows or ``max_features`` features are subsampled with the seed; of sparse
+        features the most frequent ones are taken.
         """
         if metric not in ("average_precision", "f1"):
             raise InputError(f"There is no metric {metric!r}; choose average_precision or f1.")
@@ -223,12 +212,26 @@ class LabelWordsDisplay(Display):
         rng, names = np.random.default_rng(random_state), model.label_names_
         shown = np.argsort(-label_frequency(Y, names), kind="stable")[:max_labels]
         table = sp.csr_array(X[rng.permutation(X.shape[0])[:max_rows]])
-        odds, indices = _log_odds(model, table)[:, shown], np.array(list(words))
+
+        def log_odds(rows: sp.csr_array) -> Values:
+            scores = model.predict_proba(rows)[:, shown].astype(np.float64)
+            return logit(np.clip(scores, _EPSILON, 1 - _EPSILON))
+
+        odds, indices = log_odds(table), np.array(list(words))
         covariance = (table.T @ (odds - odds.mean(axis=0)))[indices].T  # (n_labels, n_words)
         best = np.argsort(-covariance, axis=1, kind="stable")[:, :_CANDIDATES]
         candidates = indices[np.unique(best)]
+        effects = np.zeros((len(candidates), len(shown)))
+        by_column = sp.csc_array(table)
+        for i, word in enumerate(candidates):
+            rows = by_column.indices[by_column.indptr[word] : by_column.indptr[word + 1]]
+            rows = rows[:_ROWS_PER_WORD]
+            if len(rows):
+                without = sp.csr_array(table[rows])
+                without.data[without.indices == word] = 0.0
+                effects[i] = (odds[rows] - log_odds(without)).mean(axis=0)
         return cls(
-            _effects(model, table, odds, candidates, shown),
+            effects,
             words=[words[index] for index in candidates.tolist()],
             label_names=[names[label] for label in shown],
         )
@@ -255,24 +258,3 @@ class LabelWordsDisplay(Display):
         ax.tick_params(left=False)
         ax.spines[:].set_visible(False)
         return self
-
-
-def _log_odds(model: Any, table: sp.csr_array) -> Values:
-    scores = model.predict_proba(table).astype(np.float64)
-    return logit(np.clip(scores, _EPSILON, 1 - _EPSILON))
-
-
-def _effects(
-    model: Any, table: sp.csr_array, odds: Values, words: NDArray[np.int64], shown: Any
-) -> Values:
-    """Return the mean drop of the log-odds without each word, (n_words, n_labels)."""
-    effects = np.zeros((len(words), len(shown)))
-    by_column = sp.csc_array(table)
-    for i, word in enumerate(words):
-        rows = by_column.indices[by_column.indptr[word] : by_column.indptr[word + 1]]
-        rows = rows[:_ROWS_PER_WORD]
-        if len(rows):
-            without = sp.csr_array(table[rows])
-            without.data[without.indices == word] = 0.0
-            effects[i] = (odds[rows] - _log_odds(model, without)[:, shown]).mean(axis=0)
-    return effects

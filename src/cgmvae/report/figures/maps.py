@@ -159,6 +159,8 @@ class LabelMapDisplay(Display):
 
     def __post_init__(self) -> None:
         self.coordinates = self.plane.coordinates
+        if self.frequency is not None:
+            self.frequency = np.asarray(self.frequency, np.float64)
 
     @classmethod
     def from_estimator(
@@ -185,12 +187,12 @@ class LabelMapDisplay(Display):
         similarity: ArrayLike,
         label_names: Sequence[str] | None = None,
         *,
-        frequency: ArrayLike | None = None,
+        frequency: Values | None = None,
     ) -> LabelMapDisplay:
         """Map labels by classical scaling of a matrix, (n_labels, n_labels)."""
         similarity = as_similarity(similarity)
         names = names_for(label_names, len(similarity))
-        return cls(scaled_plane(similarity), names, method="mds", frequency=_numbers(frequency))
+        return cls(scaled_plane(similarity), names, method="mds", frequency=frequency)
 
     @classmethod
     def from_embeddings(
@@ -198,12 +200,12 @@ class LabelMapDisplay(Display):
         embeddings: ArrayLike,
         label_names: Sequence[str] | None = None,
         *,
-        frequency: ArrayLike | None = None,
+        frequency: Values | None = None,
     ) -> LabelMapDisplay:
         """Map labels by principal components of their embeddings, (n_labels, dimension)."""
         plane = principal_plane(embeddings)
         names = names_for(label_names, len(plane.coordinates))
-        return cls(plane, names, method="pca", frequency=_numbers(frequency))
+        return cls(plane, names, method="pca", frequency=frequency)
 
     def plot(self, ax: Any = None, *, most_names: int = 80) -> LabelMapDisplay:
         """Draw the map; names that would overlap are omitted, those of rare labels first.
@@ -223,10 +225,6 @@ class LabelMapDisplay(Display):
         names, title = self.label_names, _TITLES[self.method]
         draw_map(ax, self.plane, title, names, most=most_names, weight=self.frequency)
         return self
-
-
-def _numbers(values: ArrayLike | None) -> Values | None:
-    return None if values is None else np.asarray(values, np.float64)
 
 
 def label_frequency(Y: Any, names: Sequence[str]) -> Values:

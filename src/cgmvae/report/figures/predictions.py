@@ -100,6 +100,8 @@ class LabelF1Display(Display):
 
         Labels that do not occur cannot be drawn on the logarithmic axis; the title counts them.
         """
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         ax = self._start(ax, (8, 6))
         shown = np.flatnonzero(self.true > 0)
         few = len(shown) <= _FEW_LABELS
@@ -116,7 +118,11 @@ class LabelF1Display(Display):
         share = np.geomspace(lowest, 1, 100)
         ax.plot(100 * share, _f1_if_always(share), color=GREY, lw=1.2, label="always predicted")
         ax.set_xscale("log")
-        _percent_ticks(ax)
+        low, high = ax.get_xlim()
+        subs = (1, 2, 5) if high / low < _WIDE else (1,)
+        ax.xaxis.set_major_locator(LogLocator(subs=subs))
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set(xlabel="rows with the label", ylabel="F1", ylim=(-0.05, 1.05))
         legend_below(ax)
         tidy(ax)
@@ -140,16 +146,6 @@ class LabelF1Display(Display):
 def _f1_if_always(share: Values) -> Values:
     """Return the F1 of predicting a label for every row, given the share of rows that have it."""
     return 2 * share / (1 + share)
-
-
-def _percent_ticks(ax: Any) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    low, high = ax.get_xlim()
-    subs = (1, 2, 5) if high / low < _WIDE else (1,)
-    ax.xaxis.set_major_locator(LogLocator(subs=subs))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 @dataclass(eq=False, repr=False)

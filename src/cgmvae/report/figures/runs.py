@@ -60,7 +60,10 @@ class TrainingHistoryDisplay(Display):
         self.history = {name: np.asarray(each, np.float64) for name, each in self.history.items()}
         if self.best_epoch is not None:
             self.best_epoch = np.asarray(self.best_epoch, np.int64)
-        self.mean = {name: _mean(series) for name, series in self.history.items()}
+        self.mean = {
+            name: np.ma.masked_invalid(series).mean(axis=1).filled(np.nan)
+            for name, series in self.history.items()
+        }
 
     @classmethod
     def from_estimator(cls, model: Any) -> TrainingHistoryDisplay:
@@ -103,25 +106,12 @@ class TrainingHistoryDisplay(Display):
         tidy(ax)
 
 
-def _mean(series: Values) -> Values:
-    """Return the mean over members with a finite value, NaN if there is none, (n_epochs,)."""
-    known = np.isfinite(series)
-    total = np.where(known, series, 0).sum(axis=1)
-    return np.divide(total, known.sum(axis=1), out=np.full(len(series), np.nan), where=known.any(1))
-
-
 def plot_effects(results: Sequence[SearchResult], *, metric: str = "validation metric") -> Any:
     """Draw the effect of each searched parameter on the metric, one panel each.
 
     Each point is a setting; grey ones were stopped early by the search. The line joins the medians
-    of the settings that were trained to the end.
-
-    Returns
-    -------
-    matplotlib Figure
+    of the settings that were trained to the end. The result is a matplotlib Figure.
     """
-    from matplotlib.figure import Figure
-
     varied = [
         name
         for name in results[0].setting
@@ -129,17 +119,15 @@ def plot_effects(results: Sequence[SearchResult], *, metric: str = "validation m
     ] or list(results[0].setting)[:1]
     n_columns = min(3, len(varied))
     n_rows = -(-len(varied) // n_columns)
-    figure = Figure(figsize=(4 * n_columns, 3.2 * n_rows), layout="constrained")
-    panels = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True)
-    for i, axes in enumerate(panels.flat):
-        if i < len(varied):
-            _draw_effect(axes, results, varied[i])
-        else:
-            axes.set_visible(False)
-    for row in panels:
-        row[0].set_ylabel(metric)
-    _legend_below_panels(figure, panels.flat)
-    return figure
+    display = Display()
+    size, grid = (4 * n_columns, 3.2 * n_rows), {"nrows": n_rows, "ncols": n_columns}
+    panels = display._start_panels(None, len(varied), size, **grid, sharey=True)
+    for axes, name in zip(panels, varied, strict=True):
+        _draw_effect(axes, results, name)
+    for first in panels[::n_columns]:
+        first.set_ylabel(metric)
+    _legend_below_panels(display.figure_, panels)
+    return display.figure_
 
 
 def _legend_below_panels(figure: Any, panels: Iterable[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -22,7 +23,6 @@ from cgmvae.report.figures.style import (
     ORANGE,
     Display,
     Values,
-    lay_out,
     names_for,
     one_line,
     place_names,
@@ -101,19 +101,15 @@ class LabelSimilarityDisplay(Display):
         order: Order = "clusters",
         groups: Sequence[str] | None = None,
     ) -> LabelSimilarityDisplay:
-        """Order the labels of a matrix.
+        """Order the labels of a matrix, (n_labels, n_labels).
 
-        Parameters
-        ----------
-        similarity : array, (n_labels, n_labels)
-        label_names : sequence of str, optional
-        order : {"clusters", "names", "given"}
-            Similar labels side by side (average linkage with optimal leaf order), by name, or
-            unchanged.
-        groups : sequence of str, optional
-            The group of each label, (n_labels,), such as ``[family[name] for name in names]``.
-            Groups keep the order in which they first appear; ``order`` applies within each.
+        The order is similar labels side by side (``"clusters"``: average linkage with optimal leaf
+        order), by name, or as given. If each label has a group, such as ``[family[name] for name
+        in names]``, groups keep the order in which they first appear, and the order applies
+        within each.
         """
+        from scipy.cluster.hierarchy import leaves_list, linkage
+
         similarity = as_similarity(similarity)
         names = names_for(label_names, len(similarity))
         if order not in get_args(Order):
@@ -122,18 +118,20 @@ class LabelSimilarityDisplay(Display):
             raise InputError(
                 f"There are {len(groups):,} groups for {len(names):,} labels; pass one per label."
             )
-        ordered = _ordered(similarity, names, order, groups)
-        return cls(similarity, names, order=ordered, groups=groups)
+        group_of = np.array([""] * len(names) if groups is None else [str(each) for each in groups])
+        ordered = []
+        for group in dict.fromkeys(group_of.tolist()):
+            own = np.flatnonzero(group_of == group)
+            if order == "names":
+                own = np.array(sorted(own.tolist(), key=lambda i: (names[i].casefold(), names[i])))
+            elif order == "clusters" and len(own) > 2:
+                distances = label_distances(similarity[np.ix_(own, own)])
+                own = own[leaves_list(linkage(distances, "average", optimal_ordering=True))]
+            ordered.append(own)
+        return cls(similarity, names, order=np.concatenate(ordered), groups=groups)
 
     def plot(self, ax: Any = None, *, limit: float | None = None) -> LabelSimilarityDisplay:
-        """Draw the heat map.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-        limit : float, optional
-            The end of the color scale; by default a value that few pairs exceed.
-        """
+        """Draw the heat map; its colors end at ``limit``, by default a value few pairs exceed."""
         side = float(np.clip(0.16 * len(self.order) + 3, 5, 13))
         ax = self._start(ax, (side + 1, side), equal=True)
         sizes = np.abs(self.shown[np.isfinite(self.shown)])
@@ -169,24 +167,23 @@ class LabelSimilarityDisplay(Display):
         """Draw lines between groups, and on the right the names that fit."""
         assert self.groups is not None
         in_order = [str(self.groups[i]) for i in self.order]
-        starts = [i for i, group in enumerate(in_order) if i == 0 or group != in_order[i - 1]]
-        for start in starts[1:]:
-            ax.axhline(start - 0.5, color="black", linewidth=0.8)
-            ax.axvline(start - 0.5, color="black", linewidth=0.8)
-        ends = [*starts[1:], len(in_order)]
         room = _height_in_points(ax) / len(in_order)
-        texts = [
-            one_line(in_order[start]) if (end - start) * room > _FONT * LINE_HEIGHT else ""
-            for start, end in zip(starts, ends, strict=True)
-        ]
-        middles = [(start + end - 1) / 2 for start, end in zip(starts, ends, strict=True)]
+        middles, texts, start = [], [], 0
+        for group, members in groupby(in_order):
+            n = len(list(members))
+            middles.append(start + (n - 1) / 2)
+            texts.append(one_line(group) if n * room > _FONT * LINE_HEIGHT else "")
+            if start > 0:
+                ax.axhline(start - 0.5, color="black", linewidth=0.8)
+                ax.axvline(start - 0.5, color="black", linewidth=0.8)
+            start += n
         right = ax.secondary_yaxis("right")
         right.set_yticks(middles, texts, fontsize=_FONT, parse_math=False)
         right.tick_params(length=0)
 
 
 def _height_in_points(ax: Any) -> float:
-    lay_out(ax)
+    ax.figure.canvas.figure.draw_without_rendering()  # computes the layout
     return max(float(ax.get_window_extent().height * 72 / ax.figure.dpi), 1.0)
 
 
@@ -208,28 +205,6 @@ def as_similarity(similarity: ArrayLike) -> NDArray[np.floating]:
             "label."
         )
     return table
-
-
-def _ordered(
-    similarity: NDArray[np.floating],
-    names: Sequence[str],
-    order: Order,
-    groups: Sequence[str] | None,
-) -> NDArray[np.int64]:
-    """Return the order of the labels, (n_labels,): by group, and within a group by ``order``."""
-    from scipy.cluster.hierarchy import leaves_list, linkage
-
-    group_of = np.array([""] * len(names) if groups is None else [str(each) for each in groups])
-    found = []
-    for group in dict.fromkeys(group_of.tolist()):
-        own = np.flatnonzero(group_of == group)
-        if order == "names":
-            own = np.array(sorted(own.tolist(), key=lambda i: (names[i].casefold(), names[i])))
-        elif order == "clusters" and len(own) > 2:
-            distances = label_distances(similarity[np.ix_(own, own)])
-            own = own[leaves_list(linkage(distances, "average", optimal_ordering=True))]
-        found.append(own)
-    return np.concatenate(found)
 
 
 def label_distances(similarity: NDArray[np.floating]) -> Values:
@@ -257,15 +232,11 @@ class PairCounts(NamedTuple):
 def pair_counts(labels: Matrix, unknown: Matrix | None = None) -> PairCounts:
     """Count how often labels, (n_samples, n_labels) like their mask, occur alone and together."""
     Y = sp.csr_array(labels, dtype=np.float64)
-    n_samples, n_labels = Y.shape
     both = (Y.T @ Y).toarray()
-    if unknown is None:
-        first = np.repeat(np.diag(both)[:, None], n_labels, axis=1)
-        return PairCounts(both, first, np.full((n_labels, n_labels), float(n_samples)))
-    mask = sp.csr_array(unknown, dtype=np.float64)
+    mask = sp.csr_array(Y.shape if unknown is None else unknown, dtype=np.float64)
     alone = np.asarray(mask.sum(axis=0)).ravel()
     first = np.diag(both)[:, None] - (Y.T @ mask).toarray()
-    known = n_samples - alone[:, None] - alone[None, :] + (mask.T @ mask).toarray()
+    known = Y.shape[0] - alone[:, None] - alone[None, :] + (mask.T @ mask).toarray()
     return PairCounts(both, first, known)
 
 
@@ -321,7 +292,10 @@ class SimilarityCooccurrenceDisplay(Display):
 
     def __post_init__(self) -> None:
         first, second = self.similarity, self.association
-        self.disagreement = _standardized(first) - _standardized(second)
+        self.disagreement = np.zeros(len(first))
+        if len(first):
+            for sign, values in ((1, first), (-1, second)):
+                self.disagreement += sign * (values - values.mean()) / (values.std() or 1.0)
         self.rank_correlation = float("nan")
         if len(first) >= 3 and np.ptp(first) > 0 and np.ptp(second) > 0:
             self.rank_correlation = float(spearmanr(first, second).statistic)
@@ -427,8 +401,3 @@ class SimilarityCooccurrenceDisplay(Display):
         )
         numbers = [str(i + 1) for i in range(len(chosen))]
         place_names(ax, points, numbers, size=9, avoid_points=False)
-
-
-def _standardized(values: Values) -> Values:
-    spread = values.std() if len(values) else 0.0
-    return (values - values.mean()) / spread if spread > 0 else np.zeros_like(values)

@@ -7,6 +7,7 @@ formula, and placed so that they do not overlap.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.errors import InputError
+from cgmvae.evaluation.metrics import METRIC_TITLES
 
 #: A palette for color-blind readers (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
@@ -54,10 +56,7 @@ _GAP = 5.0
 
 Values = NDArray[np.float64]
 
-TITLES = {
-    "example_f1": "example-F1",
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
+TITLES = METRIC_TITLES | {
     "hamming_accuracy": "Hamming accuracy",
     "precision_at_1": "precision@1",
     "f1": "F1",
@@ -177,11 +176,6 @@ def one_line(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     return f"{text[: max_length - 1 - end]}…{text[-end:]}"
 
 
-def lay_out(ax: Any) -> None:
-    """Compute the layout of the whole figure."""
-    ax.figure.canvas.figure.draw_without_rendering()
-
-
 def place_names(
     ax: Any,
     points: NDArray[np.floating],
@@ -199,12 +193,13 @@ def place_names(
     be), at a font size in points. They may cover other points unless ``avoid_points``.
     """
     from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
 
-    lay_out(ax)
-    frame, pixel = ax.get_window_extent(), ax.figure.dpi / 72
-    centers = ax.transData.transform(points)
-    radius = _GAP / 2 * pixel if avoid_points else 0.0
-    taken = np.hstack([centers - radius, centers + radius]) if avoid_points else np.empty((0, 4))
+    ax.figure.canvas.figure.draw_without_rendering()  # computes the layout
+    frame = ax.get_window_extent()
+    radius = _GAP / 2 * ax.figure.dpi / 72
+    centers = ax.transData.transform(points) if avoid_points else ()
+    taken = [Bbox([center - radius, center + radius]) for center in centers]
     written: list[int] = []
     wanted = range(len(points)) if order is None else order
     for i in itertools.islice(wanted, _TRIES * most):
@@ -220,19 +215,20 @@ def place_names(
             in_layout=False,
             path_effects=[withStroke(linewidth=2, foreground="white")],
         )
-        box = text.get_window_extent()
-        position = _free_position(centers[i], (box.width, box.height), taken, frame, _GAP * pixel)
-        if position is None:
+        for dx, dy in _SIDES:
+            text.set(
+                position=(dx * _GAP, dy * _GAP),
+                ha=("right", "center", "left")[dx + 1],
+                va=("top", "center", "bottom")[dy + 1],
+            )
+            box = text.get_window_extent()
+            inside = (box.min >= frame.min).all() and (box.max <= frame.max).all()
+            if inside and not (taken and box.count_overlaps(taken)):
+                taken.append(box)
+                written.append(i)
+                break
+        else:
             text.remove()
-            continue
-        (dx, dy), occupied = position
-        text.set(
-            position=(dx * _GAP, dy * _GAP),
-            ha=("right", "center", "left")[dx + 1],
-            va=("top", "center", "bottom")[dy + 1],
-        )
-        taken = np.vstack([taken, occupied])
-        written.append(i)
     return written
 
 
@@ -246,30 +242,9 @@ def spread_order(
     weight = np.zeros(len(points)) if weight is None else weight
     extent = np.ptp(points, axis=0)
     cells = (points - points.min(axis=0)) / np.where(extent > 0, extent, 1) * _PARTS
-    x, y = cells.clip(0, _PARTS - 1).astype(int).T
-    turn, seen = np.empty(len(points)), np.zeros((_PARTS, _PARTS))
-    falling = np.argsort(-weight, kind="stable")
-    for i in falling:
-        turn[i] = seen[x[i], y[i]]
-        seen[x[i], y[i]] += 1
-    return falling[np.argsort(turn[falling], kind="stable")].tolist()
-
-
-def _free_position(
-    center: NDArray[np.float64],
-    extent: tuple[float, float],
-    taken: NDArray[np.float64],
-    frame: Any,
-    gap: float,
-) -> tuple[tuple[int, int], NDArray[np.float64]] | None:
-    """Return the first side on which a text fits into the frame without overlap, and its box."""
-    width, height = extent
-    for dx, dy in _SIDES:
-        left = center[0] + dx * gap - width * (1 - dx) / 2
-        low = center[1] + dy * gap - height * (1 - dy) / 2
-        box = np.array([left, low, left + width, low + height])
-        inside = left >= frame.x0 and low >= frame.y0 and box[2] <= frame.x1 and box[3] <= frame.y1
-        apart = (taken[:, :2] >= box[2:]) | (taken[:, 2:] <= box[:2])  # in x, in y
-        if inside and apart.any(axis=1).all():
-            return (dx, dy), box
-    return None
+    part_of = [tuple(cell) for cell in cells.clip(0, _PARTS - 1).astype(int).tolist()]
+    turns, seen = {}, Counter[tuple[int, ...]]()
+    for i in np.argsort(-weight, kind="stable").tolist():
+        turns[i] = seen[part_of[i]]
+        seen[part_of[i]] += 1
+    return sorted(turns, key=turns.__getitem__)
