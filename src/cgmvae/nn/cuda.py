@@ -10,7 +10,7 @@ included. Triton comes with torch for CUDA; without it, nothing here is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,35 +38,23 @@ def usable(tensor: Tensor) -> bool:
     return triton is not None and tensor.is_cuda and tensor.dtype in dtypes
 
 
-class Draw(NamedTuple):
-    """One draw of ``CounterStreams``, whose random bits a kernel computes for itself."""
-
-    keys: Tensor
-    """Of the members' steps, int32 (n_members,)"""
-    offset: int
-    """What is added to them for this draw."""
-
-
-class Dropping(NamedTuple):
-    """What a kernel needs to drop as ``RandomStreams.dropout`` does."""
-
-    keys: Tensor
-    """See :class:`Draw`."""
-    offset: int
-    rates: Tensor
-    """Each member's own, float32 (n_members,)"""
+#: What a kernel computes the random bits of a draw from: keys of the members' steps, int32
+#: (n_members,), and the offset that is added to them. Dropout also needs the rates, float32
+#: (n_members,).
+Draw = tuple[Tensor, int]
+Dropping = tuple[Tensor, int, Tensor]
 
 
 def uniform(draw: Draw, n: int) -> Tensor:
     """Return uniform numbers in [0, 1), float32 (n_members, n)."""
-    y = torch.empty(len(draw.keys), n, device=draw.keys.device)
+    y = torch.empty(len(draw[0]), n, device=draw[0].device)
     kernels.uniform[triton.cdiv(n, _BLOCK), len(y)](y, *draw, n, BLOCK=_BLOCK)
     return y
 
 
 def normal(draw: Draw, n: int) -> Tensor:
     """Return standard normal numbers, float32 (n_members, n)."""
-    y, half = torch.empty(len(draw.keys), n, device=draw.keys.device), -(-n // 2)
+    y, half = torch.empty(len(draw[0]), n, device=draw[0].device), -(-n // 2)
     kernels.normal[triton.cdiv(half, _BLOCK), len(y)](y, *draw, n, half, BLOCK=_BLOCK)
     return y
 
@@ -124,7 +112,7 @@ class _Hidden(torch.autograd.Function):
             _EPSILON,
             slope,
             BLOCK=block,
-            num_warps=_warps(block),
+            num_warps=min(8, max(1, block // 256)),
         )
         ctx.save_for_backward(x, bias, center, spread, gain, shift)
         ctx.dropping, ctx.slope = dropping, slope
@@ -154,13 +142,9 @@ class _Hidden(torch.autograd.Function):
             ctx.slope,
             ROWS=_ROWS,
             BLOCK=block,
-            num_warps=_warps(block),
+            num_warps=min(8, max(1, block // 256)),
         )
         return dx, *sums.sum(2), None, None
-
-
-def _warps(block: int) -> int:
-    return min(8, max(1, block // 256))
 
 
 def hidden(
@@ -168,14 +152,9 @@ def hidden(
 ) -> Tensor:
     """Add a bias, normalize, activate and drop: a hidden layer of ``PackedMLP`` in one pass.
 
-    Parameters
-    ----------
-    x : Tensor, (n_members, n_rows, width)
-        The matrix product of the layer, float32 or bfloat16, as the result then is.
-    bias, gain, shift : Tensor, (n_members, width)
-    dropping : Dropping
-    slope : float
-        Of the activation below 0: 0 for ReLU.
+    ``x``, (n_members, n_rows, width), is the matrix product of the layer, float32 or bfloat16, as
+    the result then is; the vectors are (n_members, width). ``slope`` is that of the activation
+    below 0: 0 for ReLU.
     """
     vectors = (part.contiguous() for part in (bias, gain, shift))
     return _Hidden.apply(x, *vectors, dropping, slope)
@@ -195,26 +174,14 @@ class _Product(torch.autograd.Function):
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return x · weight + bias, in float32 even if the matrices are bfloat16.
-
-    Parameters
-    ----------
-    x : Tensor, (n_members, n_rows, n_in)
-    weight : Tensor, (n_members, n_in, n_out)
-    bias : Tensor, (n_members, n_out)
-    """
+    """Return x · weight + bias, (n_members, n_rows, n_out), in float32 even for bfloat16 matrices."""
     if x.dtype == torch.bfloat16:
         return _Product.apply(x, weight) + bias[:, None, :]
     return torch.baddbmm(bias[:, None, :], x, weight)
 
 
 def square_sums(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum of squares of each member's numbers in all parts, float32 (n_members,).
-
-    Parameters
-    ----------
-    parts : sequence of Tensor, (n_members, n)
-    """
+    """Return the sum of squares of each member's numbers in parts (n_members, n), (n_members,)."""
     counts = [triton.cdiv(part.shape[1], _SUM_BLOCK) for part in parts]
     n_members = len(parts[0])
     sums = torch.empty(n_members, sum(counts), device=parts[0].device)
@@ -245,19 +212,11 @@ def update(
     epsilon: float,
     decayed: bool,
 ) -> None:
-    """Update some columns of flat buffers by Adam, in place.
+    """Update some columns of flat buffers, (n_members, n), by Adam, in place.
 
-    Parameters
-    ----------
-    values, mean, square : Tensor, (n_members, n)
-        Views of the flat buffers.
-    gradient : Tensor, (n_members, n)
-        Float32 or bfloat16.
-    scalars : Tensor, (n_members, 6)
-        Whether the member is active, the factor of its gradient, its L2 weight, the factor of its
-        weights, its step size, and the factor of the root of the square.
-    rounded : Tensor, (n_members, n), optional
-        Receives the new weights too, rounded to bfloat16.
+    The gradient is float32 or bfloat16. ``scalars``, (n_members, 6), are: whether the member is
+    active, the factor of its gradient, its L2 weight, the factor of its weights, its step size, and
+    the factor of the root of the square. ``rounded`` receives the new weights too, in bfloat16.
     """
     n_members, n = values.shape
     kernels.adam[triton.cdiv(n, _BLOCK), n_members](

@@ -114,12 +114,8 @@ def current_group(timeout: timedelta = STEP_TIMEOUT) -> Group:
 
     Without ``torchrun``, or another program that sets the same variables, a process is alone. A
     process group that the caller has made is used as it is. CPUs communicate by gloo, GPUs by NCCL;
-    a process uses the GPU of its local rank.
-
-    Parameters
-    ----------
-    timeout : timedelta
-        How long a process waits for the others in a step.
+    a process uses the GPU of its local rank. ``timeout`` is how long a process waits for the others
+    in a step.
     """
     global _current
     if _current is None or (_current.size > 1 and not dist.is_initialized()):

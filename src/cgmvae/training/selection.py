@@ -21,15 +21,8 @@ SELECTIONS = (MEAN_OF_FIVE, *SET_METRICS, "precision_at_1")
 def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     """Return each member's validation metric at the best of the nine thresholds, (n_members,).
 
-    In float64: sums over rows must not depend on how many rows fill up the shape.
-
-    Parameters
-    ----------
-    name : str
-        One of ``SELECTIONS``.
-    scores : Tensor, (n_members, n_rows, n_labels)
-    positive, known : Tensor of bool, (n_members, n_rows, n_labels)
-        A row that only fills up the shape has no known label.
+    All arrays are (n_members, n_rows, n_labels); a row that only fills up the shape has no known
+    label. In float64: sums over rows must not depend on how many rows fill up the shape.
     """
     if name not in SELECTIONS:
         raise InputError(f"There is no metric {name!r}; choose one of {', '.join(SELECTIONS)}.")
