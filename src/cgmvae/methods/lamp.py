@@ -54,18 +54,13 @@ _FEW_NEIGHBORS = 64
 
 @dataclass(frozen=True)
 class LaMPConfig:
-    """Sizes of the network; members of one pack share them."""
+    """Sizes of the network, which members of one pack share; see :class:`LaMP`."""
 
     embedding_dim: int
-    """d, width of the node states."""
     hidden_dim: int
-    """Width of the hidden layer of the node update."""
     n_heads: int
-    """Number of attention heads; d must be a multiple of it."""
     n_steps: int
-    """T; each step goes from components to labels and then from labels to labels."""
     n_components: int
-    """Number of component nodes per row."""
 
 
 class MessagePassing(nn.Module):
@@ -83,13 +78,8 @@ class MessagePassing(nn.Module):
             for _ in range(3)
         )
         self.output = PackedLinear(width, width, streams, dtype=dtype)
-        self.update = PackedMLP(
-            (width, config.hidden_dim, width),
-            streams,
-            layer_norm=False,
-            activation="relu",
-            dtype=dtype,
-        )
+        style: Any = {"layer_norm": False, "activation": "relu", "dtype": dtype}
+        self.update = PackedMLP((width, config.hidden_dim, width), streams, **style)
         self.message_norm, self.update_norm = (
             PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
             for _ in range(2)
@@ -103,25 +93,15 @@ class MessagePassing(nn.Module):
         streams: RandomStreams | None,
         rate: Tensor,
     ) -> Tensor:
-        """Return the new states of the nodes, (M, B, N, d).
+        """Return the new states of the nodes, (M, B, N, d), from their neighbors, (M, B, K, d).
 
-        Parameters
-        ----------
-        nodes : Tensor, (M, B, N, d)
-        neighbors : Tensor, (M, B, K, d)
-        edges : Tensor of bool, (M, N, K), or None
-            Whether a node attends to a neighbor; None if all attend to all. A node without
-            neighbors receives no message.
-        streams, rate
-            Dropout of messages and of hidden units, (M,); no dropout without ``streams``.
+        ``edges``, bool (M, N, K), are whether a node attends to a neighbor; None if all attend to
+        all. A node without neighbors receives no message. ``rate``, (M,), is the dropout of
+        messages and of hidden units; there is none without ``streams``.
         """
         query, key, value = (
-            self._heads(weight, states)
-            for weight, states in (
-                (self.query, nodes),
-                (self.key, neighbors),
-                (self.value, neighbors),
-            )
+            self._heads(weight, nodes if weight is self.query else neighbors)
+            for weight in (self.query, self.key, self.value)
         )
         received = attend(query, key, value, edges)
         received = received.unflatten(1, (nodes.shape[1], self.n_heads)).transpose(2, 3)
@@ -171,9 +151,8 @@ class LaMPNetwork(nn.Module):
         label_log_odds: NDArray[np.float64],
         streams: RandomStreams,
         *,
-        dropout: Sequence[float],
-        input_dropout: Sequence[float],
         dtype: torch.dtype = torch.float32,
+        **dropouts: Sequence[float],
     ) -> None:
         super().__init__()
         self.config = config
@@ -195,7 +174,7 @@ class LaMPNetwork(nn.Module):
         self.label_bias = nn.Parameter(log_odds.clone())
         no_edges = torch.zeros(n_members, n_labels, n_labels, dtype=torch.bool, device=device)
         self.register_buffer("edges", no_edges)
-        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
+        hold_numbers(self, log_odds, **dropouts)
 
     edges: Tensor
     dropout: Tensor

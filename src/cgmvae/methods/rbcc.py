@@ -163,22 +163,16 @@ class RBCCNetwork(nn.Module):
         label_log_odds: NDArray[np.float64],
         streams: RandomStreams,
         *,
-        dropout: Sequence[float],
-        input_dropout: Sequence[float],
         dtype: torch.dtype = torch.float32,
+        **dropouts: Sequence[float],
     ) -> None:
         super().__init__()
         self.config = config
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         n_members, n_labels = log_odds.shape
         width = config.state_dim
-        self.encoder = PackedMLP(
-            (n_features, config.hidden_dim, width),
-            streams,
-            layer_norm=True,
-            activation="relu",
-            dtype=dtype,
-        )
+        style: Any = {"layer_norm": True, "activation": "relu", "dtype": dtype}
+        self.encoder = PackedMLP((n_features, config.hidden_dim, width), streams, **style)
         bound = width**-0.5
 
         def vectors(*shape: int) -> nn.Parameter:
@@ -190,7 +184,7 @@ class RBCCNetwork(nn.Module):
         self.recurrent = PackedLinear(width, 3 * width, streams, dtype=dtype)
         self.output = vectors(n_labels, width)
         self.label_bias = nn.Parameter(log_odds.clone())
-        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
+        hold_numbers(self, log_odds, **dropouts)
         parents = torch.full((n_members, n_labels, config.n_parents), -1, device=streams.device)
         order = torch.arange(n_labels, device=streams.device).repeat(n_members, 1)
         self.register_buffer("parents", parents)
@@ -385,13 +379,10 @@ class RBCC(NeuralClassifier):
         return RBCCConfig(self.state_dim, self.hidden_dim, int(n_parents))
 
     def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
-        given = self._given()
-        if given is None:
-            rows = [rows for rows, _ in fits]
+        rows, sizes = zip(*fits, strict=True)
+        structures: Any = [self._given()] * len(fits)
+        if self.structure is None:
             structures = learn_structures(rows, self.max_parents, self.n_restarts)
-        else:
-            structures = [given] * len(fits)
-        sizes = [n_members for _, n_members in fits]
         network.connect([s for s, n in zip(structures, sizes, strict=True) for _ in range(n)])
 
     def _shape(self) -> Any:

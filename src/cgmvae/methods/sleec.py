@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,29 +153,21 @@ class SLEEC(MultiLabelClassifier):
         embeddings = np.empty((n_rows, dim))
         for cluster, regressor in enumerate(regressors):
             members = np.flatnonzero(cluster_of_row == cluster)
-            regressor[:, : len(members)] = self._fit_cluster(inputs[members], members, rng)
+            unknown = None if self.unknown_ is None else self.unknown_[members]
+            pairs = label_neighbors(self.labels_[members], unknown, self.n_neighbors_svp, rng)
+            z, _ = complete(pairs, min(dim, len(members)), self.svp_iterations, rng)
+            weights = self.weights_[members]
+            regressor[:, : z.shape[1]] = fit_regressor(
+                inputs[members],
+                z,
+                weights,
+                l2_weight=self.l2_weight * weights.sum() / inputs.shape[1],
+                l1_weight=self.l1_weight * float(np.sqrt(np.mean(z**2))),
+                penalty=self.admm_penalty,
+                iterations=self.admm_iterations,
+            )
             embeddings[members] = inputs[members] @ regressor
         return Learner(centres, regressors, cluster_of_row, embeddings)
-
-    def _fit_cluster(
-        self, inputs: Matrix, members: NDArray[np.int64], rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Return the map that predicts the label embeddings of the rows of a cluster."""
-        labels = self.labels_[members]
-        unknown = None if self.unknown_ is None else self.unknown_[members]
-        pairs = label_neighbors(labels, unknown, self.n_neighbors_svp, rng)
-        rank = min(self.embedding_dim, *labels.shape)
-        z, _ = complete(pairs, rank, self.svp_iterations, rng)
-        weights = self.weights_[members]
-        return fit_regressor(
-            inputs,
-            z,
-            weights,
-            l2_weight=self.l2_weight * weights.sum() / inputs.shape[1],
-            l1_weight=self.l1_weight * float(np.sqrt(np.mean(z**2))),
-            penalty=self.admm_penalty,
-            iterations=self.admm_iterations,
-        )
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         inputs = as_inputs(features, self.mean_length_)
@@ -210,16 +202,9 @@ class SLEEC(MultiLabelClassifier):
         return ((votes @ self.labels_).toarray() + prior) / total
 
     def _check_parameters(self) -> None:
-        check_whole(
-            1,
-            embedding_dim=self.embedding_dim,
-            n_clusters=1 if self.n_clusters is None else self.n_clusters,
-            n_neighbors_svp=self.n_neighbors_svp,
-            n_neighbors=self.n_neighbors,
-            n_learners=self.n_learners,
-            svp_iterations=self.svp_iterations,
-            admm_iterations=self.admm_iterations,
-        )
+        whole = [each.name for each in fields(self) if each.type == "int"]
+        check_whole(1, **{name: getattr(self, name) for name in whole})
+        check_whole(1, n_clusters=1 if self.n_clusters is None else self.n_clusters)
         for name in ("l2_weight", "admm_penalty"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
@@ -227,9 +212,10 @@ class SLEEC(MultiLabelClassifier):
             raise InputError(f"l1_weight is {self.l1_weight}; it must be at least 0.")
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays = {"weights": self.weights_} | _positions("labels", self.labels_)
-        if self.unknown_ is not None:
-            arrays |= _positions("unknown", self.unknown_)
+        arrays = {"weights": self.weights_}
+        for name, ones in (("labels", self.labels_), ("unknown", self.unknown_)):
+            if ones is not None:  # a matrix of zeros and ones is where its ones are
+                arrays |= {f"{name}.columns": ones.indices, f"{name}.starts": ones.indptr}
         for i, learner in enumerate(self.learners_):
             arrays |= {f"{i}.{name}": part for name, part in learner._asdict().items()}
         return arrays, {
@@ -241,8 +227,13 @@ class SLEEC(MultiLabelClassifier):
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         self.weights_ = arrays["weights"]
         shape = (len(self.weights_), self.n_labels_)
-        self.labels_ = _ones(arrays, "labels", shape)
-        self.unknown_ = _ones(arrays, "unknown", shape) if "unknown.columns" in arrays else None
+
+        def ones(name: str) -> sp.csr_array:
+            columns, starts = arrays[f"{name}.columns"], arrays[f"{name}.starts"]
+            return csr_from_parts(np.ones(len(columns)), columns, starts, shape=shape)
+
+        self.labels_ = ones("labels")
+        self.unknown_ = ones("unknown") if "unknown.columns" in arrays else None
         self.n_neighbors_ = int(description["n_neighbors"])
         self.mean_length_ = float(description["mean_length"])
         self.learners_ = [
@@ -255,17 +246,6 @@ class SLEEC(MultiLabelClassifier):
             raise ValueError("its rows have no weights")
         for learner in self.learners_:
             learner.check(shape[0], self.n_inputs_ + 1)
-
-
-def _positions(name: str, matrix: sp.csr_array) -> dict[str, NDArray[Any]]:
-    """Return the positions of the ones in a matrix of zeros and ones."""
-    return {f"{name}.columns": matrix.indices, f"{name}.starts": matrix.indptr}
-
-
-def _ones(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> sp.csr_array:
-    """Return the matrix that :func:`_positions` decomposed, checked."""
-    columns, starts = arrays[f"{name}.columns"], arrays[f"{name}.starts"]
-    return csr_from_parts(np.ones(len(columns)), columns, starts, shape=shape)
 
 
 class Learner(NamedTuple):

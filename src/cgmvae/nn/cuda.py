@@ -82,6 +82,12 @@ def drop(x: Tensor, dropping: Dropping) -> Tensor:
     return _Dropout.apply(x, dropping)
 
 
+def _blocks(width: int) -> dict[str, int]:
+    """Return the launch parameters of a program that processes whole rows."""
+    block = triton.next_power_of_2(width)
+    return {"BLOCK": block, "num_warps": min(8, max(1, block // 256))}
+
+
 class _Hidden(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -97,23 +103,9 @@ class _Hidden(torch.autograd.Function):
         n_members, n_rows, width = x.shape
         y = torch.empty_like(x)
         center, spread = bias.new_empty(2, n_members, n_rows)
-        block = triton.next_power_of_2(width)
-        kernels.hidden_forward[n_rows, n_members](
-            x,
-            bias,
-            y,
-            center,
-            spread,
-            gain,
-            shift,
-            *dropping,
-            n_rows,
-            width,
-            _EPSILON,
-            slope,
-            BLOCK=block,
-            num_warps=min(8, max(1, block // 256)),
-        )
+        tensors = (x, bias, y, center, spread, gain, shift)
+        sizes = (n_rows, width, _EPSILON, slope)
+        kernels.hidden_forward[n_rows, n_members](*tensors, *dropping, *sizes, **_blocks(width))
         ctx.save_for_backward(x, bias, center, spread, gain, shift)
         ctx.dropping, ctx.slope = dropping, slope
         return y
@@ -125,24 +117,10 @@ class _Hidden(torch.autograd.Function):
         n_parts = -(-n_rows // _ROWS)
         dx = torch.empty_like(x)
         sums = bias.new_empty(3, n_members, n_parts, width)
-        block = triton.next_power_of_2(width)
+        tensors = (dy.contiguous(), x, bias, dx, center, spread, gain, shift, sums)
+        sizes = (n_rows, width, ctx.slope)
         kernels.hidden_backward[n_parts, n_members](
-            dy.contiguous(),
-            x,
-            bias,
-            dx,
-            center,
-            spread,
-            gain,
-            shift,
-            sums,
-            *ctx.dropping,
-            n_rows,
-            width,
-            ctx.slope,
-            ROWS=_ROWS,
-            BLOCK=block,
-            num_warps=min(8, max(1, block // 256)),
+            *tensors, *ctx.dropping, *sizes, ROWS=_ROWS, **_blocks(width)
         )
         return dx, *sums.sum(2), None, None
 
@@ -174,7 +152,7 @@ class _Product(torch.autograd.Function):
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return x · weight + bias, (n_members, n_rows, n_out), in float32 even for bfloat16 matrices."""
+    """Return x · weight + bias, (n_members, n_rows, n_out), float32 even of bfloat16 matrices."""
     if x.dtype == torch.bfloat16:
         return _Product.apply(x, weight) + bias[:, None, :]
     return torch.baddbmm(bias[:, None, :], x, weight)
@@ -187,14 +165,9 @@ def square_sums(parts: Sequence[Tensor]) -> Tensor:
     sums = torch.empty(n_members, sum(counts), device=parts[0].device)
     first = 0
     for part, count in zip(parts, counts, strict=True):
+        sizes = (part.shape[1], sums.shape[1], first)
         kernels.square_sums[count, n_members](
-            part.contiguous(),
-            sums,
-            part.shape[1],
-            sums.shape[1],
-            first,
-            BLOCK=_SUM_BLOCK,
-            num_warps=8,
+            part.contiguous(), sums, *sizes, BLOCK=_SUM_BLOCK, num_warps=8
         )
         first += count
     return sums.sum(1)
@@ -219,18 +192,12 @@ def update(
     the factor of the root of the square. ``rounded`` receives the new weights too, in bfloat16.
     """
     n_members, n = values.shape
+    buffers = (values, mean, square, gradient.contiguous(), values if rounded is None else rounded)
+    numbers = (n, values.stride(0), 1 - betas[0], 1 - betas[1], epsilon)
     kernels.adam[triton.cdiv(n, _BLOCK), n_members](
-        values,
-        mean,
-        square,
-        gradient.contiguous(),
-        values if rounded is None else rounded,
+        *buffers,
         scalars,
-        n,
-        values.stride(0),
-        1 - betas[0],
-        1 - betas[1],
-        epsilon,
+        *numbers,
         DECAYED=decayed,
         ROUNDED=rounded is not None,
         BLOCK=_BLOCK,
