@@ -111,11 +111,6 @@ class ASL(NeuralClassifier):
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
         See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
-    Attributes
-    ----------
-    network_ : AsymmetricNetwork
-        The network of all members.
-
     Examples
     --------
     >>> from cgmvae.data import make_survey

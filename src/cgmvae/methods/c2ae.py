@@ -26,7 +26,7 @@ Where the paper leaves a choice open, or this implementation differs:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,8 +46,6 @@ _LABELS, _DECODER = 1, 2
 
 #: Default dimension of a code per label, as in the released code.
 _DIMENSIONS_PER_LABEL = 0.8
-
-_LAYERS = ("feature_layers", "label_layers", "decoder_layers")
 
 
 @dataclass(frozen=True)
@@ -175,11 +173,6 @@ class C2AE(NeuralClassifier):
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
         See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
-    Attributes
-    ----------
-    network_ : C2AENetwork
-        The network of all members.
-
     Examples
     --------
     >>> from cgmvae.data import make_survey
@@ -206,7 +199,6 @@ class C2AE(NeuralClassifier):
     epochs: int = 30
     dropout: float = 0.3
     input_dropout: float = 0.1
-    network_: C2AENetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {
@@ -221,7 +213,7 @@ class C2AE(NeuralClassifier):
         if latent_dim is None:
             wanted = min(round(_DIMENSIONS_PER_LABEL * self.n_labels_), self.batch_size // 2)
             latent_dim = max(1, wanted)
-        layers = {name: getattr(self, name) for name in _LAYERS}
+        layers = (self.feature_layers, self.label_layers, self.decoder_layers)
         check_whole(1, latent_dim=latent_dim, hidden_dim=self.hidden_dim)
-        check_whole(0, **layers)
-        return C2AEConfig(latent_dim, self.hidden_dim, **layers)
+        check_whole(0, feature_layers=layers[0], label_layers=layers[1], decoder_layers=layers[2])
+        return C2AEConfig(latent_dim, self.hidden_dim, *layers)

@@ -64,11 +64,6 @@ class LabelStructure(NamedTuple):
         pairs = ((p, child) for child, parents in enumerate(self.parents) for p in parents)
         return sorted(pairs)
 
-    @property
-    def n_parents(self) -> int:
-        """The most parents that a label has."""
-        return max(map(len, self.parents))
-
     def is_ordered(self) -> bool:
         """Return whether the order names each label once, after its parents in their order."""
         position = {label: i for i, label in enumerate(self.order)}

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -286,7 +286,6 @@ class LaMP(NeuralClassifier):
     dropout: float = 0.3
     input_dropout: float = 0.1
     intermediate_weight: float = 0.2
-    network_: LaMPNetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {"cross_entropy": 1.0, "intermediate": self.intermediate_weight}

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -131,18 +131,13 @@ class MPVAENetwork(nn.Module):
             terms[f"{prefix}cross_entropy"] = objective.probit_likelihood(
                 shifted, batch.positive, batch.known
             )
-            terms[f"{prefix}ranking"] = self._ranking(means, shifted, batch)
+            if self.config.ranking_of == "marginals":
+                p = self.covariance.marginal(means)[:, None]
+            else:
+                p = torch.special.ndtr(shifted)
+            slope, seen = self.config.ranking_slope, (batch.positive[:, None], batch.known[:, None])
+            terms[f"{prefix}ranking"] = objective.ranking(slope * p, *seen).mean(1) / slope
         return terms
-
-    def _ranking(self, means: Tensor, shifted: Tensor, batch: Batch) -> Tensor:
-        """Return the ranking loss of the probabilities, averaged over samples, (M, B)."""
-        slope = self.config.ranking_slope
-        if self.config.ranking_of == "marginals":
-            p = self.covariance.marginal(means)[:, None]
-        else:
-            p = torch.special.ndtr(shifted)
-        losses = objective.ranking(slope * p, batch.positive[:, None], batch.known[:, None])
-        return losses.mean(1) / slope
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -179,11 +174,6 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
         See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
-    Attributes
-    ----------
-    network_ : MPVAENetwork
-        The network of all members.
-
     Examples
     --------
     >>> from cgmvae.data import make_survey
@@ -213,7 +203,6 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     label_ranking_weight: float = 1.0
     ranking_slope: float = 5.0
     ranking_of: Literal["marginals", "draws"] = "marginals"
-    network_: MPVAENetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {

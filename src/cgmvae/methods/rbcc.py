@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -143,12 +143,10 @@ def _log_odds(logits: Tensor, structure: LabelStructure, label_sets: Tensor, lab
 
 @dataclass(frozen=True)
 class RBCCConfig:
-    """Sizes of the network; members of one pack share them."""
+    """Sizes of the network, which members of one pack share; see :class:`RBCC`."""
 
     state_dim: int
-    """H, size of the recurrent state."""
     hidden_dim: int
-    """Width of the hidden layer between features and state."""
     n_parents: int
     """P, largest number of parents of a label."""
 
@@ -356,7 +354,6 @@ class RBCC(NeuralClassifier):
     hidden_dim: int = 256
     beam_width: int = 16
     dropout: float = 0.5
-    network_: RBCCNetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {"cross_entropy": 1.0}
@@ -370,7 +367,9 @@ class RBCC(NeuralClassifier):
         check_whole(0, max_parents=self.max_parents, n_restarts=self.n_restarts)
         check_whole(1, state_dim=self.state_dim, hidden_dim=self.hidden_dim)
         given = self._given()
-        n_parents = min(self.max_parents, self.n_labels_ - 1) if given is None else given.n_parents
+        n_parents = min(self.max_parents, self.n_labels_ - 1)
+        if given is not None:
+            n_parents = max(map(len, given.parents))
         if n_parents > _MOST_PARENTS:
             raise InputError(
                 f"A label may have {n_parents} parents, but at most {_MOST_PARENTS} are supported; "

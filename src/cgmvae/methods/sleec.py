@@ -245,7 +245,14 @@ class SLEEC(MultiLabelClassifier):
         if self.weights_.ndim != 1:
             raise ValueError("its rows have no weights")
         for learner in self.learners_:
-            learner.check(shape[0], self.n_inputs_ + 1)
+            n_clusters, dim = len(learner.centres), learner.embeddings.shape[-1]
+            inputs = (n_clusters, self.n_inputs_ + 1)
+            shapes = [inputs, (*inputs, dim), shape[:1], (shape[0], dim)]
+            clusters = np.unique(learner.cluster_of_row)
+            if [part.shape for part in learner] != shapes or dim == 0:
+                raise ValueError("its embeddings do not match its rows and features")
+            if not np.array_equal(clusters, np.arange(n_clusters)):
+                raise ValueError("its clusters do not match its rows")
 
 
 class Learner(NamedTuple):
@@ -259,18 +266,6 @@ class Learner(NamedTuple):
     """Cluster of each training row, (n_rows,)"""
     embeddings: NDArray[np.float64]
     """Predicted embedding of each training row, (n_rows, dim)"""
-
-    def check(self, n_rows: int, n_inputs: int) -> None:
-        """Raise if the shapes do not match these numbers of rows and inputs."""
-        n_clusters, dim = len(self.centres), self.embeddings.shape[-1]
-        shapes = [(n_clusters, n_inputs), (n_clusters, n_inputs, dim), (n_rows,)]
-        clusters = np.unique(self.cluster_of_row)
-        if [part.shape for part in self] != [*shapes, (n_rows, dim)] or not np.array_equal(
-            clusters, np.arange(n_clusters)
-        ):
-            raise ValueError("its clusters do not match its rows and features")
-        if dim == 0:
-            raise ValueError("its embeddings have no dimensions")
 
 
 def mean_length(features: Matrix, weights: NDArray[np.float64]) -> float:
