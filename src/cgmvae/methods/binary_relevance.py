@@ -81,9 +81,8 @@ class BinaryRelevance(MultiLabelClassifier):
         dtype = linear[0].coef_.dtype if linear else np.dtype(np.float64)
         coefficients = np.zeros((len(self.estimators_), self.n_inputs_), dtype)
         intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_], dtype)
-        if linear:
-            coefficients[~constant] = np.concatenate([model.coef_ for model in linear])
-            intercepts[~constant] = np.concatenate([model.intercept_ for model in linear])
+        for i, model in zip(np.flatnonzero(~constant), linear, strict=True):
+            coefficients[i], intercepts[i] = model.coef_[0], model.intercept_[0]
         arrays = {"constant": constant, "coefficients": coefficients, "intercepts": intercepts}
         return arrays, {}
 

@@ -154,13 +154,11 @@ class HARAM(MultiLabelClassifier):
     def _check_parameters(self) -> None:
         check_whole(1, n_voters=self.n_voters)
         for name in ("vigilance", "cluster_vigilance", "vote_threshold"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be between 0 and 1.")
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise InputError(f"{name} is {value}; it must be between 0 and 1.")
         for name in ("searched_fraction", "learning_rate"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}; it must be above 0 and at most 1."
-                )
+            if not 0 < (value := getattr(self, name)) <= 1:
+                raise InputError(f"{name} is {value}; it must be above 0 and at most 1.")
         if not self.choice > 0:
             raise InputError(f"choice is {self.choice}; it must be above 0.")
 

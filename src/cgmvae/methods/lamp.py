@@ -62,6 +62,14 @@ class LaMPConfig:
     n_steps: int
     n_components: int
 
+    def __post_init__(self) -> None:
+        check_whole(1, **dataclasses.asdict(self))
+        if self.embedding_dim % self.n_heads:
+            raise InputError(
+                f"embedding_dim is {self.embedding_dim}; it must be a multiple of n_heads, "
+                f"{self.n_heads}."
+            )
+
 
 class MessagePassing(nn.Module):
     """One round: nodes attend to their neighbors, add the message, and update themselves.
@@ -291,19 +299,13 @@ class LaMP(NeuralClassifier):
         return {"cross_entropy": 1.0, "intermediate": self.intermediate_weight}
 
     def _config(self) -> LaMPConfig:
-        config = LaMPConfig(
+        return LaMPConfig(
             embedding_dim=self.embedding_dim,
             hidden_dim=self.embedding_dim if self.hidden_dim is None else self.hidden_dim,
             n_heads=self.n_heads,
             n_steps=self.n_steps,
             n_components=self.n_components,
         )
-        _check_sizes(config)
-        return config
-
-    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
-        super()._restore_fitted(arrays, description)
-        _check_sizes(self.network_.config)
 
     def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
         graphs = [
@@ -321,15 +323,6 @@ class LaMP(NeuralClassifier):
     def label_graph_(self) -> NDArray[np.bool_]:
         """Whether label i attends to label j, (n_labels, n_labels)."""
         return self.network_.edges[0].cpu().numpy()
-
-
-def _check_sizes(config: LaMPConfig) -> None:
-    check_whole(1, **dataclasses.asdict(config))
-    if config.embedding_dim % config.n_heads:
-        raise InputError(
-            f"embedding_dim is {config.embedding_dim}; it must be a multiple of n_heads, "
-            f"{config.n_heads}."
-        )
 
 
 def label_graph(graph: Any, rows: LabelRows) -> NDArray[np.bool_]:

@@ -225,11 +225,7 @@ class MLkNN(MultiLabelClassifier):
 
 
 def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return P(H1), (n_labels,), and P(H1 | E_j), (n_labels, k + 1), just above 0.5 for a tie.
-
-    ``counts``, (2, n_labels, k + 1), are the rows without and with the label, by the number of
-    neighbors that have it; ``s`` is the smoothing.
-    """
+    """Return P(H1), (n_labels,), and P(H1 | E_j), (n_labels, k + 1), just above 0.5 for a tie."""
     n_rows = counts.sum(axis=2, keepdims=True)  # (2, n_labels, 1)
     prior = (s + n_rows) / (2 * s + n_rows.sum(axis=0))
     likelihood = (s + counts) / (s * counts.shape[2] + n_rows)

@@ -218,8 +218,7 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
         check_whole(0, covariance_rank=self.covariance_rank)
         if not self.ranking_slope > 0:
             raise InputError(f"ranking_slope is {self.ranking_slope}; it must be above 0.")
-        names = (each.name for each in dataclasses.fields(MPVAEConfig))
-        config = {name: getattr(self, name) for name in names}
+        config = {each.name: getattr(self, each.name) for each in dataclasses.fields(MPVAEConfig)}
         check_choices(MPVAEConfig, config)
         return MPVAEConfig(**config)
 

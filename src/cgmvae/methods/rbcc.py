@@ -150,6 +150,13 @@ class RBCCConfig:
     n_parents: int
     """P, largest number of parents of a label."""
 
+    def __post_init__(self) -> None:
+        if self.n_parents > _MOST_PARENTS:
+            raise InputError(
+                f"A label may have {self.n_parents} parents, but at most {_MOST_PARENTS} are "
+                "supported; reduce max_parents or the given structure."
+            )
+
 
 class RBCCNetwork(nn.Module):
     """The recurrent network for any number of members; see ``NeuralClassifier.network_class``."""
@@ -370,11 +377,6 @@ class RBCC(NeuralClassifier):
         n_parents = min(self.max_parents, self.n_labels_ - 1)
         if given is not None:
             n_parents = max(map(len, given.parents))
-        if n_parents > _MOST_PARENTS:
-            raise InputError(
-                f"A label may have {n_parents} parents, but at most {_MOST_PARENTS} are supported; "
-                "reduce max_parents or the given structure."
-            )
         return RBCCConfig(self.state_dim, self.hidden_dim, int(n_parents))
 
     def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
@@ -389,8 +391,6 @@ class RBCC(NeuralClassifier):
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         super()._restore_fitted(arrays, description)
-        if self.network_.config.n_parents > _MOST_PARENTS:
-            raise ValueError("its labels have too many parents")
         if not all(structure.is_ordered() for structure, _ in self.network_.structures()):
             raise ValueError("its structure is not a topological order of its labels")
 

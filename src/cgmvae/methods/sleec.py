@@ -106,7 +106,7 @@ class SLEEC(MultiLabelClassifier):
     n_neighbors_ : int
         Number of training rows that vote.
     mean_length_ : float
-        Root mean square norm of the feature rows.
+        Weighted root mean square norm of the feature rows; 1 if all are 0.
 
     Examples
     --------
@@ -128,7 +128,14 @@ class SLEEC(MultiLabelClassifier):
     admm_penalty: float = 1.0
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        self._check_parameters()
+        whole = [each.name for each in fields(self) if each.type == "int"]
+        check_whole(1, **{name: getattr(self, name) for name in whole})
+        check_whole(1, n_clusters=1 if self.n_clusters is None else self.n_clusters)
+        for name in ("l2_weight", "admm_penalty"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+        if not 0 <= self.l1_weight < np.inf:
+            raise InputError(f"l1_weight is {self.l1_weight}; it must be at least 0.")
         rows = train.with_known_labels()
         self.labels_ = sp.csr_array(rows.labels, dtype=np.float64)
         self.unknown_ = None
@@ -137,7 +144,10 @@ class SLEEC(MultiLabelClassifier):
         weights = rows.row_weights()
         self.weights_ = weights / weights.mean()
         self.n_neighbors_ = int(self.n_neighbors)
-        self.mean_length_ = mean_length(rows.features, self.weights_)
+        is_sparse = sp.issparse(rows.features)
+        squares = rows.features.multiply(rows.features) if is_sparse else np.square(rows.features)
+        norms = np.asarray(squares.sum(axis=1, dtype=np.float64)).ravel()
+        self.mean_length_ = float(np.sqrt(np.average(norms, weights=self.weights_))) or 1.0
         inputs = as_inputs(rows.features, self.mean_length_)
         self.learners_ = [
             self._fit_learner(inputs, np.random.default_rng((seed, i)))
@@ -201,16 +211,6 @@ class SLEEC(MultiLabelClassifier):
             total = total - (votes @ self.unknown_).toarray()
         return ((votes @ self.labels_).toarray() + prior) / total
 
-    def _check_parameters(self) -> None:
-        whole = [each.name for each in fields(self) if each.type == "int"]
-        check_whole(1, **{name: getattr(self, name) for name in whole})
-        check_whole(1, n_clusters=1 if self.n_clusters is None else self.n_clusters)
-        for name in ("l2_weight", "admm_penalty"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
-        if not 0 <= self.l1_weight < np.inf:
-            raise InputError(f"l1_weight is {self.l1_weight}; it must be at least 0.")
-
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays = {"weights": self.weights_}
         for name, ones in (("labels", self.labels_), ("unknown", self.unknown_)):
@@ -266,13 +266,6 @@ class Learner(NamedTuple):
     """Cluster of each training row, (n_rows,)"""
     embeddings: NDArray[np.float64]
     """Predicted embedding of each training row, (n_rows, dim)"""
-
-
-def mean_length(features: Matrix, weights: NDArray[np.float64]) -> float:
-    """Return the weighted root mean square norm of the rows; 1 if all are 0."""
-    squares = features.multiply(features) if sp.issparse(features) else np.square(features)
-    mean = np.average(np.asarray(squares.sum(axis=1, dtype=np.float64)).ravel(), weights=weights)
-    return float(np.sqrt(mean)) or 1.0
 
 
 def as_inputs(features: Matrix, length: float) -> Matrix:

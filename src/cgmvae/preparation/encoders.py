@@ -169,7 +169,18 @@ class CategoryColumn(ColumnEncoder):
 
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
         """Return a CSR array with a 1 for the category of each row."""
-        self._reject_numbers(column, values)
+        seen = {value for value in values.tolist() if value is not None}
+        if (
+            seen
+            and self.categories
+            and seen.isdisjoint(self.categories)
+            and parse_numbers(list(seen)) is not None
+            and all(parse_numbers([category]) is None for category in self.categories)
+        ):
+            raise InputError(
+                f"The column {column!r} contains numbers, such as {min(seen)}, but the model was "
+                f"fitted with categories, such as {self.categories[0]!r}; pass the same categories."
+            )
         n_features = len(self.feature_names(column))
         no_feature = n_features
         indices: dict[str | None, int] = {name: i for i, name in enumerate(self.categories)}
@@ -179,19 +190,6 @@ class CategoryColumn(ColumnEncoder):
         rows = np.flatnonzero(found < no_feature)
         ones = np.ones(len(rows), dtype=np.float32)
         return sp.csr_array((ones, (rows, found[rows])), shape=(len(values), n_features))
-
-    def _reject_numbers(self, column: str, values: NDArray[Any]) -> None:
-        """Raise if a column of categories now contains only numbers, none of which was seen."""
-        given = {value for value in values.tolist() if value is not None}
-        if not given or not self.categories or not given.isdisjoint(self.categories):
-            return
-        if any(parse_numbers([category]) is not None for category in self.categories):
-            return
-        if parse_numbers(list(given)) is not None:
-            raise InputError(
-                f"The column {column!r} contains numbers, such as {min(given)}, but the model was "
-                f"fitted with categories, such as {self.categories[0]!r}; pass the same categories."
-            )
 
     def _description(self) -> str:
         done = f"0 or 1 for each of {len(self.categories):,} categories"

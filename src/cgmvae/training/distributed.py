@@ -136,14 +136,9 @@ def _join(timeout: timedelta) -> Group:
         return ALONE
     with _others_answer():
         patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-    atexit.register(_leave)
+    # The threads of the group must not outlive the interpreter.
+    atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     return Group(dist.get_rank(), dist.get_world_size(), patient)
-
-
-def _leave() -> None:
-    """End the threads of the group, which must not outlive the interpreter."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def _is_called_for() -> bool:

@@ -57,15 +57,7 @@ class RowStore:
     Rows on disk, and many rows in memory for training on a CPU, are read where they are. Others are
     copied to the device, block by block. Sparse ones stay sparse, but a GPU gathers dense rows
     without waiting, so if it has enough memory a sparse matrix is stored there as a dense one.
-
-    Parameters
-    ----------
-    matrix : array, CSR array, MappedRows or StackedRows, (n_rows, n_columns)
-    dtype : torch.dtype
-        Type that :meth:`gather` returns.
-    device : torch.device
-    leave_sparse : bool
-        Whether :meth:`batch` may return sparse rows.
+    ``leave_sparse`` is whether :meth:`batch` may return sparse rows.
     """
 
     def __init__(
@@ -86,7 +78,11 @@ class RowStore:
         if self._source is not None:
             return
         if not rows.is_sparse:
-            self._dense = _as_dense(rows, dtype, device)
+            self._dense = torch.empty(rows.shape, dtype=dtype, device=device)
+            for where, block in rows.blocks():
+                # torch warns about read-only arrays.
+                writable = np.require(block, requirements=["C", "W"])
+                self._dense[where] = torch.from_numpy(writable).to(device)
             return
         self._sparse = _as_sparse(rows, dtype, device)
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
@@ -175,15 +171,6 @@ def for_members(features: Tensor | SparseRows, n_members: int) -> Tensor | Spars
     return features if features.shape[0] == n_members else features.repeat(n_members)
 
 
-def _as_dense(rows: StackedRows, dtype: torch.dtype, device: torch.device) -> Tensor:
-    stored = torch.empty(rows.shape, dtype=dtype, device=device)
-    for where, block in rows.blocks():
-        # torch warns about read-only arrays.
-        writable = np.require(block, requirements=["C", "W"])
-        stored[where] = torch.from_numpy(writable).to(device)
-    return stored
-
-
 def _as_sparse(
     rows: StackedRows, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -240,6 +227,5 @@ class TrainingRows(NamedTuple):
 
     def digests(self) -> list[str]:
         """Return a hash of each part."""
-        stores = [store.digest() for store in self[:3] if store is not None]
         weights = [] if self.weight is None else [digest(self.weight.detach().cpu().numpy())]
-        return stores + weights
+        return [store.digest() for store in self[:3] if store is not None] + weights
