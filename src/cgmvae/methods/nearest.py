@@ -62,7 +62,7 @@ def divide(rows: Matrix, seed: int) -> Cells:
 
 
 class NearestRows:
-    """Nearest-neighbor search among rows, (n_rows, n_features), or in ``n_probes`` of their cells."""
+    """Nearest-neighbor search among rows, (n_rows, n_features), or ``n_probes`` of their cells."""
 
     def __init__(self, rows: Matrix, cells: Cells | None = None, n_probes: int = 1) -> None:
         self._rows = rows
