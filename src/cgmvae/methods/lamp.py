@@ -107,10 +107,8 @@ class MessagePassing(nn.Module):
         all. A node without neighbors receives no message. ``rate``, (M,), is the dropout of
         messages and of hidden units; there is none without ``streams``.
         """
-        query, key, value = (
-            self._heads(weight, nodes if weight is self.query else neighbors)
-            for weight in (self.query, self.key, self.value)
-        )
+        query = self._heads(self.query, nodes)
+        key, value = (self._heads(weight, neighbors) for weight in (self.key, self.value))
         received = attend(query, key, value, edges)
         received = received.unflatten(1, (nodes.shape[1], self.n_heads)).transpose(2, 3)
         message = self.output(received.reshape(len(nodes), -1, nodes.shape[-1]))

@@ -182,8 +182,7 @@ class SLEEC(MultiLabelClassifier):
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         inputs = as_inputs(features, self.mean_length_)
         scores = np.zeros((features.shape[0], self.n_labels_))
-        every = np.arange(len(self.weights_))
-        frequency = self._shares(every[None], np.zeros(self.n_labels_))[0]
+        frequency = self._shares(np.arange(len(self.weights_))[None], np.zeros(self.n_labels_))[0]
         for learner in self.learners_:
             nearest = pairwise_distances_argmin(inputs, learner.centres)
             for cluster in np.unique(nearest):
