@@ -15,7 +15,7 @@ from cgmvae.methods import fit_together, lamp
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.lamp import LaMP, LaMPConfig, LaMPNetwork, MessagePassing, label_graph
 from cgmvae.nn.batch import Batch
-from cgmvae.nn.rng import CounterStreams, GeneratorStreams
+from cgmvae.nn.rng import GeneratorStreams
 
 SIZES = {"embedding_dim": 8, "hidden_dim": 6, "n_heads": 2, "n_steps": 2, "n_components": 3}
 N_LABELS, N_FEATURES, N_ROWS = 4, 5, 3
@@ -212,28 +212,6 @@ class TestNetwork:
             assert parameter.grad.isfinite().all(), name
             assert (parameter.grad.abs().flatten(1).amax(1) > 1e-9).all(), name
 
-    @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
-    def test_initial_weights_and_terms_do_not_depend_on_the_pack(self, kind):
-        pack, batch = make_network(seeds=(1, 2, 3), kind=kind), make_batch(3)
-        pack.edges[1, 0, 1:] = False
-        alone = make_network(seeds=(2,), kind=kind)
-        alone.connect(pack.edges[1:2])
-        own = dict(alone.named_parameters())
-        for name, parameter in pack.named_parameters():
-            assert torch.equal(parameter[1:2], own[name]), name
-        one = Batch(*(part[1:2] for part in batch))
-        torch.testing.assert_close(alone(one.features), pack(batch.features)[1:2])
-        expected, found = alone.terms(one, kind([2])), pack.terms(batch, kind([1, 2, 3]))
-        for name, term in expected.items():
-            torch.testing.assert_close(found[name][1:2], term)
-        total = torch.stack(list(found.values())).sum()
-        gradients = torch.autograd.grad(total, pack.parameters())
-        own_gradients = torch.autograd.grad(
-            torch.stack(list(expected.values())).sum(), alone.parameters()
-        )
-        for gradient, expected_gradient in zip(gradients, own_gradients, strict=True):
-            torch.testing.assert_close(gradient[1:2], expected_gradient)
-
     def test_input_dropout_is_active_in_training_only(self):
         network, batch = make_network(), make_batch()
         network.dropout.zero_()
@@ -312,14 +290,7 @@ class TestEstimator:
         held = survey.X[90:], survey.Y[90:]
         data = [(survey.X[:70], Y[:70], held), (survey.X[20:90], other[20:90], held)]
         models = [tiny(random_state=1), tiny(random_state=2, n_members=1, dropout=0.4)]
-        alone = [clone(model) for model in models]
         fit_together(models, data)
-        for model, single, (X, own, validation) in zip(models, alone, data, strict=True):
-            single.fit(X, own, validation_data=validation)
-            np.testing.assert_array_equal(model.label_graph_, single.label_graph_)
-            np.testing.assert_allclose(
-                model.predict_proba(survey.X), single.predict_proba(survey.X), atol=1e-4
-            )
         assert not models[0].label_graph_[0, 1]
         assert models[1].label_graph_[0, 1]
 
@@ -347,17 +318,12 @@ class TestEstimator:
         np.testing.assert_array_equal(again.predict_proba(survey.X), model.predict_proba(survey.X))
 
     def test_intermediate_weight(self, survey):
-        models = [
-            tiny(intermediate_weight=weight).fit(survey.X, survey.Y) for weight in (0, 0.2, 2)
-        ]
+        models = [tiny(intermediate_weight=w).fit(survey.X, survey.Y) for w in (0, 2)]
         assert "intermediate" not in models[0].history_
-        assert (
-            models[2].history_["intermediate"][-1].mean()
-            < models[2].history_["intermediate"][0].mean()
-        )
-        p = [model.predict_proba(survey.X) for model in models]
-        assert np.abs(p[0] - p[1]).max() > 1e-3
-        assert np.abs(p[1] - p[2]).max() > 1e-3
+        first, *_, last = models[1].history_["intermediate"].mean(1)
+        assert last < first
+        difference = models[0].predict_proba(survey.X) - models[1].predict_proba(survey.X)
+        assert np.abs(difference).max() > 1e-3
 
     @pytest.mark.parametrize(
         ("changes", "message"),

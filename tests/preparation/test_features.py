@@ -10,7 +10,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
-from cgmvae.methods import BinaryRelevance
 from cgmvae.preparation import FeaturePreparation
 from cgmvae.preparation.encoders import CategoryColumn, DateColumn, TextColumn
 from cgmvae.preparation.features import match_columns, numeric_matrix, table_columns
@@ -225,15 +224,6 @@ class TestTogether:
         for other in (columns.select(["depth"]), columns[:, [1, 0, 2, 3]]):
             with pytest.raises(InputError, match="not the columns"):
                 preparation.transform(other)
-
-
-def test_words_and_categories_tell_the_labels_of_other_rows():
-    rng = np.random.default_rng(2)
-    habitat, notes = rng.choice(["fen", "bog"], 300), np.array(texts(300, seed=3))
-    Y = np.column_stack([habitat == "fen", np.char.find(notes, "owl") >= 0]).astype(int)
-    X = as_columns({"noise": rng.normal(1e3, 99, 300), "habitat": habitat, "notes": notes})
-    model = BinaryRelevance(random_state=0).fit(X[:200], Y[:200])
-    assert (model.predict(X[200:]) == Y[200:]).mean(0).min() > 0.95
 
 
 class PolarsType:

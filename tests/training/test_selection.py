@@ -52,20 +52,6 @@ def test_equals_the_public_metrics(rng, name, dtype, unknown_share):
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_rows_without_known_labels_are_ignored(rng, name):
-    scores, positive, known = map(torch.as_tensor, members(rng, np.float64, 0.3))
-    more = torch.zeros(3, 4, N_LABELS, dtype=torch.bool)
-    filler = torch.rand(3, 4, N_LABELS, dtype=torch.float64)
-    longer = selection_value(
-        name,
-        torch.cat([scores, filler], 1),
-        torch.cat([positive, more], 1),
-        torch.cat([known, more], 1),
-    )
-    np.testing.assert_allclose(longer, selection_value(name, scores, positive, known), rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", SELECTIONS)
 def test_nothing_known_is_zero(name):
     nothing = torch.zeros(2, 3, 4, dtype=torch.bool)
     assert selection_value(name, torch.rand(2, 3, 4), nothing, nothing).tolist() == [0.0, 0.0]

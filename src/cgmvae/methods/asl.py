@@ -34,14 +34,11 @@ _LOSS_SETTINGS = ("gamma_positive", "gamma_negative", "margin")
 
 @dataclass(frozen=True)
 class ASLConfig:
-    """Sizes of the network."""
+    """Sizes of the network; see :class:`ASL`."""
 
     n_hidden: int
-    """Number of hidden layers."""
     hidden_dim: int
-    """Width of the hidden layers."""
     layer_norm: bool
-    """Whether hidden layers are normalized."""
 
 
 class AsymmetricNetwork(nn.Module):
@@ -70,8 +67,7 @@ class AsymmetricNetwork(nn.Module):
         )
         output: Any = self.mlp.layers[-1]
         output.bias.data.copy_(log_odds)
-        names = ("dropout", "input_dropout", *_LOSS_SETTINGS)
-        hold_numbers(self, log_odds, **{name: settings[name] for name in names})
+        hold_numbers(self, log_odds, **settings)
 
     dropout: Tensor
     input_dropout: Tensor
@@ -114,11 +110,6 @@ class ASL(NeuralClassifier):
         Whether hidden layers are normalized.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
         See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
-
-    Attributes
-    ----------
-    network_ : AsymmetricNetwork
-        The network of all members.
 
     Examples
     --------
@@ -169,14 +160,7 @@ def asymmetric_loss(
     A positive label of probability p has the loss −(1 − p)^γ₊ log p, a negative one −p_m^γ₋ log(1 −
     p_m) with p_m = max(p − m, 0). Gradients flow through the focusing factors, as the paper derives
     them; its released code can treat them as constants. Where p ≤ m a negative label has neither
-    loss nor gradient.
-
-    Parameters
-    ----------
-    logits : Tensor, (n_members, n_rows, n_labels)
-    positive, known : Tensor of bool, (n_members, n_rows, n_labels)
-    gamma_positive, gamma_negative, margin : Tensor
-        γ₊, γ₋ and m; broadcastable to the logits.
+    loss nor gradient. γ₊, γ₋ and m broadcast to the logits, (n_members, n_rows, n_labels).
     """
     log_rest = F.logsigmoid(-logits)  # log(1 − p), finite even where p rounds to 1
     of_positive = torch.exp(gamma_positive * log_rest) * F.softplus(-logits)

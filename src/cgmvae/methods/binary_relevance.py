@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
@@ -55,17 +56,16 @@ class BinaryRelevance(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         base = LogisticRegression(max_iter=1000) if self.estimator is None else self.estimator
-        parameters = base.get_params().items()
-        unseeded = [
-            name
-            for name, value in parameters
-            if value is None and name.rpartition("__")[2] == "random_state"
-        ]
+        own = base.get_params().items()
+        seeds = [name for name, _ in own if name.rpartition("__")[2] == "random_state"]
+        unseeded = [name for name in seeds if base.get_params()[name] is None]
         base = clone(base).set_params(**dict.fromkeys(unseeded, seed))
         labels = sp.csc_array(train.labels)
-        unknown = None if train.unknown is None else sp.csc_array(train.unknown)
+        unknown = sp.csc_array(labels.shape, dtype=bool)
+        if train.unknown is not None:
+            unknown = sp.csc_array(train.unknown)
         self.estimators_ = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_label)(base, train, _column(labels, i), _column(unknown, i))
+            delayed(_fit_label)(base, train, dense(labels[:, [i]]), dense(unknown[:, [i]]))
             for i in range(labels.shape[1])
         )
 
@@ -81,9 +81,8 @@ class BinaryRelevance(MultiLabelClassifier):
         dtype = linear[0].coef_.dtype if linear else np.dtype(np.float64)
         coefficients = np.zeros((len(self.estimators_), self.n_inputs_), dtype)
         intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_], dtype)
-        if linear:
-            coefficients[~constant] = np.concatenate([model.coef_ for model in linear])
-            intercepts[~constant] = np.concatenate([model.intercept_ for model in linear])
+        for i, model in zip(np.flatnonzero(~constant), linear, strict=True):
+            coefficients[i], intercepts[i] = model.coef_[0], model.intercept_[0]
         arrays = {"constant": constant, "coefficients": coefficients, "intercepts": intercepts}
         return arrays, {}
 
@@ -109,16 +108,10 @@ def _linear(coefficients: NDArray[np.floating], intercept: Any) -> LogisticRegre
     return model
 
 
-def _column(matrix: sp.csc_array | None, i: int) -> NDArray[Any] | None:
-    return None if matrix is None else matrix[:, [i]].toarray().ravel()
-
-
-def _fit_label(
-    base: Any, rows: Rows, label: NDArray[np.uint8], unknown: NDArray[np.bool_] | None
-) -> Any:
-    """Fit the classifier of one label, or return its constant probability."""
-    known = np.arange(len(label)) if unknown is None else np.flatnonzero(~unknown)
-    y = label[known]
+def _fit_label(base: Any, rows: Rows, label: NDArray[np.uint8], unknown: NDArray[np.bool_]) -> Any:
+    """Fit the classifier of one label, (n_rows, 1), or return its constant probability."""
+    known = np.flatnonzero(~unknown)
+    y = label[known, 0]
     if len(y) == 0 or y.min() == y.max():
         return float(y[0]) if len(y) else 0.0
     weights = {} if rows.weights is None else {"sample_weight": rows.weights[known]}

@@ -26,7 +26,7 @@ Where the paper leaves a choice open, or this implementation differs:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,23 +47,16 @@ _LABELS, _DECODER = 1, 2
 #: Default dimension of a code per label, as in the released code.
 _DIMENSIONS_PER_LABEL = 0.8
 
-_LAYERS = ("feature_layers", "label_layers", "decoder_layers")
-
 
 @dataclass(frozen=True)
 class C2AEConfig:
-    """Sizes of the network; members of one pack share them."""
+    """Sizes of the network, which members of one pack share; see :class:`C2AE`."""
 
     latent_dim: int
-    """Dimension of a code."""
     hidden_dim: int
-    """Width of every hidden layer."""
     feature_layers: int
-    """Number of hidden layers of F_x; with 0 it is an affine map."""
     label_layers: int
-    """Number of hidden layers of F_e."""
     decoder_layers: int
-    """Number of hidden layers of F_d."""
 
 
 class C2AENetwork(nn.Module):
@@ -76,18 +69,15 @@ class C2AENetwork(nn.Module):
         label_log_odds: NDArray[np.float64],
         streams: RandomStreams,
         *,
-        dropout: Sequence[float],
-        input_dropout: Sequence[float],
         dtype: torch.dtype = torch.float32,
+        **dropouts: Sequence[float],
     ) -> None:
         super().__init__()
         self.config = config
 
         def layers(n_in: int, n_hidden: int, n_out: int) -> PackedMLP:
-            widths = (n_in, *[config.hidden_dim] * n_hidden, n_out)
-            return PackedMLP(
-                widths, streams, layer_norm=False, activation="leaky_relu", dtype=dtype
-            )
+            style: Any = {"layer_norm": False, "activation": "leaky_relu", "dtype": dtype}
+            return PackedMLP((n_in, *[config.hidden_dim] * n_hidden, n_out), streams, **style)
 
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         n_labels, latent_dim = log_odds.shape[1], config.latent_dim
@@ -96,7 +86,7 @@ class C2AENetwork(nn.Module):
         self.decoder = layers(latent_dim, config.decoder_layers, n_labels)
         output: Any = self.decoder.layers[-1]
         output.bias.data.copy_(log_odds)
-        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
+        hold_numbers(self, log_odds, **dropouts)
 
     dropout: Tensor
     input_dropout: Tensor
@@ -147,15 +137,10 @@ class C2AENetwork(nn.Module):
 
 
 def excess_covariance(codes: Tensor, weight: Tensor) -> Tensor:
-    """Return ‖C − I‖² (Frobenius) for the covariance C of each member's codes, (n_members,).
+    """Return ‖C − I‖² (Frobenius) for the covariance C of each member's codes, (M,).
 
-    Finite, but never 0, if a batch has fewer rows than the codes have dimensions.
-
-    Parameters
-    ----------
-    codes : Tensor, (n_members, n_rows, K)
-    weight : Tensor, (n_members, n_rows)
-        Weight of each row; rows of weight 0 are ignored.
+    ``codes`` are (M, B, K), the weights of the rows (M, B). Finite, but never 0, if a batch has
+    fewer rows than the codes have dimensions.
     """
     total = weight.sum(1, keepdim=True)
     share = (weight / total.masked_fill(total == 0, 1.0))[..., None]
@@ -188,11 +173,6 @@ class C2AE(NeuralClassifier):
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
         See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
-    Attributes
-    ----------
-    network_ : C2AENetwork
-        The network of all members.
-
     Examples
     --------
     >>> from cgmvae.data import make_survey
@@ -219,7 +199,6 @@ class C2AE(NeuralClassifier):
     epochs: int = 30
     dropout: float = 0.3
     input_dropout: float = 0.1
-    network_: C2AENetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {
@@ -234,7 +213,7 @@ class C2AE(NeuralClassifier):
         if latent_dim is None:
             wanted = min(round(_DIMENSIONS_PER_LABEL * self.n_labels_), self.batch_size // 2)
             latent_dim = max(1, wanted)
-        layers = {name: getattr(self, name) for name in _LAYERS}
+        layers = (self.feature_layers, self.label_layers, self.decoder_layers)
         check_whole(1, latent_dim=latent_dim, hidden_dim=self.hidden_dim)
-        check_whole(0, **layers)
-        return C2AEConfig(latent_dim, self.hidden_dim, **layers)
+        check_whole(0, feature_layers=layers[0], label_layers=layers[1], decoder_layers=layers[2])
+        return C2AEConfig(latent_dim, self.hidden_dim, *layers)

@@ -1,10 +1,24 @@
 """HARAM: a hierarchy of fuzzy categories bound to label sets (Benites, Sapozhnikova 2015).
 
-The lower level is ML-ARAM: fuzzy ART categories of rows (:mod:`cgmvae.methods.fuzzy_art`), each of
-which accepts rows of a single label set and counts its labels. The upper level clusters these
+The lower level is ML-ARAM: fuzzy ART categories of rows, each of which accepts rows of a single
+label set and counts its labels. The upper level clusters these
 categories by the same rule with its own vigilance, so that prediction searches the most active
 clusters instead of every category. The label counts of the most active categories are then
 averaged, weighted by activation.
+
+Fuzzy ART (Carpenter, Grossberg, Rosen 1991) learns box-shaped categories row by row. A row a of d
+features in [0, 1] is complement coded, A = (a, 1 − a), and the weights of a category,
+w = (u, 1 − v), represent the box [u, v]. With |·| the sum of the entries and ∧ the elementwise
+minimum,
+
+- choice: the category with the largest |A ∧ w| / (α + |w|) is tried first,
+- vigilance: it accepts the row if |A ∧ w| / |A| is at least ρ; otherwise the next category is
+  tried, and if none accepts the row, it becomes a new category,
+- learning: w ← β (A ∧ w) + (1 − β) w, so that with β = 1 the box grows until it contains the row.
+
+The complement is never stored: |A ∧ w| = (|A| + |w| − ‖A − w‖) / 2, and the city-block distance ‖A
+− w‖ is ‖a − u‖ + ‖a − v‖. So sparse rows stay sparse, and compiled distance functions do the work.
+Only differences matter, so features may have any origin as long as their range has width 1.
 
 The vigilance of the label side is 1, so the label part of ARAM's choice function is equal for all
 categories that may accept a row, and label sets can be learned one after the other. There is no
@@ -27,21 +41,27 @@ Where the papers leave a choice open, and where this implementation differs:
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import manhattan_distances
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.dataset import Matrix, with_short_indices
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.fuzzy_art import Boxes, Rule, activation, learn_categories, stacked
 from cgmvae.methods.inputs import Rows, check_whole
 from cgmvae.methods.serialization import matrix_arrays, read_matrix, with_prefix
 from cgmvae.preparation.scaling import ScalingName
+
+#: Rows whose overlap with all categories is computed at a time, and the entries they may have.
+_BLOCK_ROWS, _BLOCK_CELLS = 128, 2**20
+
 
 #: Entries of the largest array that prediction allocates at a time.
 _CELLS = 2**22
@@ -117,53 +137,74 @@ class HARAM(MultiLabelClassifier):
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         self._check_parameters()
         rows = train.with_known_labels()
-        self.minimum_, self.maximum_ = _ranges(rows.features)
+        self.minimum_, self.maximum_ = (
+            dense(extreme).astype(np.float64).ravel()
+            for extreme in (rows.features.min(axis=0), rows.features.max(axis=0))
+        )
         inputs = self._inputs(rows.features)
         n, rng = len(inputs), np.random.default_rng(seed)
         orders = [np.arange(n), *(rng.permutation(n) for _ in range(self.n_voters - 1))]
-        rules = [
-            Rule(float(vigilance), float(self.choice), float(self.learning_rate))
-            for vigilance in (self.vigilance, self.cluster_vigilance)
+        rule = Rule(float(self.vigilance), float(self.choice), float(self.learning_rate))
+        cluster_rule = replace(rule, vigilance=float(self.cluster_vigilance))
+        self.voters_ = [
+            train_network(inputs.take(order), rows.take(order), rule, cluster_rule)
+            for order in orders
         ]
-        self.voters_ = [train_network(inputs.take(i), rows.take(i), *rules) for i in orders]
 
     def _check_parameters(self) -> None:
         check_whole(1, n_voters=self.n_voters)
         for name in ("vigilance", "cluster_vigilance", "vote_threshold"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be between 0 and 1.")
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise InputError(f"{name} is {value}; it must be between 0 and 1.")
         for name in ("searched_fraction", "learning_rate"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}; it must be above 0 and at most 1."
-                )
+            if not 0 < (value := getattr(self, name)) <= 1:
+                raise InputError(f"{name} is {value}; it must be above 0 and at most 1.")
         if not self.choice > 0:
             raise InputError(f"choice is {self.choice}; it must be above 0.")
 
     def _inputs(self, features: Matrix) -> Boxes:
-        points = _to_width_one(features, self.minimum_, self.maximum_)
+        """Return features as points, rescaled to ranges of width 1; see ``voters_``."""
+        minimum, maximum = self.minimum_, self.maximum_
+        origin = np.clip(0.0, minimum, maximum)
+        width = np.where(maximum > minimum, maximum - minimum, 1.0)
+        if sp.issparse(features):
+            points = sp.csr_array(features, dtype=np.float64, copy=True)
+            column = points.indices
+            points.data = np.clip(points.data, minimum[column], maximum[column]) - origin[column]
+            points.data /= width[column]
+            points.eliminate_zeros()
+        else:
+            points = (np.clip(features.astype(np.float64), minimum, maximum) - origin) / width
         return Boxes.between(points, points)
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
-        n, widest = features.shape[0], max(len(voter.categories) for voter in self.voters_)
+        widest = max(len(voter.categories) for voter in self.voters_)
         step = max(1, _CELLS // max(widest, features.shape[1]))
-        blocks = [self._score_block(features[i : i + step]) for i in range(0, n, step)]
+        is_sparse = sp.issparse(self.voters_[0].categories.lower)
+        blocks = []
+        for start in range(0, features.shape[0], step):
+            inputs, parts = self._inputs(features[start : start + step]), []
+            inputs = inputs.sparse() if is_sparse else inputs.dense()
+            for voter in self.voters_:
+                found = voter.activations(inputs, self.choice, self.searched_fraction)
+                parts.append(voter.scores(vote_weights(found, self.vote_threshold)))
+            blocks.append(_MARGIN + (1 - 2 * _MARGIN) * np.mean(parts, axis=0))
         return np.concatenate(blocks)
 
-    def _score_block(self, features: Matrix) -> NDArray[np.float64]:
-        inputs = self._inputs(features)
-        is_sparse = sp.issparse(self.voters_[0].categories.lower)
-        inputs = inputs.sparse() if is_sparse else inputs.dense()
-        parts = []
-        for voter in self.voters_:
-            found = voter.activations(inputs, self.choice, self.searched_fraction)
-            parts.append(voter.scores(vote_weights(found, self.vote_threshold)))
-        return _MARGIN + (1 - 2 * _MARGIN) * np.mean(parts, axis=0)
-
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays = {"minimum": self.minimum_, "maximum": self.maximum_}
+        arrays: dict[str, Any] = {"minimum": self.minimum_, "maximum": self.maximum_}
         for k, voter in enumerate(self.voters_):
-            arrays |= {f"{k}.{name}": array for name, array in arrays_of(voter).items()}
+            arrays |= {f"{k}.rows": voter.rows, f"{k}.cluster_of": voter.cluster_of}
+            matrices = {
+                "lower": voter.categories.lower,
+                "upper": voter.categories.upper,
+                "clusters.lower": voter.clusters.lower,
+                "clusters.upper": voter.clusters.upper,
+                "positives": voter.positives,
+                "unknown": voter.unknown,
+            }
+            for name, matrix in matrices.items():
+                arrays |= matrix_arrays(f"{k}.{name}", matrix)
         return arrays, {"n_voters": len(self.voters_)}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
@@ -177,30 +218,6 @@ class HARAM(MultiLabelClassifier):
         ]
         if not self.voters_:
             raise ValueError("it has no voters")
-
-
-def _ranges(features: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the minimum and the maximum of each feature."""
-    extremes = features.min(axis=0), features.max(axis=0)
-    if sp.issparse(features):
-        extremes = tuple(each.toarray().ravel() for each in extremes)
-    return extremes[0].astype(np.float64), extremes[1].astype(np.float64)
-
-
-def _to_width_one(
-    features: Matrix, minimum: NDArray[np.float64], maximum: NDArray[np.float64]
-) -> Matrix:
-    """Return features rescaled to ranges of width 1; see ``voters_`` for their origin."""
-    origin = np.clip(0.0, minimum, maximum)
-    width = np.where(maximum > minimum, maximum - minimum, 1.0)
-    if not sp.issparse(features):
-        return (np.clip(features.astype(np.float64), minimum, maximum) - origin) / width
-    scaled = sp.csr_array(features, dtype=np.float64, copy=True)
-    column = scaled.indices
-    scaled.data = np.clip(scaled.data, minimum[column], maximum[column]) - origin[column]
-    scaled.data /= width[column]
-    scaled.eliminate_zeros()
-    return scaled
 
 
 @dataclass(frozen=True)
@@ -336,22 +353,6 @@ def above_largest_difference(scores: NDArray[np.floating]) -> NDArray[np.bool_]:
     return taken
 
 
-def arrays_of(network: HARAMNetwork) -> dict[str, NDArray[Any]]:
-    """Return a network as named arrays, from which :func:`network_of` restores it."""
-    arrays = {"rows": network.rows, "cluster_of": network.cluster_of}
-    matrices = {
-        "lower": network.categories.lower,
-        "upper": network.categories.upper,
-        "clusters.lower": network.clusters.lower,
-        "clusters.upper": network.clusters.upper,
-        "positives": network.positives,
-        "unknown": network.unknown,
-    }
-    for name, matrix in matrices.items():
-        arrays |= matrix_arrays(name, matrix)
-    return arrays
-
-
 def network_of(arrays: dict[str, NDArray[Any]], n_features: int, n_labels: int) -> HARAMNetwork:
     """Restore a network from arrays; raise ValueError if they are inconsistent."""
     rows, cluster_of = arrays["rows"], arrays["cluster_of"]
@@ -396,3 +397,161 @@ def _label_sets(labels: Matrix) -> list[NDArray[np.int64]]:
     for i, (start, stop) in enumerate(zip(labels.indptr[:-1], labels.indptr[1:], strict=True)):
         groups[labels.indices[start:stop].tobytes()].append(i)
     return [np.array(rows) for rows in groups.values()]
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes [lower, upper], one per row; a row of features is a box without extent."""
+
+    lower: Matrix
+    """Lower corner, array or CSR array, (n_boxes, n_features)."""
+    upper: Matrix
+    """Upper corner; the same object as ``lower`` for boxes without extent."""
+    norms: NDArray[np.float64]
+    """Norms of the complement-coded weights, |w| = d − |v − u|, (n_boxes,)."""
+    binary: bool
+    """Whether the corners contain only 0 and 1."""
+
+    @classmethod
+    def between(cls, lower: Matrix, upper: Matrix) -> Boxes:
+        """Return the boxes with these corners."""
+        norms = np.full(lower.shape[0], float(lower.shape[1]))
+        if upper is lower:
+            return cls(lower, lower, norms, _is_binary(lower))
+        norms += np.asarray((lower - upper).sum(axis=1))
+        return cls(lower, upper, norms, _is_binary(lower) and _is_binary(upper))
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    def take(self, rows: Any) -> Boxes:
+        """Return the boxes at these indices, in this order."""
+        return self._with(lambda corner: corner[rows], self.norms[rows])
+
+    def dense(self) -> Boxes:
+        """Return the boxes with dense corners."""
+        return self._with(dense, self.norms)
+
+    def sparse(self) -> Boxes:
+        """Return the boxes with CSR corners."""
+        return self._with(sp.csr_array, self.norms)
+
+    def _with(self, change: Callable[[Matrix], Matrix], norms: NDArray[np.float64]) -> Boxes:
+        lower = change(self.lower)
+        upper = lower if self.upper is self.lower else change(self.upper)
+        return Boxes(lower, upper, norms, self.binary)
+
+    def grown(self, other: Boxes, rate: float) -> Boxes:
+        """Return the boxes, dense, after one learning step toward other boxes."""
+        lower = np.minimum(self.lower, other.lower)
+        upper = np.maximum(self.upper, other.upper)
+        if rate < 1:
+            lower = rate * lower + (1 - rate) * self.lower
+            upper = rate * upper + (1 - rate) * self.upper
+        return Boxes.between(lower, upper)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Hyperparameters of learning."""
+
+    vigilance: float
+    """ρ: the minimum match between a row and the category that accepts it."""
+    choice: float
+    """α: among boxes that contain a row, larger values favor smaller boxes."""
+    rate: float
+    """β: the learning rate, 1 for fast learning."""
+
+
+def stacked(parts: list[Boxes]) -> Boxes:
+    """Concatenate boxes."""
+
+    def joined(corners: list[Matrix]) -> Matrix:
+        is_sparse = sp.issparse(corners[0])
+        return sp.vstack(corners, format="csr") if is_sparse else np.concatenate(corners)
+
+    lower = joined([part.lower for part in parts])
+    upper = joined([part.upper for part in parts])
+    norms = np.concatenate([part.norms for part in parts])
+    return Boxes(lower, upper, norms, all(part.binary for part in parts))
+
+
+def overlap(inputs: Boxes, boxes: Boxes) -> NDArray[np.float64]:
+    """Return |A ∧ w| of all pairs, (n_inputs, n_boxes)."""
+    distance = _cityblock(inputs, boxes, "lower") + _cityblock(inputs, boxes, "upper")
+    return (inputs.norms[:, None] + boxes.norms - distance) / 2
+
+
+def activation(inputs: Boxes, boxes: Boxes, choice: float) -> NDArray[np.float64]:
+    """Return the choice function |A ∧ w| / (α + |w|) of all pairs, (n_inputs, n_boxes)."""
+    return overlap(inputs, boxes) / (choice + boxes.norms)
+
+
+def learn_categories(
+    inputs: Boxes, rule: Rule, labels: NDArray[np.int8] | None = None
+) -> tuple[Boxes, NDArray[np.int64]]:
+    """Present the inputs in order; return the categories and the category of each input.
+
+    ``labels``, (n_inputs, n_labels), are 1 if positive, −1 if negative, 0 if unknown: a category
+    only accepts inputs that contradict none of its previous inputs.
+    """
+    labels = np.zeros((len(inputs), 0), np.int8) if labels is None else labels
+    agreed = np.zeros_like(labels)  # labels of each category, 0 if unknown
+    winners = np.empty(len(inputs), np.int64)
+    boxes = inputs.take(slice(0))
+    step = max(1, min(_BLOCK_ROWS, _BLOCK_CELLS // inputs.lower.shape[1]))
+    for start in range(0, len(inputs), step):
+        block, n = inputs.take(slice(start, start + step)), len(boxes)
+        # Overlaps with the categories are computed for the whole block at once and, after each
+        # input, updated for the one category that changed.
+        overlaps = np.empty((len(block), n + len(block)))
+        overlaps[:, :n] = overlap(block, boxes)
+        norms = np.concatenate([boxes.norms, np.empty(len(block))])
+        block, changed = block.dense(), dict[int, Boxes]()
+        for i, own in enumerate(labels[start : start + step]):
+            found = np.flatnonzero(overlaps[i, :n] >= rule.vigilance * block.norms[i])
+            found = found[(agreed[found] * own >= 0).all(axis=1)]
+            winner = n  # a new category, if none accepts the input
+            if len(found):
+                winner = int(found[np.argmax(overlaps[i, found] / (rule.choice + norms[found]))])
+            winners[start + i] = winner
+            agreed[winner] = np.where(agreed[winner] == 0, own, agreed[winner])
+            if winner == n:
+                n, box = n + 1, block.take([i])
+            elif overlaps[i, winner] >= norms[winner]:
+                continue  # the box already contains the input
+            else:
+                box = changed[winner] if winner in changed else boxes.take([winner]).dense()
+                box = box.grown(block.take([i]), rule.rate)
+            changed[winner], norms[winner] = box, box.norms[0]
+            overlaps[i + 1 :, winner] = overlap(block.take(slice(i + 1, None)), box)[:, 0]
+        boxes = _replaced(boxes, changed)
+    return boxes, winners
+
+
+def _replaced(boxes: Boxes, changed: dict[int, Boxes]) -> Boxes:
+    """Return the boxes with changed and new ones replaced, by index."""
+    kept = np.setdiff1d(np.arange(len(boxes)), list(changed))
+    parts = [boxes.take(kept)]
+    if changed:
+        new = stacked(list(changed.values()))
+        parts.append(new.sparse() if sp.issparse(boxes.lower) else new)
+    order = np.argsort(np.concatenate([kept, list(changed)]))
+    return stacked(parts).take(order)
+
+
+def _cityblock(inputs: Boxes, boxes: Boxes, corner: str) -> NDArray[np.float64]:
+    """Return the city-block distances between corners of boxes, (n_inputs, n_boxes)."""
+    a, b = getattr(inputs, corner), getattr(boxes, corner)
+    if 0 in (a.shape[0], b.shape[0]):
+        return np.zeros((a.shape[0], b.shape[0]))
+    if inputs.binary and boxes.binary:  # exact, because all sums are integers
+        return a.sum(axis=1)[:, None] + b.sum(axis=1) - 2 * dense(a @ b.T)
+    if sp.issparse(a):
+        return manhattan_distances(with_short_indices(a), with_short_indices(b))
+    return cdist(a, b, "cityblock")
+
+
+def _is_binary(matrix: Matrix) -> bool:
+    values = matrix.data if sp.issparse(matrix) else matrix
+    return bool(((values == 0) | (values == 1)).all())

@@ -14,8 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,9 +53,7 @@ class LabelStructure(NamedTuple):
     @classmethod
     def from_edges(cls, edges: Sequence[Edge], n_labels: int) -> LabelStructure:
         """Return the structure with these edges, pairs of a parent and a child."""
-        families: list[set[int]] = [set() for _ in range(n_labels)]
-        for parent, child in edges:
-            families[child].add(parent)
+        families = _families(edges, n_labels)
         order = _topological_order(families)
         parents = tuple(tuple(sorted(family, key=order.index)) for family in families)
         return cls(parents, tuple(order))
@@ -67,19 +64,14 @@ class LabelStructure(NamedTuple):
         pairs = ((p, child) for child, parents in enumerate(self.parents) for p in parents)
         return sorted(pairs)
 
-    @property
-    def n_parents(self) -> int:
-        """The most parents that a label has."""
-        return max(map(len, self.parents))
-
     def is_ordered(self) -> bool:
         """Return whether the order names each label once, after its parents in their order."""
-        if sorted(self.order) != list(range(len(self.parents))):
-            return False
         position = {label: i for i, label in enumerate(self.order)}
         families = [(*parents, label) for label, parents in enumerate(self.parents)]
         positions = [[position.get(label, -1) for label in family] for family in families]
-        return all(-1 < a < b for family in positions for a, b in itertools.pairwise(family))
+        return sorted(self.order) == list(range(len(self.parents))) and all(
+            -1 < a < b for family in positions for a, b in itertools.pairwise(family)
+        )
 
     def last_needed(self) -> list[int]:
         """Return, for each label, the position in the order of its last child, or its own."""
@@ -90,16 +82,22 @@ class LabelStructure(NamedTuple):
         return last
 
 
+def _families(edges: Iterable[Edge], n_labels: int) -> list[set[int]]:
+    """Return the parents of each label."""
+    families: list[set[int]] = [set() for _ in range(n_labels)]
+    for parent, child in edges:
+        families[child].add(parent)
+    return families
+
+
 def _topological_order(families: Sequence[set[int]]) -> list[int]:
     """Return all labels, parents first, such that few labels wait for children at any point.
 
     Among the labels whose parents are placed, the next is the one after which the fewest labels
     have children to come: what is summed over in inference stays small.
     """
-    children: list[set[int]] = [set() for _ in families]
-    for child, family in enumerate(families):
-        for parent in family:
-            children[parent].add(child)
+    reversed_edges = ((child, parent) for child, own in enumerate(families) for parent in own)
+    children = _families(reversed_edges, len(families))
     order: list[int] = []
     waiting, placed = set(range(len(families))), set[int]()
 
@@ -132,13 +130,10 @@ def given_structure(structure: Any, names: Sequence[str]) -> LabelStructure:
 def _label_index(label: Any, names: Sequence[str]) -> int:
     if isinstance(label, str) and label in names:
         return list(names).index(label)
-    try:
-        index = operator.index(label)
-    except TypeError:
-        index = -1
-    if not 0 <= index < len(names):
+    # Whole numbers, also those of numpy, have an index; names and floats have not.
+    if not hasattr(label, "__index__") or not 0 <= int(label) < len(names):
         raise InputError(f"The structure names a label {label!r}, which is not among the labels.")
-    return index
+    return int(label)
 
 
 def learn_structures(
@@ -214,9 +209,7 @@ def equivalent_edges(
     likelihood nor the number of parameters (Chickering 1995). Edges are reversed twice on average,
     plus once at random, because an even number of reversals reaches only half of the structures.
     """
-    families: list[set[int]] = [set() for _ in range(n_labels)]
-    for parent, child in edges:
-        families[child].add(parent)
+    families = _families(edges, n_labels)
     for _ in range(2 * len(edges) + generator.integers(2)):
         reversible = [
             (parent, child)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,18 +54,21 @@ _FEW_NEIGHBORS = 64
 
 @dataclass(frozen=True)
 class LaMPConfig:
-    """Sizes of the network; members of one pack share them."""
+    """Sizes of the network, which members of one pack share; see :class:`LaMP`."""
 
     embedding_dim: int
-    """d, width of the node states."""
     hidden_dim: int
-    """Width of the hidden layer of the node update."""
     n_heads: int
-    """Number of attention heads; d must be a multiple of it."""
     n_steps: int
-    """T; each step goes from components to labels and then from labels to labels."""
     n_components: int
-    """Number of component nodes per row."""
+
+    def __post_init__(self) -> None:
+        check_whole(1, **dataclasses.asdict(self))
+        if self.embedding_dim % self.n_heads:
+            raise InputError(
+                f"embedding_dim is {self.embedding_dim}; it must be a multiple of n_heads, "
+                f"{self.n_heads}."
+            )
 
 
 class MessagePassing(nn.Module):
@@ -83,13 +86,8 @@ class MessagePassing(nn.Module):
             for _ in range(3)
         )
         self.output = PackedLinear(width, width, streams, dtype=dtype)
-        self.update = PackedMLP(
-            (width, config.hidden_dim, width),
-            streams,
-            layer_norm=False,
-            activation="relu",
-            dtype=dtype,
-        )
+        style: Any = {"layer_norm": False, "activation": "relu", "dtype": dtype}
+        self.update = PackedMLP((width, config.hidden_dim, width), streams, **style)
         self.message_norm, self.update_norm = (
             PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
             for _ in range(2)
@@ -103,26 +101,14 @@ class MessagePassing(nn.Module):
         streams: RandomStreams | None,
         rate: Tensor,
     ) -> Tensor:
-        """Return the new states of the nodes, (M, B, N, d).
+        """Return the new states of the nodes, (M, B, N, d), from their neighbors, (M, B, K, d).
 
-        Parameters
-        ----------
-        nodes : Tensor, (M, B, N, d)
-        neighbors : Tensor, (M, B, K, d)
-        edges : Tensor of bool, (M, N, K), or None
-            Whether a node attends to a neighbor; None if all attend to all. A node without
-            neighbors receives no message.
-        streams, rate
-            Dropout of messages and of hidden units, (M,); no dropout without ``streams``.
+        ``edges``, bool (M, N, K), are whether a node attends to a neighbor; None if all attend to
+        all. A node without neighbors receives no message. ``rate``, (M,), is the dropout of
+        messages and of hidden units; there is none without ``streams``.
         """
-        query, key, value = (
-            self._heads(weight, states)
-            for weight, states in (
-                (self.query, nodes),
-                (self.key, neighbors),
-                (self.value, neighbors),
-            )
-        )
+        query = self._heads(self.query, nodes)
+        key, value = (self._heads(weight, neighbors) for weight in (self.key, self.value))
         received = attend(query, key, value, edges)
         received = received.unflatten(1, (nodes.shape[1], self.n_heads)).transpose(2, 3)
         message = self.output(received.reshape(len(nodes), -1, nodes.shape[-1]))
@@ -171,9 +157,8 @@ class LaMPNetwork(nn.Module):
         label_log_odds: NDArray[np.float64],
         streams: RandomStreams,
         *,
-        dropout: Sequence[float],
-        input_dropout: Sequence[float],
         dtype: torch.dtype = torch.float32,
+        **dropouts: Sequence[float],
     ) -> None:
         super().__init__()
         self.config = config
@@ -195,7 +180,7 @@ class LaMPNetwork(nn.Module):
         self.label_bias = nn.Parameter(log_odds.clone())
         no_edges = torch.zeros(n_members, n_labels, n_labels, dtype=torch.bool, device=device)
         self.register_buffer("edges", no_edges)
-        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
+        hold_numbers(self, log_odds, **dropouts)
 
     edges: Tensor
     dropout: Tensor
@@ -307,25 +292,18 @@ class LaMP(NeuralClassifier):
     dropout: float = 0.3
     input_dropout: float = 0.1
     intermediate_weight: float = 0.2
-    network_: LaMPNetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {"cross_entropy": 1.0, "intermediate": self.intermediate_weight}
 
     def _config(self) -> LaMPConfig:
-        config = LaMPConfig(
+        return LaMPConfig(
             embedding_dim=self.embedding_dim,
             hidden_dim=self.embedding_dim if self.hidden_dim is None else self.hidden_dim,
             n_heads=self.n_heads,
             n_steps=self.n_steps,
             n_components=self.n_components,
         )
-        _check_sizes(config)
-        return config
-
-    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
-        super()._restore_fitted(arrays, description)
-        _check_sizes(self.network_.config)
 
     def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
         graphs = [
@@ -343,15 +321,6 @@ class LaMP(NeuralClassifier):
     def label_graph_(self) -> NDArray[np.bool_]:
         """Whether label i attends to label j, (n_labels, n_labels)."""
         return self.network_.edges[0].cpu().numpy()
-
-
-def _check_sizes(config: LaMPConfig) -> None:
-    check_whole(1, **dataclasses.asdict(config))
-    if config.embedding_dim % config.n_heads:
-        raise InputError(
-            f"embedding_dim is {config.embedding_dim}; it must be a multiple of n_heads, "
-            f"{config.n_heads}."
-        )
 
 
 def label_graph(graph: Any, rows: LabelRows) -> NDArray[np.bool_]:

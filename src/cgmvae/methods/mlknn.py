@@ -178,35 +178,23 @@ class MLkNN(MultiLabelClassifier):
         size = max(1, _HELD_CELLS // max(1, found.shape[1] * self.n_labels_))
         for start in range(0, len(found), size):
             part = slice(start, start + size)
-            counts[part], short[part] = self._count_candidates(found[part])
+            shape, rows = (*found[part].shape, self.n_labels_), found[part].ravel()
+            known = ~dense(self.unknown_[rows]).reshape(shape) & (found[part] >= 0)[..., None]
+            n_known = known.cumsum(axis=1, dtype=np.int32)
+            counted = known & (n_known <= self.n_neighbors_)
+            counts[part] = (dense(self.labels_[rows]).reshape(shape) & counted).sum(axis=1)
+            short[part] = n_known[:, -1] < self.n_neighbors_
         for label in np.flatnonzero(short.any(axis=0)):
-            rows = np.flatnonzero(short[:, label])
-            counts[rows, label] = self._count_label(int(label), features[rows], own[rows])
+            asking = np.flatnonzero(short[:, label])
+            rows = np.flatnonzero(~dense(self.unknown_[:, [label]]).ravel())
+            index = np.full(self.features_.shape[0] + 1, -1)  # the last is for new rows
+            index[rows] = np.arange(len(rows))
+            n_wanted = int(self.n_neighbors_[label])
+            among_known = NearestRows(self.features_[rows])
+            nearest = among_known.find(features[asking], n_wanted, index[own[asking]])
+            has_label = dense(self.labels_[:, [label]]).ravel()[rows]
+            counts[asking, label] = has_label[nearest].sum(axis=1, dtype=np.int64)
         return counts
-
-    def _count_candidates(
-        self, found: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the counts, and whether they cover too few neighbors; both (n_rows, n_labels)."""
-        shape = (*found.shape, self.n_labels_)
-        has_label = dense(self.labels_[found.ravel()]).reshape(shape)
-        known = ~dense(self.unknown_[found.ravel()]).reshape(shape) & (found >= 0)[..., None]
-        n_known = known.cumsum(axis=1, dtype=np.int32)
-        counted = known & (n_known <= self.n_neighbors_)
-        return (has_label & counted).sum(axis=1), n_known[:, -1] < self.n_neighbors_
-
-    def _count_label(
-        self, label: int, features: Matrix, own: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Count among the nearest rows in which one label is known, (n_rows,)."""
-        n_rows = self.features_.shape[0]
-        rows = np.flatnonzero(~dense(self.unknown_[:, [label]]).ravel())
-        index = np.full(n_rows + 1, -1)  # the last entry is for queries that are not rows
-        index[rows] = np.arange(len(rows))
-        n_wanted = int(self.n_neighbors_[label])
-        found = NearestRows(self.features_[rows]).find(features, n_wanted, index[own])
-        has_label = dense(self.labels_[:, [label]]).ravel()[rows]
-        return has_label[found].sum(axis=1, dtype=np.int64)
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays = {"counts": self.counts_}
@@ -237,11 +225,7 @@ class MLkNN(MultiLabelClassifier):
 
 
 def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return P(H1), (n_labels,), and P(H1 | E_j), (n_labels, k + 1), just above 0.5 for a tie.
-
-    ``counts``, (2, n_labels, k + 1), are the rows without and with the label, by the number of
-    neighbors that have it; ``s`` is the smoothing.
-    """
+    """Return P(H1), (n_labels,), and P(H1 | E_j), (n_labels, k + 1), just above 0.5 for a tie."""
     n_rows = counts.sum(axis=2, keepdims=True)  # (2, n_labels, 1)
     prior = (s + n_rows) / (2 * s + n_rows.sum(axis=0))
     likelihood = (s + counts) / (s * counts.shape[2] + n_rows)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -47,24 +47,16 @@ from cgmvae.nn.rng import RandomStreams
 
 @dataclass(frozen=True)
 class MPVAEConfig:
-    """Sizes and switches of the network; members of one pack share them."""
+    """Sizes and switches of the network, which members of one pack share; see :class:`MPVAE`."""
 
     latent_dim: int
-    """d, dimension of z."""
     hidden_dim: int
-    """h: hidden layers are (2h, h) from labels, (h, 2h, h) from features, (h, 2h) to labels."""
     covariance_rank: int
-    """Number of columns of V; with 0, Σ is the identity."""
     n_draws: int
-    """Samples of the shared streams V ε per row and step."""
     ranking_slope: float
-    """Factor of the differences of probabilities in the exponential."""
     ranking_of: Literal["marginals", "draws"]
-    """The probabilities that are ranked: the probit's marginals, or those of each sample."""
     decoder_input: Literal["z", "xz"]
-    """Whether the decoder receives z, or the features and z."""
     layer_norm: bool
-    """Whether hidden layers are normalized."""
 
 
 class MPVAENetwork(nn.Module):
@@ -80,18 +72,13 @@ class MPVAENetwork(nn.Module):
         label_log_odds: NDArray[np.float64],
         streams: RandomStreams,
         *,
-        dropout: Sequence[float],
-        input_dropout: Sequence[float],
         dtype: torch.dtype = torch.float32,
+        **dropouts: Sequence[float],
     ) -> None:
         super().__init__()
         self.config = config
         n_labels, d, h = label_log_odds.shape[1], config.latent_dim, config.hidden_dim
-        style: dict[str, Any] = {
-            "layer_norm": config.layer_norm,
-            "activation": "relu",
-            "dtype": dtype,
-        }
+        style: Any = {"layer_norm": config.layer_norm, "activation": "relu", "dtype": dtype}
         self.label_encoder = PackedMLP((n_labels, 2 * h, h, 2 * d), streams, **style)
         self.feature_encoder = PackedMLP((n_features, h, 2 * h, h, 2 * d), streams, **style)
         n_in = d + (n_features if config.decoder_input == "xz" else 0)
@@ -101,7 +88,7 @@ class MPVAENetwork(nn.Module):
         # A rank beyond the number of labels adds nothing to V Vᵀ.
         rank = min(config.covariance_rank, n_labels)
         self.covariance = LabelCovariance(n_labels, rank, streams, dtype=dtype)
-        hold_numbers(self, self.label_bias, dropout=dropout, input_dropout=input_dropout)
+        hold_numbers(self, self.label_bias, **dropouts)
 
     def encode(self, features: Tensor, streams: RandomStreams | None = None) -> Gaussian:
         """Return q(z|x) of each row, (M, B, d): the prior in place of N(0, I)."""
@@ -144,18 +131,13 @@ class MPVAENetwork(nn.Module):
             terms[f"{prefix}cross_entropy"] = objective.probit_likelihood(
                 shifted, batch.positive, batch.known
             )
-            terms[f"{prefix}ranking"] = self._ranking(means, shifted, batch)
+            if self.config.ranking_of == "marginals":
+                p = self.covariance.marginal(means)[:, None]
+            else:
+                p = torch.special.ndtr(shifted)
+            slope, seen = self.config.ranking_slope, (batch.positive[:, None], batch.known[:, None])
+            terms[f"{prefix}ranking"] = objective.ranking(slope * p, *seen).mean(1) / slope
         return terms
-
-    def _ranking(self, means: Tensor, shifted: Tensor, batch: Batch) -> Tensor:
-        """Return the ranking loss of the probabilities, averaged over samples, (M, B)."""
-        slope = self.config.ranking_slope
-        if self.config.ranking_of == "marginals":
-            p = self.covariance.marginal(means)[:, None]
-        else:
-            p = torch.special.ndtr(shifted)
-        losses = objective.ranking(slope * p, batch.positive[:, None], batch.known[:, None])
-        return losses.mean(1) / slope
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -192,11 +174,6 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
         See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
 
-    Attributes
-    ----------
-    network_ : MPVAENetwork
-        The network of all members.
-
     Examples
     --------
     >>> from cgmvae.data import make_survey
@@ -226,7 +203,6 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     label_ranking_weight: float = 1.0
     ranking_slope: float = 5.0
     ranking_of: Literal["marginals", "draws"] = "marginals"
-    network_: MPVAENetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {
@@ -242,8 +218,7 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
         check_whole(0, covariance_rank=self.covariance_rank)
         if not self.ranking_slope > 0:
             raise InputError(f"ranking_slope is {self.ranking_slope}; it must be above 0.")
-        names = (each.name for each in dataclasses.fields(MPVAEConfig))
-        config = {name: getattr(self, name) for name in names}
+        config = {each.name: getattr(self, each.name) for each in dataclasses.fields(MPVAEConfig)}
         check_choices(MPVAEConfig, config)
         return MPVAEConfig(**config)
 

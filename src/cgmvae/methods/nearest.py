@@ -62,16 +62,7 @@ def divide(rows: Matrix, seed: int) -> Cells:
 
 
 class NearestRows:
-    """Nearest-neighbor search.
-
-    Parameters
-    ----------
-    rows : array or CSR array, (n_rows, n_features)
-    cells : Cells, optional
-        Partition of the rows; without it every row is compared.
-    n_probes : int
-        Number of cells that a query is compared with, at most all.
-    """
+    """Nearest-neighbor search among rows, (n_rows, n_features), or ``n_probes`` of their cells."""
 
     def __init__(self, rows: Matrix, cells: Cells | None = None, n_probes: int = 1) -> None:
         self._rows = rows

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -143,14 +143,19 @@ def _log_odds(logits: Tensor, structure: LabelStructure, label_sets: Tensor, lab
 
 @dataclass(frozen=True)
 class RBCCConfig:
-    """Sizes of the network; members of one pack share them."""
+    """Sizes of the network, which members of one pack share; see :class:`RBCC`."""
 
     state_dim: int
-    """H, size of the recurrent state."""
     hidden_dim: int
-    """Width of the hidden layer between features and state."""
     n_parents: int
     """P, largest number of parents of a label."""
+
+    def __post_init__(self) -> None:
+        if self.n_parents > _MOST_PARENTS:
+            raise InputError(
+                f"A label may have {self.n_parents} parents, but at most {_MOST_PARENTS} are "
+                "supported; reduce max_parents or the given structure."
+            )
 
 
 class RBCCNetwork(nn.Module):
@@ -163,22 +168,16 @@ class RBCCNetwork(nn.Module):
         label_log_odds: NDArray[np.float64],
         streams: RandomStreams,
         *,
-        dropout: Sequence[float],
-        input_dropout: Sequence[float],
         dtype: torch.dtype = torch.float32,
+        **dropouts: Sequence[float],
     ) -> None:
         super().__init__()
         self.config = config
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         n_members, n_labels = log_odds.shape
         width = config.state_dim
-        self.encoder = PackedMLP(
-            (n_features, config.hidden_dim, width),
-            streams,
-            layer_norm=True,
-            activation="relu",
-            dtype=dtype,
-        )
+        style: Any = {"layer_norm": True, "activation": "relu", "dtype": dtype}
+        self.encoder = PackedMLP((n_features, config.hidden_dim, width), streams, **style)
         bound = width**-0.5
 
         def vectors(*shape: int) -> nn.Parameter:
@@ -190,7 +189,7 @@ class RBCCNetwork(nn.Module):
         self.recurrent = PackedLinear(width, 3 * width, streams, dtype=dtype)
         self.output = vectors(n_labels, width)
         self.label_bias = nn.Parameter(log_odds.clone())
-        hold_numbers(self, log_odds, dropout=dropout, input_dropout=input_dropout)
+        hold_numbers(self, log_odds, **dropouts)
         parents = torch.full((n_members, n_labels, config.n_parents), -1, device=streams.device)
         order = torch.arange(n_labels, device=streams.device).repeat(n_members, 1)
         self.register_buffer("parents", parents)
@@ -362,7 +361,6 @@ class RBCC(NeuralClassifier):
     hidden_dim: int = 256
     beam_width: int = 16
     dropout: float = 0.5
-    network_: RBCCNetwork = field(init=False)
 
     def _weights(self) -> Mapping[str, float]:
         return {"cross_entropy": 1.0}
@@ -376,22 +374,16 @@ class RBCC(NeuralClassifier):
         check_whole(0, max_parents=self.max_parents, n_restarts=self.n_restarts)
         check_whole(1, state_dim=self.state_dim, hidden_dim=self.hidden_dim)
         given = self._given()
-        n_parents = min(self.max_parents, self.n_labels_ - 1) if given is None else given.n_parents
-        if n_parents > _MOST_PARENTS:
-            raise InputError(
-                f"A label may have {n_parents} parents, but at most {_MOST_PARENTS} are supported; "
-                "reduce max_parents or the given structure."
-            )
+        n_parents = min(self.max_parents, self.n_labels_ - 1)
+        if given is not None:
+            n_parents = max(map(len, given.parents))
         return RBCCConfig(self.state_dim, self.hidden_dim, int(n_parents))
 
     def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
-        given = self._given()
-        if given is None:
-            rows = [rows for rows, _ in fits]
+        rows, sizes = zip(*fits, strict=True)
+        structures: Any = [self._given()] * len(fits)
+        if self.structure is None:
             structures = learn_structures(rows, self.max_parents, self.n_restarts)
-        else:
-            structures = [given] * len(fits)
-        sizes = [n_members for _, n_members in fits]
         network.connect([s for s, n in zip(structures, sizes, strict=True) for _ in range(n)])
 
     def _shape(self) -> Any:
@@ -399,8 +391,6 @@ class RBCC(NeuralClassifier):
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         super()._restore_fitted(arrays, description)
-        if self.network_.config.n_parents > _MOST_PARENTS:
-            raise ValueError("its labels have too many parents")
         if not all(structure.is_ordered() for structure, _ in self.network_.structures()):
             raise ValueError("its structure is not a topological order of its labels")
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,7 +106,7 @@ class SLEEC(MultiLabelClassifier):
     n_neighbors_ : int
         Number of training rows that vote.
     mean_length_ : float
-        Root mean square norm of the feature rows.
+        Weighted root mean square norm of the feature rows; 1 if all are 0.
 
     Examples
     --------
@@ -128,7 +128,14 @@ class SLEEC(MultiLabelClassifier):
     admm_penalty: float = 1.0
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        self._check_parameters()
+        whole = [each.name for each in fields(self) if each.type == "int"]
+        check_whole(1, **{name: getattr(self, name) for name in whole})
+        check_whole(1, n_clusters=1 if self.n_clusters is None else self.n_clusters)
+        for name in ("l2_weight", "admm_penalty"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+        if not 0 <= self.l1_weight < np.inf:
+            raise InputError(f"l1_weight is {self.l1_weight}; it must be at least 0.")
         rows = train.with_known_labels()
         self.labels_ = sp.csr_array(rows.labels, dtype=np.float64)
         self.unknown_ = None
@@ -137,7 +144,10 @@ class SLEEC(MultiLabelClassifier):
         weights = rows.row_weights()
         self.weights_ = weights / weights.mean()
         self.n_neighbors_ = int(self.n_neighbors)
-        self.mean_length_ = mean_length(rows.features, self.weights_)
+        is_sparse = sp.issparse(rows.features)
+        squares = rows.features.multiply(rows.features) if is_sparse else np.square(rows.features)
+        norms = np.asarray(squares.sum(axis=1, dtype=np.float64)).ravel()
+        self.mean_length_ = float(np.sqrt(np.average(norms, weights=self.weights_))) or 1.0
         inputs = as_inputs(rows.features, self.mean_length_)
         self.learners_ = [
             self._fit_learner(inputs, np.random.default_rng((seed, i)))
@@ -153,35 +163,26 @@ class SLEEC(MultiLabelClassifier):
         embeddings = np.empty((n_rows, dim))
         for cluster, regressor in enumerate(regressors):
             members = np.flatnonzero(cluster_of_row == cluster)
-            regressor[:, : len(members)] = self._fit_cluster(inputs[members], members, rng)
+            unknown = None if self.unknown_ is None else self.unknown_[members]
+            pairs = label_neighbors(self.labels_[members], unknown, self.n_neighbors_svp, rng)
+            z, _ = complete(pairs, min(dim, len(members)), self.svp_iterations, rng)
+            weights = self.weights_[members]
+            regressor[:, : z.shape[1]] = fit_regressor(
+                inputs[members],
+                z,
+                weights,
+                l2_weight=self.l2_weight * weights.sum() / inputs.shape[1],
+                l1_weight=self.l1_weight * float(np.sqrt(np.mean(z**2))),
+                penalty=self.admm_penalty,
+                iterations=self.admm_iterations,
+            )
             embeddings[members] = inputs[members] @ regressor
         return Learner(centres, regressors, cluster_of_row, embeddings)
-
-    def _fit_cluster(
-        self, inputs: Matrix, members: NDArray[np.int64], rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Return the map that predicts the label embeddings of the rows of a cluster."""
-        labels = self.labels_[members]
-        unknown = None if self.unknown_ is None else self.unknown_[members]
-        pairs = label_neighbors(labels, unknown, self.n_neighbors_svp, rng)
-        rank = min(self.embedding_dim, *labels.shape)
-        z, _ = complete(pairs, rank, self.svp_iterations, rng)
-        weights = self.weights_[members]
-        return fit_regressor(
-            inputs,
-            z,
-            weights,
-            l2_weight=self.l2_weight * weights.sum() / inputs.shape[1],
-            l1_weight=self.l1_weight * float(np.sqrt(np.mean(z**2))),
-            penalty=self.admm_penalty,
-            iterations=self.admm_iterations,
-        )
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         inputs = as_inputs(features, self.mean_length_)
         scores = np.zeros((features.shape[0], self.n_labels_))
-        every = np.arange(len(self.weights_))
-        frequency = self._shares(every[None], np.zeros(self.n_labels_))[0]
+        frequency = self._shares(np.arange(len(self.weights_))[None], np.zeros(self.n_labels_))[0]
         for learner in self.learners_:
             nearest = pairwise_distances_argmin(inputs, learner.centres)
             for cluster in np.unique(nearest):
@@ -209,27 +210,11 @@ class SLEEC(MultiLabelClassifier):
             total = total - (votes @ self.unknown_).toarray()
         return ((votes @ self.labels_).toarray() + prior) / total
 
-    def _check_parameters(self) -> None:
-        check_whole(
-            1,
-            embedding_dim=self.embedding_dim,
-            n_clusters=1 if self.n_clusters is None else self.n_clusters,
-            n_neighbors_svp=self.n_neighbors_svp,
-            n_neighbors=self.n_neighbors,
-            n_learners=self.n_learners,
-            svp_iterations=self.svp_iterations,
-            admm_iterations=self.admm_iterations,
-        )
-        for name in ("l2_weight", "admm_penalty"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
-        if not 0 <= self.l1_weight < np.inf:
-            raise InputError(f"l1_weight is {self.l1_weight}; it must be at least 0.")
-
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
-        arrays = {"weights": self.weights_} | _positions("labels", self.labels_)
-        if self.unknown_ is not None:
-            arrays |= _positions("unknown", self.unknown_)
+        arrays = {"weights": self.weights_}
+        for name, ones in (("labels", self.labels_), ("unknown", self.unknown_)):
+            if ones is not None:  # a matrix of zeros and ones is where its ones are
+                arrays |= {f"{name}.columns": ones.indices, f"{name}.starts": ones.indptr}
         for i, learner in enumerate(self.learners_):
             arrays |= {f"{i}.{name}": part for name, part in learner._asdict().items()}
         return arrays, {
@@ -241,8 +226,13 @@ class SLEEC(MultiLabelClassifier):
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         self.weights_ = arrays["weights"]
         shape = (len(self.weights_), self.n_labels_)
-        self.labels_ = _ones(arrays, "labels", shape)
-        self.unknown_ = _ones(arrays, "unknown", shape) if "unknown.columns" in arrays else None
+
+        def ones(name: str) -> sp.csr_array:
+            columns, starts = arrays[f"{name}.columns"], arrays[f"{name}.starts"]
+            return csr_from_parts(np.ones(len(columns)), columns, starts, shape=shape)
+
+        self.labels_ = ones("labels")
+        self.unknown_ = ones("unknown") if "unknown.columns" in arrays else None
         self.n_neighbors_ = int(description["n_neighbors"])
         self.mean_length_ = float(description["mean_length"])
         self.learners_ = [
@@ -254,18 +244,14 @@ class SLEEC(MultiLabelClassifier):
         if self.weights_.ndim != 1:
             raise ValueError("its rows have no weights")
         for learner in self.learners_:
-            learner.check(shape[0], self.n_inputs_ + 1)
-
-
-def _positions(name: str, matrix: sp.csr_array) -> dict[str, NDArray[Any]]:
-    """Return the positions of the ones in a matrix of zeros and ones."""
-    return {f"{name}.columns": matrix.indices, f"{name}.starts": matrix.indptr}
-
-
-def _ones(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> sp.csr_array:
-    """Return the matrix that :func:`_positions` decomposed, checked."""
-    columns, starts = arrays[f"{name}.columns"], arrays[f"{name}.starts"]
-    return csr_from_parts(np.ones(len(columns)), columns, starts, shape=shape)
+            n_clusters, dim = len(learner.centres), learner.embeddings.shape[-1]
+            inputs = (n_clusters, self.n_inputs_ + 1)
+            shapes = [inputs, (*inputs, dim), shape[:1], (shape[0], dim)]
+            clusters = np.unique(learner.cluster_of_row)
+            if [part.shape for part in learner] != shapes or dim == 0:
+                raise ValueError("its embeddings do not match its rows and features")
+            if not np.array_equal(clusters, np.arange(n_clusters)):
+                raise ValueError("its clusters do not match its rows")
 
 
 class Learner(NamedTuple):
@@ -279,25 +265,6 @@ class Learner(NamedTuple):
     """Cluster of each training row, (n_rows,)"""
     embeddings: NDArray[np.float64]
     """Predicted embedding of each training row, (n_rows, dim)"""
-
-    def check(self, n_rows: int, n_inputs: int) -> None:
-        """Raise if the shapes do not match these numbers of rows and inputs."""
-        n_clusters, dim = len(self.centres), self.embeddings.shape[-1]
-        shapes = [(n_clusters, n_inputs), (n_clusters, n_inputs, dim), (n_rows,)]
-        clusters = np.unique(self.cluster_of_row)
-        if [part.shape for part in self] != [*shapes, (n_rows, dim)] or not np.array_equal(
-            clusters, np.arange(n_clusters)
-        ):
-            raise ValueError("its clusters do not match its rows and features")
-        if dim == 0:
-            raise ValueError("its embeddings have no dimensions")
-
-
-def mean_length(features: Matrix, weights: NDArray[np.float64]) -> float:
-    """Return the weighted root mean square norm of the rows; 1 if all are 0."""
-    squares = features.multiply(features) if sp.issparse(features) else np.square(features)
-    mean = np.average(np.asarray(squares.sum(axis=1, dtype=np.float64)).ravel(), weights=weights)
-    return float(np.sqrt(mean)) or 1.0
 
 
 def as_inputs(features: Matrix, length: float) -> Matrix:

@@ -10,7 +10,7 @@ included. Triton comes with torch for CUDA; without it, nothing here is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,35 +38,23 @@ def usable(tensor: Tensor) -> bool:
     return triton is not None and tensor.is_cuda and tensor.dtype in dtypes
 
 
-class Draw(NamedTuple):
-    """One draw of ``CounterStreams``, whose random bits a kernel computes for itself."""
-
-    keys: Tensor
-    """Of the members' steps, int32 (n_members,)"""
-    offset: int
-    """What is added to them for this draw."""
-
-
-class Dropping(NamedTuple):
-    """What a kernel needs to drop as ``RandomStreams.dropout`` does."""
-
-    keys: Tensor
-    """See :class:`Draw`."""
-    offset: int
-    rates: Tensor
-    """Each member's own, float32 (n_members,)"""
+#: What a kernel computes the random bits of a draw from: keys of the members' steps, int32
+#: (n_members,), and the offset that is added to them. Dropout also needs the rates, float32
+#: (n_members,).
+Draw = tuple[Tensor, int]
+Dropping = tuple[Tensor, int, Tensor]
 
 
 def uniform(draw: Draw, n: int) -> Tensor:
     """Return uniform numbers in [0, 1), float32 (n_members, n)."""
-    y = torch.empty(len(draw.keys), n, device=draw.keys.device)
+    y = torch.empty(len(draw[0]), n, device=draw[0].device)
     kernels.uniform[triton.cdiv(n, _BLOCK), len(y)](y, *draw, n, BLOCK=_BLOCK)
     return y
 
 
 def normal(draw: Draw, n: int) -> Tensor:
     """Return standard normal numbers, float32 (n_members, n)."""
-    y, half = torch.empty(len(draw.keys), n, device=draw.keys.device), -(-n // 2)
+    y, half = torch.empty(len(draw[0]), n, device=draw[0].device), -(-n // 2)
     kernels.normal[triton.cdiv(half, _BLOCK), len(y)](y, *draw, n, half, BLOCK=_BLOCK)
     return y
 
@@ -94,6 +82,12 @@ def drop(x: Tensor, dropping: Dropping) -> Tensor:
     return _Dropout.apply(x, dropping)
 
 
+def _blocks(width: int) -> dict[str, int]:
+    """Return the launch parameters of a program that processes whole rows."""
+    block = triton.next_power_of_2(width)
+    return {"BLOCK": block, "num_warps": min(8, max(1, block // 256))}
+
+
 class _Hidden(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -109,23 +103,9 @@ class _Hidden(torch.autograd.Function):
         n_members, n_rows, width = x.shape
         y = torch.empty_like(x)
         center, spread = bias.new_empty(2, n_members, n_rows)
-        block = triton.next_power_of_2(width)
-        kernels.hidden_forward[n_rows, n_members](
-            x,
-            bias,
-            y,
-            center,
-            spread,
-            gain,
-            shift,
-            *dropping,
-            n_rows,
-            width,
-            _EPSILON,
-            slope,
-            BLOCK=block,
-            num_warps=_warps(block),
-        )
+        tensors = (x, bias, y, center, spread, gain, shift)
+        sizes = (n_rows, width, _EPSILON, slope)
+        kernels.hidden_forward[n_rows, n_members](*tensors, *dropping, *sizes, **_blocks(width))
         ctx.save_for_backward(x, bias, center, spread, gain, shift)
         ctx.dropping, ctx.slope = dropping, slope
         return y
@@ -137,30 +117,12 @@ class _Hidden(torch.autograd.Function):
         n_parts = -(-n_rows // _ROWS)
         dx = torch.empty_like(x)
         sums = bias.new_empty(3, n_members, n_parts, width)
-        block = triton.next_power_of_2(width)
+        tensors = (dy.contiguous(), x, bias, dx, center, spread, gain, shift, sums)
+        sizes = (n_rows, width, ctx.slope)
         kernels.hidden_backward[n_parts, n_members](
-            dy.contiguous(),
-            x,
-            bias,
-            dx,
-            center,
-            spread,
-            gain,
-            shift,
-            sums,
-            *ctx.dropping,
-            n_rows,
-            width,
-            ctx.slope,
-            ROWS=_ROWS,
-            BLOCK=block,
-            num_warps=_warps(block),
+            *tensors, *ctx.dropping, *sizes, ROWS=_ROWS, **_blocks(width)
         )
         return dx, *sums.sum(2), None, None
-
-
-def _warps(block: int) -> int:
-    return min(8, max(1, block // 256))
 
 
 def hidden(
@@ -168,14 +130,9 @@ def hidden(
 ) -> Tensor:
     """Add a bias, normalize, activate and drop: a hidden layer of ``PackedMLP`` in one pass.
 
-    Parameters
-    ----------
-    x : Tensor, (n_members, n_rows, width)
-        The matrix product of the layer, float32 or bfloat16, as the result then is.
-    bias, gain, shift : Tensor, (n_members, width)
-    dropping : Dropping
-    slope : float
-        Of the activation below 0: 0 for ReLU.
+    ``x``, (n_members, n_rows, width), is the matrix product of the layer, float32 or bfloat16, as
+    the result then is; the vectors are (n_members, width). ``slope`` is that of the activation
+    below 0: 0 for ReLU.
     """
     vectors = (part.contiguous() for part in (bias, gain, shift))
     return _Hidden.apply(x, *vectors, dropping, slope)
@@ -195,39 +152,22 @@ class _Product(torch.autograd.Function):
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return x · weight + bias, in float32 even if the matrices are bfloat16.
-
-    Parameters
-    ----------
-    x : Tensor, (n_members, n_rows, n_in)
-    weight : Tensor, (n_members, n_in, n_out)
-    bias : Tensor, (n_members, n_out)
-    """
+    """Return x · weight + bias, (n_members, n_rows, n_out), float32 even of bfloat16 matrices."""
     if x.dtype == torch.bfloat16:
         return _Product.apply(x, weight) + bias[:, None, :]
     return torch.baddbmm(bias[:, None, :], x, weight)
 
 
 def square_sums(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum of squares of each member's numbers in all parts, float32 (n_members,).
-
-    Parameters
-    ----------
-    parts : sequence of Tensor, (n_members, n)
-    """
+    """Return the sum of squares of each member's numbers in parts (n_members, n), (n_members,)."""
     counts = [triton.cdiv(part.shape[1], _SUM_BLOCK) for part in parts]
     n_members = len(parts[0])
     sums = torch.empty(n_members, sum(counts), device=parts[0].device)
     first = 0
     for part, count in zip(parts, counts, strict=True):
+        sizes = (part.shape[1], sums.shape[1], first)
         kernels.square_sums[count, n_members](
-            part.contiguous(),
-            sums,
-            part.shape[1],
-            sums.shape[1],
-            first,
-            BLOCK=_SUM_BLOCK,
-            num_warps=8,
+            part.contiguous(), sums, *sizes, BLOCK=_SUM_BLOCK, num_warps=8
         )
         first += count
     return sums.sum(1)
@@ -245,33 +185,19 @@ def update(
     epsilon: float,
     decayed: bool,
 ) -> None:
-    """Update some columns of flat buffers by Adam, in place.
+    """Update some columns of flat buffers, (n_members, n), by Adam, in place.
 
-    Parameters
-    ----------
-    values, mean, square : Tensor, (n_members, n)
-        Views of the flat buffers.
-    gradient : Tensor, (n_members, n)
-        Float32 or bfloat16.
-    scalars : Tensor, (n_members, 6)
-        Whether the member is active, the factor of its gradient, its L2 weight, the factor of its
-        weights, its step size, and the factor of the root of the square.
-    rounded : Tensor, (n_members, n), optional
-        Receives the new weights too, rounded to bfloat16.
+    The gradient is float32 or bfloat16. ``scalars``, (n_members, 6), are: whether the member is
+    active, the factor of its gradient, its L2 weight, the factor of its weights, its step size, and
+    the factor of the root of the square. ``rounded`` receives the new weights too, in bfloat16.
     """
     n_members, n = values.shape
+    buffers = (values, mean, square, gradient.contiguous(), values if rounded is None else rounded)
+    numbers = (n, values.stride(0), 1 - betas[0], 1 - betas[1], epsilon)
     kernels.adam[triton.cdiv(n, _BLOCK), n_members](
-        values,
-        mean,
-        square,
-        gradient.contiguous(),
-        values if rounded is None else rounded,
+        *buffers,
         scalars,
-        n,
-        values.stride(0),
-        1 - betas[0],
-        1 - betas[1],
-        epsilon,
+        *numbers,
         DECAYED=decayed,
         ROUNDED=rounded is not None,
         BLOCK=_BLOCK,

@@ -46,19 +46,10 @@ def log_density(z: Tensor, gaussian: Gaussian) -> Tensor:
 
 
 def pairwise_log_density(z: Tensor, components: Gaussian) -> Tensor:
-    """Return log N(z | mean_i, variance_i) of every row under every component.
+    """Return log N(z | mean_i, variance_i) of all rows and components, (M, B, C), float64.
 
     Σ (z − μ)² / σ² is written as z²·(1/σ²) − 2 z·(μ/σ²) + Σ μ²/σ²: two matrix products, and no
     tensor of rows × components × dimensions.
-
-    Parameters
-    ----------
-    z : Tensor, (n_members, n_rows, latent_dim)
-    components : Gaussian, (n_members, n_components, latent_dim)
-
-    Returns
-    -------
-    Tensor, (n_members, n_rows, n_components), float64
     """
     z, mean, log_variance = z.double(), components.mean.double(), components.log_variance.double()
     precision = torch.exp(-log_variance)
@@ -71,16 +62,8 @@ def pairwise_log_density(z: Tensor, components: Gaussian) -> Tensor:
 def mixture_log_density(z: Tensor, components: Gaussian, chosen: Tensor) -> Tensor:
     """Return log p(z | y), Eq. 1: the equally weighted mixture of the chosen components.
 
-    Parameters
-    ----------
-    z : Tensor, (n_members, n_rows, latent_dim)
-    components : Gaussian, (n_members, n_components, latent_dim)
-    chosen : Tensor of bool, (n_members, n_rows, n_components)
-
-    Returns
-    -------
-    Tensor, (n_members, n_rows), float64
-        0 for a row that chooses nothing.
+    ``z`` is (M, B, d), ``chosen`` bool (M, B, C). The result, float64 (M, B), is 0 for a row that
+    chooses nothing.
     """
     n_chosen = chosen.sum(-1)
     any_chosen = n_chosen > 0
@@ -95,15 +78,9 @@ def mean_given_labels(posterior: Gaussian, components: Gaussian, positive: Tenso
     """Return the mean of q(z|x) · p(z | the known positives), normalized, (M, B, d).
 
     A product of a Gaussian and a mixture is a mixture of Gaussians: component i has the
-    precision-weighted mean and the weight N(μ_q | μ_i, σ_q² + σ_i²). Without known positives it is
-    the posterior's own mean.
-
-    Parameters
-    ----------
-    posterior : Gaussian, (n_members, n_rows, d)
-    components : Gaussian, (n_members, n_labels + 1, d)
-        The last one, the background, is not used.
-    positive : Tensor of bool, (n_rows, n_labels)
+    precision-weighted mean and the weight N(μ_q | μ_i, σ_q² + σ_i²). Without known positives, bool
+    (B, L), it is the posterior's own mean. The last of the L + 1 components, the background, is not
+    used.
     """
     rows, labels = positive.nonzero(as_tuple=True)
     if len(rows) == 0:

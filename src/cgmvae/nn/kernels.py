@@ -22,7 +22,7 @@ def _mixed(x):
 
 @triton.jit
 def _key(keys_at, member, offset):
-    """Return a member's key of a draw, as ``CounterStreams._next_keys`` does."""
+    """Return a member's key of a draw, as ``CounterStreams._words`` does."""
     return _mixed(tl.load(keys_at + member) + offset)
 
 

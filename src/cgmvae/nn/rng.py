@@ -68,12 +68,12 @@ class RandomStreams(ABC):
         draws: there is no state to save, and a member that skips steps loses nothing.
         """
 
-    @abstractmethod
     def section(self, number: int) -> None:
         """Go to a numbered part of the step, whose draws do not depend on the other parts.
 
         A network that skips a part of its work draws the same numbers in the others.
         """
+        self._draw = number * _DRAWS_A_SECTION
 
     def uniform_of_rows(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return uniform numbers in [0, 1) for the rows of this process, (n_members, *shape)."""
@@ -147,14 +147,9 @@ class GeneratorStreams(RandomStreams):
     def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,)."""
         numbers = steps.tolist() if isinstance(steps, Tensor | np.ndarray) else steps
-        self._step_keys = [
-            key + number * _STRIDE for key, number in zip(self._keys, numbers, strict=True)
-        ]
+        pairs = zip(self._keys, numbers, strict=True)
+        self._step_keys = [key + number * _STRIDE for key, number in pairs]
         self.section(0)
-
-    def section(self, number: int) -> None:
-        """Go to a numbered part of the step."""
-        self._draw = number * _DRAWS_A_SECTION
 
     def _next_draw(self) -> Iterator[torch.Generator]:
         """Return each member's generator, seeded by its step and the number of the draw."""
@@ -203,30 +198,22 @@ class CounterStreams(RandomStreams):
         """Go to the start of a step of each member, (n_members,)."""
         steps = torch.as_tensor(steps, dtype=torch.int32, device=self.device)
         self._step_keys = _mixed(self._keys ^ _mixed(steps[:, None] * _STRIDE_32))
-        self._draw = 0
-
-    def section(self, number: int) -> None:
-        """Go to a numbered part of the step."""
-        self._draw = number * _DRAWS_A_SECTION
+        self.section(0)
 
     def _next_draw(self) -> cuda.Draw:
         self._draw += 1
         offset = (self._draw * _STRIDE_32 + 2**31) % 2**32 - 2**31
-        return cuda.Draw(self._step_keys[:, 0], offset)
-
-    def _next_keys(self) -> Tensor:
-        """Return the keys of the next draw, int32 (n_members, 1)."""
-        keys, offset = self._next_draw()
-        return _mixed(keys[:, None] + offset)
+        return self._step_keys[:, 0], offset
 
     def _words(self, n: int) -> Tensor:
         """Return 32 random bits for each member and position, int32 (n_members, n)."""
-        keys = self._next_keys()
+        step_keys, offset = self._next_draw()
+        keys = _mixed(step_keys[:, None] + offset)
         return _mixed(_mixed(torch.arange(n, dtype=torch.int32, device=self.device) ^ keys) + keys)
 
     def dropping(self, rate: Tensor) -> cuda.Dropping:
         """Return what a kernel needs to drop with the bits of the next draw."""
-        return cuda.Dropping(*self._next_draw(), rate.to(torch.float32))
+        return *self._next_draw(), rate.to(torch.float32)
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""

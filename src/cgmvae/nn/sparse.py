@@ -103,18 +103,8 @@ class SparseRows(NamedTuple):
 def sparse_affine(x: SparseRows, more: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
     """Apply each member's affine map to sparse rows and further dense columns.
 
-    Parameters
-    ----------
-    x : SparseRows, (n_members, n_rows, n_columns)
-        No gradient is computed for them.
-    more : Tensor, (n_members, n_rows, n_more), optional
-        Further columns, after those of ``x``.
-    weight : Tensor, (n_members, n_columns + n_more, width)
-    bias : Tensor, (n_members, width)
-
-    Returns
-    -------
-    Tensor, (n_members, n_rows, width)
+    ``weight``, (n_members, n_columns + n_more, width), first has the columns of ``x``, for which no
+    gradient is computed, and then those of ``more``, (n_members, n_rows, n_more).
     """
     if more is None:
         more = weight.new_zeros(*x.shape[:2], 0)

@@ -16,8 +16,11 @@ from typing import Any, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import CountVectorizer, strip_accents_unicode
-from sklearn.preprocessing import normalize
+from sklearn.feature_extraction.text import (
+    CountVectorizer,
+    TfidfVectorizer,
+    strip_accents_unicode,
+)
 
 from cgmvae.data.columns import ColumnType, parse_numbers
 from cgmvae.data.dataset import Matrix
@@ -36,10 +39,20 @@ MOST_WORDS = 20_000
 #: With at least this many texts, a word must occur in two of them.
 ENOUGH_TEXTS = 20
 
-#: Two or more letters; accents and case are ignored.
-_WORD = r"[^\W\d_]{2,}"
-
 _SECONDS_PER_DAY = 86_400
+
+
+def _without_accents(text: str) -> str:
+    """Return a text in lower case without accents."""
+    return strip_accents_unicode(text).lower()
+
+
+#: How texts are split into words: two or more letters; accents and case are ignored.
+_TOKENS: dict[str, Any] = {
+    "token_pattern": r"[^\W\d_]{2,}",
+    "preprocessor": _without_accents,
+    "lowercase": False,
+}
 
 DatePart = Literal["year", "season", "hour"]
 
@@ -54,22 +67,33 @@ _DATE_FEATURES: dict[DatePart, tuple[str, ...]] = {
 class ColumnEncoder(ABC):
     """How one column becomes features."""
 
+    #: Whether the last feature is a missing-value indicator; no field of encoders without one.
+    gaps = False
+
     @classmethod
     @abstractmethod
     def learn(cls, values: NDArray[Any]) -> Self:
         """Return an encoder learned from the values of training rows, (n_rows,)."""
 
     @abstractmethod
-    def feature_names(self, column: str) -> list[str]:
-        """Return the feature names for a column of this name."""
-
-    @abstractmethod
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
         """Return the features of these values, (n_rows, n_features), in float32."""
 
     @abstractmethod
+    def _names(self, column: str) -> list[str]:
+        """Return the feature names without the missing-value indicator."""
+
+    @abstractmethod
+    def _description(self) -> str:
+        """Describe the encoding in a few words, without the missing-value indicator."""
+
+    def feature_names(self, column: str) -> list[str]:
+        """Return names such as ``habitat=wetland``, ``day (year)`` and ``notes: owl``."""
+        return self._names(column) + ([f"{column} (missing)"] if self.gaps else [])
+
     def describe(self) -> str:
         """Describe the encoding in a few words."""
+        return self._description() + (", and where it is missing" if self.gaps else "")
 
     def measured(self) -> int:
         """Return how many features, the first ones, are measurements on an arbitrary scale."""
@@ -80,25 +104,19 @@ def _has_notable_gaps(missing: NDArray[np.bool_]) -> bool:
     return bool(NOTABLE_SHARE <= missing.mean() < 1)
 
 
-def _indicator_name(column: str) -> str:
-    return f"{column} (missing)"
-
-
 @dataclass(frozen=True)
 class NumberColumn(ColumnEncoder):
     """Numbers unchanged; the scaler of the model imputes missing values."""
 
     gaps: bool
-    """Whether there is a missing-value indicator."""
 
     @classmethod
     def learn(cls, values: NDArray[Any]) -> Self:
         """Check whether a notable fraction of the values is missing."""
         return cls(_has_notable_gaps(np.isnan(values)))
 
-    def feature_names(self, column: str) -> list[str]:
-        """Return the name of the column and of its missing-value indicator."""
-        return [column, *([_indicator_name(column)] if self.gaps else [])]
+    def _names(self, column: str) -> list[str]:
+        return [column]
 
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
         """Return the numbers, NaN if missing, and the indicator."""
@@ -111,9 +129,8 @@ class NumberColumn(ColumnEncoder):
             )
         return np.column_stack([numbers, *([np.isnan(numbers)] if self.gaps else [])])
 
-    def describe(self) -> str:
-        """Say that the numbers are kept."""
-        return "kept, and where it is missing" if self.gaps else "kept"
+    def _description(self) -> str:
+        return "kept"
 
     def measured(self) -> int:
         """Return 1, for the numbers themselves."""
@@ -132,7 +149,6 @@ class CategoryColumn(ColumnEncoder):
     others: bool
     """Whether there is a shared feature for rare categories."""
     gaps: bool
-    """Whether there is a missing-value indicator."""
 
     @classmethod
     def learn(cls, values: NDArray[Any]) -> Self:
@@ -147,15 +163,24 @@ class CategoryColumn(ColumnEncoder):
         if len(set(self.categories)) < len(self.categories):
             raise ValueError("a category is duplicated")
 
-    def feature_names(self, column: str) -> list[str]:
-        """Return names such as ``habitat=wetland`` and ``habitat (other)``."""
+    def _names(self, column: str) -> list[str]:
         names = [f"{column}={category}" for category in self.categories]
-        names += [f"{column} (other)"] if self.others else []
-        return [*names, _indicator_name(column)] if self.gaps else names
+        return names + ([f"{column} (other)"] if self.others else [])
 
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
         """Return a CSR array with a 1 for the category of each row."""
-        self._reject_numbers(column, values)
+        seen = {value for value in values.tolist() if value is not None}
+        if (
+            seen
+            and self.categories
+            and seen.isdisjoint(self.categories)
+            and parse_numbers(list(seen)) is not None
+            and all(parse_numbers([category]) is None for category in self.categories)
+        ):
+            raise InputError(
+                f"The column {column!r} contains numbers, such as {min(seen)}, but the model was "
+                f"fitted with categories, such as {self.categories[0]!r}; pass the same categories."
+            )
         n_features = len(self.feature_names(column))
         no_feature = n_features
         indices: dict[str | None, int] = {name: i for i, name in enumerate(self.categories)}
@@ -166,24 +191,9 @@ class CategoryColumn(ColumnEncoder):
         ones = np.ones(len(rows), dtype=np.float32)
         return sp.csr_array((ones, (rows, found[rows])), shape=(len(values), n_features))
 
-    def _reject_numbers(self, column: str, values: NDArray[Any]) -> None:
-        """Raise if a column of categories now contains only numbers, none of which was seen."""
-        given = {value for value in values.tolist() if value is not None}
-        if not given or not self.categories or not given.isdisjoint(self.categories):
-            return
-        if any(parse_numbers([category]) is not None for category in self.categories):
-            return
-        if parse_numbers(list(given)) is not None:
-            raise InputError(
-                f"The column {column!r} contains numbers, such as {min(given)}, but the model was "
-                f"fitted with categories, such as {self.categories[0]!r}; pass the same categories."
-            )
-
-    def describe(self) -> str:
-        """Say how many categories have a feature."""
+    def _description(self) -> str:
         done = f"0 or 1 for each of {len(self.categories):,} categories"
-        done += ", and for rare ones together" if self.others else ""
-        return done + (", and where it is missing" if self.gaps else "")
+        return done + (", and for rare ones together" if self.others else "")
 
 
 @dataclass(frozen=True)
@@ -197,7 +207,6 @@ class DateColumn(ColumnEncoder):
     parts: tuple[DatePart, ...]
     """The parts of a date that become features."""
     gaps: bool
-    """Whether there is a missing-value indicator."""
 
     @classmethod
     def learn(cls, values: NDArray[Any]) -> Self:
@@ -216,42 +225,31 @@ class DateColumn(ColumnEncoder):
         if len(set(self.parts)) < len(self.parts) or not self.parts:
             raise ValueError("a date has no parts, or a duplicated part")
 
-    def feature_names(self, column: str) -> list[str]:
-        """Return names such as ``day (year)`` and ``day (season, sine)``."""
-        names = [f"{column} ({name})" for part in self.parts for name in _DATE_FEATURES[part]]
-        return [*names, _indicator_name(column)] if self.gaps else names
+    def _names(self, column: str) -> list[str]:
+        return [f"{column} ({name})" for part in self.parts for name in _DATE_FEATURES[part]]
 
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
         """Return the parts of each date, NaN if it is missing."""
-        found = [feature for part in self.parts for feature in _date_features(values, part)]
-        if self.gaps:
-            found.append(np.isnat(values))
-        return np.column_stack(found).astype(np.float32)
+        missing = np.isnat(values)
+        dates = np.where(missing, np.datetime64(0, "s"), values)
+        years, days = dates.astype("datetime64[Y]"), dates.astype("datetime64[D]")
+        length = (years + 1).astype("datetime64[s]") - years.astype("datetime64[s]")
+        of_year = (dates - years).astype(float) / length.astype(float)
+        of_day = (dates - days).astype(float) / _SECONDS_PER_DAY
+        features = {
+            "year": [1970 + years.astype(np.int64) + of_year],
+            "season": [np.sin(2 * np.pi * of_year), np.cos(2 * np.pi * of_year)],
+            "hour": [np.sin(2 * np.pi * of_day), np.cos(2 * np.pi * of_day)],
+        }
+        used = [np.where(missing, np.nan, each) for part in self.parts for each in features[part]]
+        return np.column_stack([*used, missing] if self.gaps else used).astype(np.float32)
 
-    def describe(self) -> str:
-        """Say which parts of the dates are used."""
-        done = " and ".join(self.parts)
-        return f"{done}, and where it is missing" if self.gaps else done
+    def _description(self) -> str:
+        return " and ".join(self.parts)
 
     def measured(self) -> int:
         """Return the number of features without the missing-value indicator."""
         return sum(len(_DATE_FEATURES[part]) for part in self.parts)
-
-
-def _date_features(dates: NDArray[Any], part: DatePart) -> list[NDArray[np.float64]]:
-    """Return the features of one part of the dates, NaN if missing."""
-    missing = np.isnat(dates)
-    dates = np.where(missing, np.datetime64(0, "s"), dates)
-    years = dates.astype("datetime64[Y]")
-    length = (years + 1).astype("datetime64[s]") - years.astype("datetime64[s]")
-    of_year = (dates - years).astype(float) / length.astype(float)
-    if part == "year":
-        found = [1970 + years.astype(np.int64) + of_year]
-    else:
-        of_day = (dates - dates.astype("datetime64[D]")).astype(float) / _SECONDS_PER_DAY
-        angle = 2 * np.pi * (of_year if part == "season" else of_day)
-        found = [np.sin(angle), np.cos(angle)]
-    return [np.where(missing, np.nan, feature) for feature in found]
 
 
 @dataclass(frozen=True)
@@ -274,7 +272,7 @@ class TextColumn(ColumnEncoder):
         """Choose the vocabulary and count document frequencies."""
         texts = [value for value in values.tolist() if value is not None]
         least = 2 if len(texts) >= ENOUGH_TEXTS else 1
-        vectorizer = _vectorizer(min_df=least, max_features=MOST_WORDS)
+        vectorizer = CountVectorizer(min_df=least, max_features=MOST_WORDS, **_TOKENS)
         try:
             found = vectorizer.fit_transform(texts)
         except ValueError:  # the vocabulary is empty
@@ -289,8 +287,7 @@ class TextColumn(ColumnEncoder):
         if not all(0 <= count <= self.n_texts for count in self.counts):
             raise ValueError("a word occurs in more texts than there are")
 
-    def feature_names(self, column: str) -> list[str]:
-        """Return names such as ``notes: owl``."""
+    def _names(self, column: str) -> list[str]:
         return [f"{column}: {word}" for word in self.words]
 
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
@@ -298,32 +295,18 @@ class TextColumn(ColumnEncoder):
         if not self.words:
             return sp.csr_array((len(values), 0), dtype=np.float32)
         texts = ["" if value is None else value for value in values.tolist()]
-        weights = sp.csr_array(self._vectorizer.transform(texts), dtype=np.float64)
-        weights.data = (1 + np.log(weights.data)) * self._idf[weights.indices]
-        return sp.csr_array(normalize(weights, copy=False), dtype=np.float32)
+        return sp.csr_array(self._vectorizer.transform(texts), dtype=np.float32)
 
-    def describe(self) -> str:
-        """Say how many words have a feature."""
+    def _description(self) -> str:
         return f"weights of {len(self.words):,} words (tf-idf)"
 
     @cached_property
-    def _vectorizer(self) -> CountVectorizer:
-        return _vectorizer(vocabulary={word: i for i, word in enumerate(self.words)})
-
-    @cached_property
-    def _idf(self) -> NDArray[np.float64]:
-        return 1 + np.log((1 + self.n_texts) / (1 + np.array(self.counts, np.float64)))
-
-
-def _vectorizer(**parameters: Any) -> CountVectorizer:
-    return CountVectorizer(
-        token_pattern=_WORD, preprocessor=_without_accents, lowercase=False, **parameters
-    )
-
-
-def _without_accents(text: str) -> str:
-    """Return a text in lower case without accents."""
-    return strip_accents_unicode(text).lower()
+    def _vectorizer(self) -> TfidfVectorizer:
+        vectorizer = TfidfVectorizer(
+            vocabulary={word: i for i, word in enumerate(self.words)}, sublinear_tf=True, **_TOKENS
+        )
+        vectorizer.idf_ = 1 + np.log((1 + self.n_texts) / (1 + np.array(self.counts, np.float64)))
+        return vectorizer
 
 
 #: The encoder of each column type.

@@ -76,11 +76,9 @@ class FeaturePreparation:
                 "The text columns contain no words, so there are no features; pass other columns."
             )
         self.feature_names_ = _distinct([name for own in names for name in own])
+        pairs = zip(names, self.encoders_, strict=True)
         self.measured_ = np.concatenate(
-            [
-                np.arange(len(own)) < encoder.measured()
-                for own, encoder in zip(names, self.encoders_, strict=True)
-            ]
+            [np.arange(len(own)) < encoder.measured() for own, encoder in pairs]
         )
         self.sparse_ = "text" in self.kinds.values() or len(self.feature_names_) > WIDE
         return self
@@ -139,12 +137,7 @@ def _is_numeric(dtype: Any) -> bool:
 def match_columns(X: Any, kinds: Mapping[str, ColumnType]) -> Columns:
     """Return the columns of a table that a model was fitted with, by name, in the model's order.
 
-    Parameters
-    ----------
-    X : DataFrame, Columns, or mapping of name to sequence
-        A warning names the columns that the model does not know.
-    kinds : mapping of str to {"number", "category", "date", "text"}
-        Types of the model's columns by name.
+    A warning names the columns that the model does not know.
     """
     if not (isinstance(X, Columns | Mapping) or hasattr(X, "columns")):
         raise InputError(
@@ -169,14 +162,7 @@ def numeric_matrix(
 ) -> NDArray[np.floating]:
     """Return the columns of a table for a numeric model, (n_samples, n_features).
 
-    Parameters
-    ----------
-    X : Columns, or mapping of name to sequence
-        All columns must be numeric.
-    kinds : mapping of str to {"number"}, optional
-        The model's columns by name; None to use the columns in the order given.
-    n_features : int
-        Number of columns of the model.
+    ``kinds`` are the model's columns by name; None to use the columns in the order given.
     """
     table = as_columns(X) if kinds is None else match_columns(X, kinds)
     numbers = table.as_matrix()

@@ -114,12 +114,8 @@ def current_group(timeout: timedelta = STEP_TIMEOUT) -> Group:
 
     Without ``torchrun``, or another program that sets the same variables, a process is alone. A
     process group that the caller has made is used as it is. CPUs communicate by gloo, GPUs by NCCL;
-    a process uses the GPU of its local rank.
-
-    Parameters
-    ----------
-    timeout : timedelta
-        How long a process waits for the others in a step.
+    a process uses the GPU of its local rank. ``timeout`` is how long a process waits for the others
+    in a step.
     """
     global _current
     if _current is None or (_current.size > 1 and not dist.is_initialized()):
@@ -140,14 +136,9 @@ def _join(timeout: timedelta) -> Group:
         return ALONE
     with _others_answer():
         patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-    atexit.register(_leave)
+    # The threads of the group must not outlive the interpreter.
+    atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     return Group(dist.get_rank(), dist.get_world_size(), patient)
-
-
-def _leave() -> None:
-    """End the threads of the group, which must not outlive the interpreter."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def _is_called_for() -> bool:

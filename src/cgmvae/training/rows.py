@@ -44,14 +44,6 @@ _WIDE, _SPARSE = 1000, 0.1
 _HASHED_ROWS = 1024
 
 
-def _fits_dense(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether a GPU easily holds a dense matrix of this shape."""
-    if device.type != "cuda":
-        return False
-    free, _ = torch.cuda.mem_get_info(device)
-    return shape[0] * shape[1] * dtype.itemsize <= free * _DENSE_SHARE
-
-
 def is_wide(rows: StackedRows, device: torch.device) -> bool:
     """Return whether batches are better left sparse: on a CPU, many columns, mostly zeros."""
     n_cells = rows.shape[0] * rows.shape[1]
@@ -65,15 +57,7 @@ class RowStore:
     Rows on disk, and many rows in memory for training on a CPU, are read where they are. Others are
     copied to the device, block by block. Sparse ones stay sparse, but a GPU gathers dense rows
     without waiting, so if it has enough memory a sparse matrix is stored there as a dense one.
-
-    Parameters
-    ----------
-    matrix : array, CSR array, MappedRows or StackedRows, (n_rows, n_columns)
-    dtype : torch.dtype
-        Type that :meth:`gather` returns.
-    device : torch.device
-    leave_sparse : bool
-        Whether :meth:`batch` may return sparse rows.
+    ``leave_sparse`` is whether :meth:`batch` may return sparse rows.
     """
 
     def __init__(
@@ -94,10 +78,15 @@ class RowStore:
         if self._source is not None:
             return
         if not rows.is_sparse:
-            self._dense = _as_dense(rows, dtype, device)
+            self._dense = torch.empty(rows.shape, dtype=dtype, device=device)
+            for where, block in rows.blocks():
+                # torch warns about read-only arrays.
+                writable = np.require(block, requirements=["C", "W"])
+                self._dense[where] = torch.from_numpy(writable).to(device)
             return
         self._sparse = _as_sparse(rows, dtype, device)
-        if _fits_dense(self.shape, dtype, device):
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+        if self.shape[0] * self.shape[1] * dtype.itemsize <= free * _DENSE_SHARE:
             self._dense = self.gather(torch.arange(self.shape[0], device=device))
 
     def digest(self) -> str:
@@ -106,8 +95,16 @@ class RowStore:
         For rows on disk it covers the shape and some rows at even distances, since reading all
         would take as long as an epoch: a change of another row may go unnoticed.
         """
-        if self._source is not None:
-            return _source_digest(self._source)
+        if (source := self._source) is not None and source.on_disk:
+            chosen = np.linspace(0, self.shape[0] - 1, min(_HASHED_ROWS, self.shape[0]))
+            return digest(np.array(self.shape), source.gather(chosen.astype(np.int64)))
+        if source is not None:
+            blocks = (block for _, block in source.blocks())
+            arrays = (
+                (each.indptr, each.indices, each.data) if sp.issparse(each) else (each,)
+                for each in blocks
+            )
+            return digest(np.array(self.shape), np.array([digest(*each) for each in arrays]))
         parts = (self._dense,) if self._sparse is None else self._sparse
         return digest(*(part.cpu().numpy() for part in parts if part is not None))
 
@@ -117,14 +114,8 @@ class RowStore:
             return self._dense[rows]
         if self._source is not None:
             return self._read(rows)
-        assert self._sparse is not None
-        _, columns, values = self._sparse
-        flat = rows.reshape(-1)
-        positions, lengths = self._positions(flat)
-        row = torch.arange(len(flat), device=flat.device).repeat_interleave(lengths)
-        out = torch.zeros(len(flat), self.shape[1], dtype=self.dtype, device=flat.device)
-        out[row, columns[positions].long()] = values[positions]
-        return out.reshape(*rows.shape, self.shape[1])
+        found = self.gather_sparse(rows.reshape(1, -1)).dense()
+        return found.reshape(*rows.shape, self.shape[1])
 
     def batch(self, rows: Tensor) -> Tensor | SparseRows:
         """Return rows as a network takes them: sparse if that is allowed and pays off."""
@@ -136,23 +127,15 @@ class RowStore:
             found = self._source.gather_sparse(rows.reshape(-1).numpy())
             return sparse_rows(found, rows.shape[0], self.dtype)
         assert self._sparse is not None
+        ends, columns, values = self._sparse
         flat = rows.reshape(-1)
-        positions, lengths = self._positions(flat)
+        starts = ends[flat]
+        lengths = ends[flat + 1] - starts
         bounds = F.pad(lengths.cumsum(0), (1, 0))
-        first = torch.arange(rows.shape[0])[:, None] * rows.shape[1]
-        _, columns, values = self._sparse
-        starts = bounds[first + torch.arange(rows.shape[1] + 1)]
-        return SparseRows(values[positions], columns[positions].long(), starts, self.shape[1])
-
-    def _positions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the values of rows are stored, and how many each row has."""
-        assert self._sparse is not None
-        bounds = self._sparse[0]
-        starts = bounds[rows]
-        lengths = bounds[rows + 1] - starts
-        before = lengths.cumsum(0) - lengths
-        positions = torch.arange(int(lengths.sum()), device=rows.device)
-        return positions + (starts - before).repeat_interleave(lengths), lengths
+        positions = torch.arange(int(bounds[-1]), device=rows.device)
+        positions += (starts - bounds[:-1]).repeat_interleave(lengths)
+        own = bounds[_bounds_of_members(*rows.shape).to(rows.device)]
+        return SparseRows(values[positions], columns[positions].long(), own, self.shape[1])
 
     def _read(self, rows: Tensor) -> Tensor:
         """Return rows from where they are; rows that all members need are read once."""
@@ -167,14 +150,18 @@ class RowStore:
 
 def sparse_rows(matrix: sp.csr_array, n_members: int, dtype: torch.dtype) -> SparseRows:
     """Return the rows of a CSR array, member after member, (n_members, n_rows, n_columns)."""
-    n_rows = matrix.shape[0] // n_members
-    first = torch.arange(n_members)[:, None] * n_rows
+    own = _bounds_of_members(n_members, matrix.shape[0] // n_members)
     return SparseRows(
         torch.from_numpy(matrix.data).to(dtype),
         torch.from_numpy(matrix.indices).long(),
-        torch.from_numpy(matrix.indptr).long()[first + torch.arange(n_rows + 1)],
+        torch.from_numpy(matrix.indptr).long()[own],
         matrix.shape[1],
     )
+
+
+def _bounds_of_members(n_members: int, n_rows: int) -> Tensor:
+    """Return where the bounds of each member's rows are among those of all, int64."""
+    return torch.arange(n_members)[:, None] * n_rows + torch.arange(n_rows + 1)
 
 
 def for_members(features: Tensor | SparseRows, n_members: int) -> Tensor | SparseRows:
@@ -182,28 +169,6 @@ def for_members(features: Tensor | SparseRows, n_members: int) -> Tensor | Spars
     if isinstance(features, Tensor):
         return features.expand(n_members, -1, -1)
     return features if features.shape[0] == n_members else features.repeat(n_members)
-
-
-def _source_digest(rows: StackedRows) -> str:
-    if rows.on_disk:
-        chosen = np.linspace(0, rows.shape[0] - 1, min(_HASHED_ROWS, rows.shape[0]))
-        return digest(np.array(rows.shape), rows.gather(chosen.astype(np.int64)))
-    blocks = (_arrays(block) for _, block in rows.blocks())
-    return digest(np.array(rows.shape), np.array([digest(*arrays) for arrays in blocks]))
-
-
-def _arrays(block: Matrix) -> tuple[NDArray[Any], ...]:
-    return (block.indptr, block.indices, block.data) if sp.issparse(block) else (block,)
-
-
-def _as_dense(rows: StackedRows, dtype: torch.dtype, device: torch.device) -> Tensor:
-    stored = torch.empty(rows.shape, dtype=dtype, device=device)
-    for where, block in rows.blocks():
-        writable = (
-            block if block.flags.writeable else block.copy()
-        )  # torch warns about read-only arrays
-        stored[where] = torch.from_numpy(np.ascontiguousarray(writable)).to(device)
-    return stored
 
 
 def _as_sparse(
@@ -237,20 +202,17 @@ class TrainingRows(NamedTuple):
     def shard(self, rows: Tensor, weight: Tensor, shard: BatchShard) -> PartialBatch:
         """Gather a shard of the rows of a batch, (n_members, n_rows)."""
         positive, known = self._labels(rows)
-        counts = self._weighted(rows, weight)
-        own = shard.rows
+        counts, own = self._weighted(rows, weight), shard.rows
+        if self.features.leaves_sparse:
+            # The values before those of a row decide which random numbers are its own.
+            features: Tensor | SparseRows = self.features.gather_sparse(rows).take(shard)
+        else:
+            features = self.features.gather(rows[:, own])
         return PartialBatch(
-            Batch(self._features(rows, shard), positive[:, own], known[:, own], counts[:, own]),
+            Batch(features, positive[:, own], known[:, own], counts[:, own]),
             present=positive.any(1),
             total_weight=counts.sum(1),
         )
-
-    def _features(self, rows: Tensor, shard: BatchShard) -> Tensor | SparseRows:
-        """Gather the features of a shard of the rows."""
-        if self.features.leaves_sparse:
-            # The values before those of a row decide which random numbers are its own.
-            return self.features.gather_sparse(rows).take(shard)
-        return self.features.batch(rows[:, shard.rows])
 
     def _labels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return which labels apply, and which are known, (n_members, n_rows, n_labels)."""
@@ -265,7 +227,5 @@ class TrainingRows(NamedTuple):
 
     def digests(self) -> list[str]:
         """Return a hash of each part."""
-        stores = [store.digest() for store in self[:3] if store is not None]
-        if self.weight is None:
-            return stores
-        return [*stores, digest(self.weight.detach().cpu().numpy())]
+        weights = [] if self.weight is None else [digest(self.weight.detach().cpu().numpy())]
+        return [store.digest() for store in self[:3] if store is not None] + weights

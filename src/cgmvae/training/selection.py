@@ -21,15 +21,8 @@ SELECTIONS = (MEAN_OF_FIVE, *SET_METRICS, "precision_at_1")
 def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     """Return each member's validation metric at the best of the nine thresholds, (n_members,).
 
-    In float64: sums over rows must not depend on how many rows fill up the shape.
-
-    Parameters
-    ----------
-    name : str
-        One of ``SELECTIONS``.
-    scores : Tensor, (n_members, n_rows, n_labels)
-    positive, known : Tensor of bool, (n_members, n_rows, n_labels)
-        A row that only fills up the shape has no known label.
+    All arrays are (n_members, n_rows, n_labels); a row that only fills up the shape has no known
+    label. In float64: sums over rows must not depend on how many rows fill up the shape.
     """
     if name not in SELECTIONS:
         raise InputError(f"There is no metric {name!r}; choose one of {', '.join(SELECTIONS)}.")
@@ -37,7 +30,10 @@ def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) 
         return _precision_at_1(scores, positive, known)
     counts = _sweep(scores, positive, known)
     if name == "subset_accuracy":
-        return _subset_accuracy(counts, known).max(0).values
+        usable = known.any(-1)
+        wrong = counts.row_true + counts.row_predicted - 2 * counts.row_both
+        right = ((wrong == 0) & usable).sum(-1, dtype=torch.float64)
+        return (right / usable.sum(-1).clamp(min=1)).max(0).values
     if name != MEAN_OF_FIVE:
         return counts.value(name).max(0).values
     best = [counts.value(metric).max(0).values for metric in SET_METRICS[:4]]
@@ -71,14 +67,6 @@ def _sweep(scores: Tensor, positive: Tensor, known: Tensor) -> Counts:
         row_true=row_true,
         n_known=n_known,
     )
-
-
-def _subset_accuracy(counts: Counts, known: Tensor) -> Tensor:
-    """Share of the rows with a known label that are all right, (n_thresholds, n_members)."""
-    usable = known.any(-1)
-    wrong = counts.row_true + counts.row_predicted - 2 * counts.row_both
-    right = ((wrong == 0) & usable).sum(-1, dtype=torch.float64)
-    return right / usable.sum(-1).clamp(min=1)
 
 
 def _precision_at_1(scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:
