@@ -10,7 +10,7 @@ import torch
 from hypothesis import settings
 
 from cgmvae.data import MultiLabelDataset, make_survey
-from cgmvae.methods import few_rows
+from cgmvae.methods import out_of_fold
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
@@ -41,14 +41,14 @@ def one_thread() -> None:
 def no_rows_are_few() -> Iterator[None]:
     """Take any number of rows for enough: most tests have few, and are of something else."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(few_rows, "FEW_ROWS", 0)
+        patch.setattr(out_of_fold, "FEW_ROWS", 0)
         yield
 
 
 @pytest.fixture
 def rows_are_few(monkeypatch) -> None:
     """Let the fits of a test know what rows are few, as they do outside of the tests."""
-    monkeypatch.setattr(few_rows, "FEW_ROWS", 200)
+    monkeypatch.setattr(out_of_fold, "FEW_ROWS", 200)
 
 
 @pytest.fixture

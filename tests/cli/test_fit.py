@@ -71,7 +71,10 @@ def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
     text = fit(succeeds, "--label-count", "-5", source="birds.csv", out="my birds.cgmvae")
     row = next(line.split() for line in text.splitlines() if line.strip().startswith("validation"))
     assert row[1:] == [f"{value:.3f}" for value in report["metrics"].values()]
-    assert f"Wrote my birds.cgmvae: C-GMVAE from {len(split.train)} rows" in text
+    assert (
+        f"Wrote my birds.cgmvae: C-GMVAE from {len(split.train) + len(split.validation)} rows"
+        in text
+    )
     assert "cgmvae predict 'my birds.cgmvae' SOURCE --out" in text
 
 

@@ -17,6 +17,7 @@ SHARED: dict[str, Any] = {
     "batch_size": 32,
     "learning_rate": 1e-2,
     "embedding_dim": 16,
+    "encoding": "standard",  # tests compare the features that a method gets
     "device": "cpu",
     "random_state": 0,
 }
@@ -30,6 +31,7 @@ OWN: dict[str, dict[str, Any]] = {
             "label_hidden": (16,),
             "decoder_hidden": (16,),
             "latent_dim": 4,
+            "label_scale": 1.0,  # the same for dense and for sparse features
         }
     },
     "C2AE": {"hidden_dim": 32},
@@ -61,6 +63,16 @@ def base_behavior(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test of code in the base class, which need not be run for every method."""
     test.names = REPRESENTATIVES
     return test
+
+
+def only(*names: str) -> Callable[..., Any]:
+    """Mark a test that concerns some methods."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        test.names = names
+        return test
+
+    return mark
 
 
 def quick(name: str, **changes: Any) -> MultiLabelClassifier:

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from quick_estimators import LEARNING, base_behavior, quick
+from quick_estimators import LEARNING, base_behavior, only, quick
 from sklearn.model_selection import KFold, cross_val_predict
 
 from cgmvae.data import load_dataset
 from cgmvae.evaluation import learn_rule, macro_auc, micro_f1
 from cgmvae.methods import METHODS
-from cgmvae.methods.few_rows import FewRowsWarning, score_out_of_fold
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def test_given_validation_rows_are_used(name, seen, survey):
     np.testing.assert_array_equal(validation.labels, survey.Y[80:])
 
 
-@base_behavior
+@only("BinaryRelevance")
 def test_held_out_rows_are_not_training_rows(name, seen, survey):
     quick(name, scaling="none", validation_fraction=0.25).fit(survey.X, survey.Y)
     ((train, validation),) = seen
@@ -46,7 +45,7 @@ def test_held_out_rows_are_not_training_rows(name, seen, survey):
     np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(survey.X, axis=0))
 
 
-@base_behavior
+@only("BinaryRelevance")
 def test_groups_stay_together(name, seen, survey, rng):
     groups = rng.integers(0, 12, 120).astype(str)
     quick(name).fit(survey.X, survey.Y, groups=groups.tolist())
@@ -134,21 +133,6 @@ def test_held_out_labels_do_not_leak(name, survey):
         np.testing.assert_array_equal(predicted[0][rows], predicted[1][rows])
         others = np.setdiff1d(np.arange(120), rows)
         assert (predicted[0][others] != predicted[1][others]).any()
-
-
-@base_behavior
-def test_the_threshold_is_learned_out_of_fold(name, fitted, survey, rows_are_few, tmp_path):
-    model = quick(name)
-    if "checkpoint" in model.get_params():
-        model.set_params(checkpoint=tmp_path / "state", progress=lambda *_: None)
-    with pytest.warns(FewRowsWarning):
-        model.fit(survey.X, survey.Y)
-    np.testing.assert_array_equal(model.predict_proba(survey.X), fitted.predict_proba(survey.X))
-    train, validation, seed = quick(name)._prepare(survey.X, survey.Y, None, None, None)
-    rows, scores = score_out_of_fold(model, train, validation, seed)
-    assert scores.shape == survey.Y.shape
-    assert model.threshold_rule_ == learn_rule(rows.labels, scores)
-    np.testing.assert_array_equal(model.predict_proba(survey.X), fitted.predict_proba(survey.X))
 
 
 @pytest.fixture(scope="module")

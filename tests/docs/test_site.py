@@ -46,7 +46,7 @@ def test_the_reference_shows_names_and_types(built):
     text = re.sub("<[^>]+>", "", (built / "api" / "estimators.html").read_text())
     text = " ".join(text.split())
     assert not re.search(":[a-z]+:[`~]", text)
-    assert re.search(r"n_members \( ?int ?, default: 4", text)
+    assert re.search(r"n_members \( ?int ?, default: 8", text)
     assert re.search(r"device \( ?str ?, default: (&#39;|&quot;|\")auto", text)
 
 

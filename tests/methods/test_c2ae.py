@@ -207,7 +207,7 @@ def whiten(view):
 
 def codes_after_training(model, X, Y):
     """Train without validation rows, to the last epoch; return both codes and the labels."""
-    train, held, seed = model._prepare(X, Y, None, None, None)
+    train, held, seed = model._prepare(X, Y, None, None, None, hold_out=True)
     model._fit_rows(train, held.take(np.arange(0)), seed)
     positive = torch.from_numpy(train.labels).bool().expand(model.n_members, -1, -1)
     with torch.no_grad():

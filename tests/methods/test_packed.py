@@ -54,7 +54,15 @@ def test_joint_fits_equal_separate_fits(tiny, survey):
 
 
 def test_joint_fits_with_unknown_labels_and_sparse_features(tiny, survey):
-    models = [tiny(random_state=seed, scaling="max-abs") for seed in (1, 2)]
+    models = [
+        tiny(
+            random_state=seed,
+            scaling="max-abs",
+            encoding="standard",
+            settings={"label_scale": 1.0},
+        )
+        for seed in (1, 2)
+    ]
     alone = [clone(model) for model in models]
     data = [split(survey, 0), split(survey, 1)]
     X, Y, held = data[1]

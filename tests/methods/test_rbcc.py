@@ -299,11 +299,11 @@ def test_labels_explained_only_by_each_other():
     rng = np.random.default_rng(0)
     X, coin = rng.normal(size=(600, 3)), rng.random(600) < 0.5
     Y = np.column_stack([coin, coin, rng.random(600) < 0.5])
-    model = quick(epochs=15).fit(X[:400], Y[:400])
+    model = quick(epochs=15, n_members=4, encoding="standard").fit(X[:400], Y[:400])
     assert {frozenset(edge) for edge in model.edges_} == {frozenset(("label_0", "label_1"))}
     found = model.mode(X[400:])
     np.testing.assert_array_equal(found[:, 0], found[:, 1])
-    alone = quick(epochs=15, max_parents=0).fit(X[:400], Y[:400])
+    alone = quick(epochs=15, n_members=4, max_parents=0, encoding="standard").fit(X[:400], Y[:400])
     assert alone.edges_ == []
     gain = model.log_probability(X[400:], Y[400:]) - alone.log_probability(X[400:], Y[400:])
     assert gain.mean() == pytest.approx(np.log(2), abs=0.15)

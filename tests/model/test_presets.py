@@ -8,7 +8,7 @@ import torch
 
 from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork
-from cgmvae.model.presets import MANY_LABELS, MANY_ROWS, PRESETS, for_data
+from cgmvae.model.presets import MANY_ROWS, PRESETS, VERY_MANY_ROWS, for_data
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import CounterStreams
 from cgmvae.training.plan import TrainingConfig
@@ -123,10 +123,9 @@ class TestNumbers:
 
 class TestSizeOfTheData:
     @pytest.mark.parametrize("sparse", [True, False])
-    def test_tuned_has_less_dropout_for_many_rows(self, sparse):
-        few = for_data("tuned", MANY_ROWS - 1, sparse=sparse)
-        many = for_data("tuned", MANY_ROWS, sparse=sparse)
-        assert few is PRESETS["tuned"]
+    def test_tuned_has_less_dropout_for_very_many_rows(self, sparse):
+        few = for_data("tuned", VERY_MANY_ROWS - 1, sparse=sparse)
+        many = for_data("tuned", VERY_MANY_ROWS, sparse=sparse)
         changed = {
             field.name
             for field in dataclasses.fields(few)
@@ -136,19 +135,21 @@ class TestSizeOfTheData:
         assert (few.dropout, many.dropout) == (0.2, 0.1)
         assert many.input_dropout == (few.input_dropout if sparse else 0)
 
-    @pytest.mark.parametrize("n_rows", [MANY_ROWS - 1, MANY_ROWS])
-    def test_tuned_has_a_smaller_label_encoder_for_many_labels(self, n_rows):
-        few, many = (
-            for_data("tuned", n_rows, sparse=True, n_labels=n)
-            for n in (MANY_LABELS - 1, MANY_LABELS)
+    def test_tuned_is_larger_and_trains_longer_for_many_or_sparse_rows(self):
+        few = for_data("tuned", MANY_ROWS - 1, sparse=False)
+        assert few is PRESETS["tuned"]
+        sparse, many = (
+            for_data("tuned", 10, sparse=True),
+            for_data("tuned", MANY_ROWS, sparse=False),
         )
-        assert few.network == PRESETS["tuned"].network
-        assert many.network == dataclasses.replace(few.network, label_hidden=(256,))
-        assert dataclasses.replace(many, network=few.network) == few
+        network = dataclasses.replace(many.network, label_scale=1.0)
+        assert sparse == dataclasses.replace(many, network=network)
+        assert (few.network.embedding_dim, many.network.embedding_dim) == (128, 256)
+        assert (few.training["epochs"], many.training["epochs"]) == (20, 30)
 
     @pytest.mark.parametrize("name", ["paper", "released"])
     def test_other_presets_do_not_depend_on_the_data(self, name):
-        assert for_data(name, 10 * MANY_ROWS, sparse=False, n_labels=10**6) is PRESETS[name]
+        assert for_data(name, 10 * MANY_ROWS, sparse=False) is PRESETS[name]
 
     def test_an_unknown_preset_is_rejected(self):
         with pytest.raises(InputError, match=r"'tuend'.*paper, released, tuned"):

@@ -14,6 +14,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import Fit
+from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.search import PackedSearch, packed_search
 from cgmvae.search.packed_search import Halving, members_that_fit, pad_features
 from cgmvae.training import pack as pack_module
@@ -237,11 +238,13 @@ def test_features_are_padded_with_zeros_on_the_right(form):
     models = [CGMVAEClassifier(), CGMVAEClassifier()]
     fits = []
     for model, width in zip(models, (2, 3), strict=True):
-        model.n_inputs_ = width
+        model.n_columns_, model.sparse_rows_ = width, form is not np.array
+        model.encoding_ = PiecewiseLinear("standard").fit(np.ones((2, width)))
         rows = Rows(form(np.ones((2, width))), np.ones((2, 1)))
         fits.append(Fit(rows, rows, 0))
     found = pad_features(models, fits)
-    assert [model.n_inputs_ for model in models] == [3, 3]
+    assert [model.n_columns_ for model in models] == [3, 3]
+    assert [model.encoding_.n_columns for model in models] == [int(form is np.array), 0]
     for fit, expected in zip(found, ([1, 1, 0], [1, 1, 1]), strict=True):
         for rows in (fit.train, fit.validation):
             features = rows.features.toarray() if sp.issparse(rows.features) else rows.features
@@ -270,7 +273,7 @@ def test_pack_size_on_a_cpu_is_limited_by_memory_and_a_maximum(data, monkeypatch
     model = CGMVAEClassifier(embedding_dim=8, device="cpu", random_state=0)
     fit = Fit(*model._prepare(data.X, data.Y, None, None, None))
     assert members_that_fit(model, fit) == packed_search._LARGEST_ON_CPU
-    monkeypatch.setattr(packed_search.os, "sysconf", lambda name: 1 << 14)  # 256 MiB
+    monkeypatch.setattr(packed_search.os, "sysconf", lambda name: 1 << 12)  # 16 MiB
     few = members_that_fit(model, fit)
     assert 1 <= few < packed_search._LARGEST_ON_CPU
     monkeypatch.setattr(packed_search.os, "sysconf", lambda name: 1)

@@ -54,6 +54,8 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
     name = method_name(fitted)
     settings = {k: v for k, v in fitted.get_params(deep=False).items() if v is not None}
     scaling = _SCALED[fitted.scaler_.kind_]
+    if n_columns := fitted.encoding_.n_columns:
+        scaling += f", with {n_columns:,} piecewise-linear columns next to them"
     columns = models.columns_record(fitted) or [
         {"column": column, "kind": "number", "done": scaling, "n_features": 1}
         for column in fitted.prepared_names()

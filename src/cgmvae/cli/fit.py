@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from cgmvae.cli import arguments, console, models
 from cgmvae.cli.arguments import Source, flag, option, with_source
 from cgmvae.data import MultiLabelDataset, make_split
@@ -23,7 +25,7 @@ def fit(
     method: Annotated[str, option("NAME", "A method listed by 'cgmvae methods'.")] = "cgmvae",
     preset: Annotated[str | None, option("NAME", "tuned (default), released or paper.")] = None,
     members: Annotated[
-        int | None, option("N", "Members of the ensemble (default 4).", min=1)
+        int | None, option("N", "Members of the ensemble (default 8).", min=1)
     ] = None,
     epochs: arguments.EpochsOption = None,
     setting: Annotated[
@@ -103,8 +105,8 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
     rows: dict[str, Any] = {"groups": dataset.groups}
     train = dataset
     if split is not None:
-        train, held = dataset.rows(split.train), dataset.rows(split.validation)
-        rows = {"validation_data": (held.X, held)}
+        train = dataset.rows(np.sort(np.concatenate([split.train, split.validation])))
+        rows = {"groups": train.groups}
     if "checkpoint" not in model.get_params():
         model.fit(train.X, train, **rows)
         return False
@@ -153,7 +155,9 @@ def _print(report: Mapping[str, Any]) -> None:
     if report["continued"]:
         console.print_text("Resumed the interrupted training.")
     split, out = report["split"], report["model"]
-    used = f"{split['rows']['train']:,}" if split else f"all {report['n_samples']:,}"
+    used = f"all {report['n_samples']:,}"
+    if split:
+        used = f"{split['rows']['train'] + split['rows']['validation']:,}"
     title = find_method(report["method"]).title
     console.print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
     if report["columns"]:

@@ -7,7 +7,6 @@ a threshold rule learned on it, label names, model files, and compatibility with
 
 from __future__ import annotations
 
-import copy
 import difflib
 import os
 from abc import ABC, abstractmethod
@@ -29,13 +28,13 @@ from sklearn.utils.validation import (
 )
 
 from cgmvae.data.columns import Columns, ColumnType
-from cgmvae.data.dataset import Features, Matrix, canonical
-from cgmvae.data.mapped import MappedRows, as_mapped, check_finite
+from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, canonical
+from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, is_sparse
 from cgmvae.data.splits import holdout
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import count
-from cgmvae.evaluation.thresholds import RuleName, ThresholdRule, learn_rule
-from cgmvae.methods.few_rows import score_out_of_fold, warn_of_few_rows
+from cgmvae.evaluation.thresholds import RuleName, learn_rule
+from cgmvae.methods import out_of_fold
 from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.serialization import save_model
 from cgmvae.preparation.features import (
@@ -44,6 +43,7 @@ from cgmvae.preparation.features import (
     numeric_matrix,
     table_columns,
 )
+from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 
@@ -78,6 +78,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         Number of features after encoding; ``n_features_in_`` if X was numeric.
     scaler_ : FeatureScaler
         The fitted scaling.
+    encoding_ : PiecewiseLinear
+        The fitted encoding of continuous features.
+    n_columns_ : int
+        Number of columns after scaling and encoding.
+    n_rows_, sparse_rows_ : int, bool
+        Number of training rows, and whether they are sparse; not stored with the model.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
         The learned rule that turns probabilities into labels.
     origin_ : dict or None
@@ -87,6 +93,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     max_labels: ClassVar[int | None] = None
     """Largest number of labels that the method supports; None for any number."""
+
+    cross_validates: ClassVar[bool] = False
+    """Whether members hold out folds of their own if no validation rows are given."""
 
     reads_batches: ClassVar[bool] = False
     """Whether the method trains on batches, so that the rows need not fit into memory."""
@@ -135,20 +144,20 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         Y : array, CSR array, DataFrame or sequence of label sets, (n_samples, n_labels)
             Labels: 0, 1, or NaN for unknown.
         validation_data : (X, Y), optional
-            Rows for choosing the threshold rule (and the best epoch). By default a fraction
-            ``validation_fraction`` of the rows is held out, by group if groups are given. With
-            fewer than 200 rows in all, the rule is learned on all of them, out of fold; see
-            :mod:`cgmvae.methods.few_rows`.
+            Rows for choosing the threshold rule (and the best epoch). By default neural methods
+            hold out another fold of the rows for each member and learn the rule on all of them, out
+            of fold; other methods hold out a fraction ``validation_fraction`` of the rows, and
+            below 200 rows do the same with models of their own. Groups are held out as a whole.
         sample_weight : array, (n_samples,), optional
             Weight of each row in training. A row of weight 0 is ignored.
         groups : array, (n_samples,), optional
-            Rows of one group stay together when validation rows are held out.
+            Rows of one group stay together when rows are held out. By default the groups of Y, if
+            it is a data set.
         """
         train, validation, seed = self._prepare(X, Y, validation_data, sample_weight, groups)
-        warn_of_few_rows(train, validation)
+        out_of_fold.warn_of_few_rows(train, validation)
         self._fit_rows(train, validation, seed)
-        scored = score_out_of_fold(self, train, validation, seed)
-        self.threshold_rule_ = self._learn_threshold_rule(*scored or (validation,))
+        self._learn_threshold_rule(*self._score_unseen(train, validation, seed))
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
@@ -210,25 +219,42 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     # From X and Y to scaled rows.
 
     def _prepare(
-        self, X: Any, Y: Any, validation_data: Any, sample_weight: Any, groups: Any
-    ) -> tuple[Rows, Rows, int]:
+        self,
+        X: Any,
+        Y: Any,
+        validation_data: Any,
+        sample_weight: Any,
+        groups: Any,
+        *,
+        hold_out: bool = False,
+    ) -> tuple[Rows, Any, int]:
         """Check the arguments of ``fit``; return scaled training and validation rows, and a seed.
 
-        An unknown threshold rule or metric is rejected here, not after training.
+        There are no validation rows (None) if members hold out folds of their own, which
+        ``hold_out`` forbids. An unknown threshold rule or metric is rejected here, not after
+        training.
         """
         learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
+        if not 0 < self.validation_fraction < 1:
+            raise InputError(
+                f"validation_fraction is {self.validation_fraction}; it must be between 0 and 1."
+            )
         train = self._check_rows(X, Y, reset=True)
         self.origin_: dict[str, Any] | None = None
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if sample_weight is not None:
             train = train._replace(weights=_check_weights(sample_weight, train.features))
+        if groups is None and isinstance(Y, MultiLabelDataset):
+            groups = Y.groups
         if groups is not None:
             train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
         if train.weights is not None and not train.weights.all():
-            train = train.take(np.flatnonzero(train.weights))
+            kept = np.flatnonzero(train.weights)
+            train = train.take(kept)._replace(numbers=kept)
+        validation = None
         if validation_data is not None:
             validation = self._check_rows(*validation_data, reset=False)
-        else:
+        elif hold_out or not self.cross_validates:
             fraction, by_group = self.validation_fraction, train.groups
             kept, held = holdout(train.labels, fraction, seed=seed, groups=by_group)
             train, validation = train.take(kept), train.take(held)
@@ -288,25 +314,31 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             return MappedRows.of(features)
         return np.asarray(features) if isinstance(features, MappedRows) else features
 
-    def _learn_features(self, train: Rows, validation: Rows) -> tuple[Rows, Rows]:
-        """Fit encoding and scaling on the training rows, and apply them to all rows."""
-        measured = None
+    def _learn_features(self, train: Rows, validation: Rows | None) -> tuple[Rows, Rows | None]:
+        """Fit preparation, scaling and encoding on the training rows, and apply them to all."""
+        measured, parts = None, [train] if validation is None else [train, validation]
         if (preparation := self.preparation_) is not None:
             measured = preparation.fit(train.features).measured_
-            train, validation = (
+            parts = [
                 rows._replace(features=self._for_training(preparation.transform(rows.features)))
-                for rows in (train, validation)
-            )
-        self.n_inputs_ = int(train.features.shape[1])
-        scaler = self.scaler_ = FeatureScaler(self.scaling).fit(train.features, measured)
-        return (
-            train._replace(features=scaler.transform(train.features)),
-            validation._replace(features=scaler.transform(validation.features)),
-        )
+                for rows in parts
+            ]
+        self.n_inputs_ = int(parts[0].features.shape[1])
+        self.n_rows_ = int(parts[0].features.shape[0])
+        self.scaler_ = FeatureScaler(self.scaling).fit(parts[0].features, measured)
+        encoding: Any = getattr(self, "encoding", "standard")
+        self.encoding_ = PiecewiseLinear(encoding).fit(self.scaler_.transform(parts[0].features))
+        self.n_columns_ = self.n_inputs_ + self.encoding_.n_columns
+        parts = [rows._replace(features=self._scaled(rows.features)) for rows in parts]
+        self.sparse_rows_ = is_sparse(parts[0].features)
+        return parts[0], None if validation is None else parts[1]
+
+    def _scaled(self, features: Matrix) -> Matrix:
+        """Return prepared features as the method sees them."""
+        return self.encoding_.transform(self.scaler_.transform(features))
 
     def _scaled_features(self, X: Any) -> Matrix:
-        features = self.prepared(X)
-        return self.scaler_.transform(features)
+        return self._scaled(self.prepared(X))
 
     # From scaled rows to scores and the threshold rule.
 
@@ -318,24 +350,23 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         scores = np.concatenate([self._score_rows(block) for _, block in blocks])
         return scores[np.argsort(features.reading_order())]
 
-    def _learn_threshold_rule(
-        self, rows: Rows, scores: NDArray[np.floating] | None = None
-    ) -> ThresholdRule:
-        """Learn the rule on rows with these scores, by default those of the model itself."""
-        return learn_rule(
+    def _score_unseen(
+        self, train: Rows, validation: Any, seed: int
+    ) -> tuple[Rows, NDArray[np.floating]]:
+        """Return rows that the model, or a model like it, was not trained on, and their scores."""
+        if train.labels.shape[0] + validation.labels.shape[0] < out_of_fold.FEW_ROWS:
+            return out_of_fold.score_out_of_fold(self, train, validation, seed)
+        return validation, self._scores(validation.features)
+
+    def _learn_threshold_rule(self, rows: Rows, scores: NDArray[np.floating]) -> None:
+        """Learn the rule of ``predict`` on rows with these scores."""
+        self.threshold_rule_ = learn_rule(
             rows.labels,
-            self._scores(rows.features) if scores is None else scores,
+            scores,
             rule=self.threshold_rule,
             metric=self.threshold_metric,
             unknown=rows.unknown,
         )
-
-    def _fit_folds(self, folds: Sequence[tuple[Rows, Rows]], seed: int) -> list[Self]:
-        """Return copies of this model, fitted to the training and validation rows of each fold."""
-        models = [copy.copy(self) for _ in folds]
-        for model, (train, validation) in zip(models, folds, strict=True):
-            model._fit_rows(train, validation, seed)
-        return models
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

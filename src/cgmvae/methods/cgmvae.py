@@ -116,9 +116,9 @@ class CGMVAEClassifier(
     settings: Mapping[str, Any] | None = None
     network_: CGMVAENetwork = field(init=False)
 
-    def resolved_preset(self, n_rows: int, *, sparse: bool = False, n_labels: int = 0) -> Preset:
+    def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
         """Return the preset for data of this size, with all that was given put in its place."""
-        preset = for_data(self.preset, n_rows, sparse=sparse, n_labels=n_labels)
+        preset = for_data(self.preset, n_rows, sparse=sparse)
         names = _NETWORK_FIELDS | _TRAINING_FIELDS | _PRESET_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
@@ -142,8 +142,7 @@ class CGMVAEClassifier(
         )
 
     def _preset_for(self, train: Rows) -> Preset:
-        n_rows, n_labels = train.labels.shape
-        return self.resolved_preset(n_rows, sparse=is_sparse(train.features), n_labels=n_labels)
+        return self.resolved_preset(train.labels.shape[0], sparse=is_sparse(train.features))
 
     def _training_config(self, train: Rows) -> TrainingConfig:
         return TrainingConfig(**self._preset_for(train).training)
@@ -160,7 +159,7 @@ class CGMVAEClassifier(
         }
 
     def _config(self) -> NetworkConfig:
-        return self.resolved_preset(0, n_labels=self.n_labels_).network
+        return self.resolved_preset(self.n_rows_, sparse=self.sparse_rows_).network
 
     def _network(
         self,
@@ -174,7 +173,7 @@ class CGMVAEClassifier(
         )
         return CGMVAENetwork(
             config,
-            self.n_inputs_,
+            self.n_columns_,
             label_log_odds,
             streams,
             dropout=column(members, "dropout"),

@@ -38,10 +38,13 @@ class Rows(NamedTuple):
     weights: NDArray[np.float64] | None = None
     """Positive sample weights, (n_rows,); None if all rows count equally."""
     groups: NDArray[Any] | None = None
+    numbers: NDArray[np.int64] | None = None
+    """Positions in the X passed to ``fit``, (n_rows,); None if all rows are there in order."""
 
     def take(self, indices: NDArray[np.int64]) -> Rows:
         """Return the rows at these indices, in this order."""
-        return Rows(*(None if part is None else part[indices] for part in self))
+        parts: list[Any] = [None if part is None else part[indices] for part in self]
+        return Rows(*parts)
 
     def row_weights(self) -> NDArray[np.float64]:
         """Return the weight of each row, 1 if no weights were given, (n_rows,)."""

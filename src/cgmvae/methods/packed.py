@@ -14,9 +14,11 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -24,17 +26,27 @@ from torch import Tensor, nn
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows, StackedRows, dense
 from cgmvae.errors import InputError
+from cgmvae.evaluation.metrics import count
+from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_choices, check_dropout, check_whole
+from cgmvae.methods.out_of_fold import assign_folds
 from cgmvae.methods.serialization import as_declared, fill_network, read_config, with_prefix
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.nn.sparse import SparseRows
+from cgmvae.preparation.piecewise import EncodingName
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
 from cgmvae.training.loop import Keep, Progress
 from cgmvae.training.pack import LabelRows, Pack, Task, TrainedMembers, label_log_odds
 from cgmvae.training.plan import Member, TrainingConfig, column
 from cgmvae.training.rows import is_wide, sparse_rows
+
+#: Out-of-fold probabilities that are kept; of more rows a sample has to do.
+_OOF_CELLS = 2**26
+
+#: Probabilities are taken for calibrated if their sum is this close to the number of positives.
+_CALIBRATED = 0.1
 
 #: Rows of all members that are scored at a time, and their features.
 _SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
@@ -44,7 +56,8 @@ class Fit(NamedTuple):
     """What one estimator learns from: scaled rows and the seed of its members."""
 
     train: Rows
-    validation: Rows
+    validation: Rows | None
+    """None if each member holds out a fold of the training rows."""
     seed: int
 
 
@@ -55,15 +68,22 @@ class PackedClassifier(MultiLabelClassifier):
     Parameters
     ----------
     n_members : int
-        Models that are trained together and averaged.
+        Models that are trained together and averaged. Unless ``fit`` is given validation rows,
+        each member is trained without one fold of the rows, which chooses its best epoch.
+    n_folds : int, optional
+        Number of folds; several members share a fold if there are more members than folds. By
+        default as many as members, or ``1 / validation_fraction`` for fewer than four members.
+    encoding : {"auto", "piecewise-linear", "standard"}
+        Whether continuous features get piecewise-linear columns next to their scaled values; see
+        :class:`~cgmvae.preparation.piecewise.PiecewiseLinear`.
     members : sequence of mapping, optional
         For members that differ, the parameters of each: learning rate, weight decay, dropout and
         weights of terms, whatever leaves the network's sizes and the training plan as they are.
         Their number then takes the place of ``n_members``.
     device : str
-        "auto" is the accelerator where there is one.
+        "auto" is the GPU if there is one.
     checkpoint : path, optional
-        A file to keep the state of training in; a fit that was stopped continues from it.
+        A file to save the state of training in; a fit that was stopped resumes from it.
     progress : callable, optional
         Called after each epoch with its number, the number of epochs and the best metric so far.
 
@@ -77,8 +97,17 @@ class PackedClassifier(MultiLabelClassifier):
         The epoch whose weights each member keeps.
     member_settings_ : list of mapping
         Rates, dropouts and loss weights that each member was trained with.
+    member_folds_ : array, (n_members,)
+        The fold that each member was not trained on; −1 with validation rows of their own.
+    oof_proba_ : array, (n_rows, n_labels)
+        Out-of-fold probabilities: the mean of the members that were not trained on the row. Not
+        stored with the model; absent if validation rows were given.
+    oof_rows_ : array, (n_rows,)
+        The rows of X that they belong to: all of them, unless there are fewer members than folds,
+        rows of weight 0, or so many cells that a sample has to do.
     """
 
+    cross_validates: ClassVar[bool] = True
     reads_batches: ClassVar[bool] = True
 
     member_parameters: ClassVar[frozenset[str]] = frozenset(
@@ -93,13 +122,16 @@ class PackedClassifier(MultiLabelClassifier):
     config_class: ClassVar[type]
     """The frozen dataclass of the network's sizes and switches."""
 
-    n_members: int = 4
+    n_members: int = 8
+    n_folds: int | None = None
+    encoding: EncodingName = "auto"
     members: Sequence[Mapping[str, Any]] | None = None
     device: str = "auto"
     checkpoint: str | os.PathLike[str] | None = None
     progress: Progress | None = None
     network_: Any = field(init=False)
     member_settings_: list[Mapping[str, Any]] = field(init=False)
+    member_folds_: NDArray[np.int64] = field(init=False)
 
     @abstractmethod
     def _training_config(self, train: Rows) -> TrainingConfig:
@@ -139,18 +171,63 @@ class PackedClassifier(MultiLabelClassifier):
         self._prepare_network(network, [(each[0], len(each)) for each in shared])
         return network
 
-    def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
+    def _fit_rows(self, train: Rows, validation: Rows | None, seed: int) -> None:
         pack = make_pack([self], [Fit(train, validation, seed)])
         pack.train()
         self._adopt(pack.of_task(0))
 
-    def _fit_folds(self, folds: Sequence[tuple[Rows, Rows]], seed: int) -> list[Self]:
-        models = [copy.copy(self).set_params(checkpoint=None, progress=None) for _ in folds]
-        pack = make_pack(models, [Fit(*fold, seed) for fold in folds])
-        pack.train()
-        for i, model in enumerate(models):
-            model._adopt(pack.of_task(i))
-        return models
+    def _score_unseen(
+        self, train: Rows, validation: Rows | None, seed: int
+    ) -> tuple[Rows, NDArray[np.floating]]:
+        if validation is not None:
+            return validation, self._scores(validation.features)
+        fold = assign_folds(train, self._n_folds(), seed)
+        held = np.flatnonzero(np.isin(fold, self.member_folds_))
+        most = max(1, _OOF_CELLS // self.n_labels_)
+        if len(held) > most:
+            held = np.sort(np.random.default_rng(seed).choice(held, most, replace=False))
+        rows = train.take(held)
+        self.oof_proba_ = self._score_folds(rows.features, fold[held])
+        self.oof_rows_ = held if train.numbers is None else train.numbers[held]
+        return rows, self.oof_proba_
+
+    def _learn_threshold_rule(self, rows: Rows, scores: NDArray[np.floating]) -> None:
+        """Learn the rule; for micro-F1 out of fold, correct the threshold for averaging.
+
+        Single members are more extreme than their mean, and a threshold that is best for them may
+        be too high for it. The best threshold of calibrated probabilities is half of the F1 that it
+        reaches (Lipton, Elkan and Naryanaswamy 2014), and the mean is nearly calibrated, unless the
+        loss is not: then probabilities do not add up to the number of positives.
+        """
+        super()._learn_threshold_rule(rows, scores)
+        chosen, by_fold = self.threshold_rule_, bool((self.member_folds_ >= 0).all())
+        known = np.ones(scores.shape) if rows.unknown is None else 1.0 - dense(rows.unknown)
+        excess = float((scores * known).sum()) / max(1.0, float(rows.labels.sum())) - 1
+        global_f1 = isinstance(chosen, GlobalThreshold) and self.threshold_metric == "micro_f1"
+        if by_fold and global_f1 and abs(excess) < _CALIBRATED:
+            assert isinstance(chosen, GlobalThreshold)
+            reached = count(rows.labels, chosen.apply(scores), rows.unknown).value("micro_f1")
+            self.threshold_rule_ = GlobalThreshold(min(chosen.threshold, float(reached) / 2))
+
+    @torch.no_grad()
+    def _score_folds(self, features: Any, fold: NDArray[np.int64]) -> NDArray[np.floating]:
+        """Return the mean probabilities of the members that were not trained on each row."""
+        rows = MappedRows.of(features)
+        order = rows.reading_order()
+        unseen = torch.as_tensor(self.member_folds_[:, None] == fold[order])  # (M, n_rows)
+        parts, start = [], 0
+        for _, block in rows.in_reading_order().blocks():
+            for scores in self._member_scores(block):
+                own = unseen[:, start : start + scores.shape[1], None].to(scores)
+                parts.append(((scores * own).sum(0) / own.sum(0)).cpu())
+                start += scores.shape[1]
+        return torch.cat(parts).numpy()[np.argsort(order)]
+
+    def _n_folds(self) -> int:
+        """Return the number of folds that the rows are divided into."""
+        if self.n_folds is not None:
+            return self.n_folds
+        return self.pack_size if self.pack_size >= 4 else round(1 / self.validation_fraction)
 
     def _adopt(self, trained: TrainedMembers | None) -> None:
         """Take over the members of a pack; nothing if all of them were left out."""
@@ -159,6 +236,7 @@ class PackedClassifier(MultiLabelClassifier):
         self.member_settings_ = [self.member_settings_[i] for i in trained.numbers]
         self.network_ = trained.network
         self.history_ = trained.history
+        self.member_folds_ = self.member_folds_[trained.numbers]
         self.best_epoch_, self.best_value_ = trained.best_epoch, trained.best_value
 
     @property
@@ -168,22 +246,32 @@ class PackedClassifier(MultiLabelClassifier):
 
     def _task(self, fit: Fit) -> Task:
         """Return what is to be trained."""
-        train, validation = (
-            MappedRows.of(fit.train.features),
-            MappedRows.of(fit.validation.features),
-        )
+        train = MappedRows.of(fit.train.features)
         self.member_settings_ = self._settings_of_members(fit.train)
         seeds = np.random.SeedSequence(fit.seed).generate_state(self.pack_size)
-        own: dict[str, Any] = {
-            "train_rows": train.reading_order(),
-            "validation_rows": len(train) + validation.reading_order(),
-            "order_seed": fit.seed if train.on_disk else None,
-        }
+        order = train.reading_order()
+        if fit.validation is None:
+            parts: tuple[Rows, ...] = (fit.train,)
+            fold = assign_folds(fit.train, self._n_folds(), fit.seed)
+            self.member_folds_ = np.arange(self.pack_size) % (fold.max() + 1)
+            held = [order[fold[order] == k] for k in self.member_folds_]
+        else:
+            parts = (fit.train, fit.validation)
+            self.member_folds_ = np.full(self.pack_size, -1)
+            held = [len(train) + MappedRows.of(fit.validation.features).reading_order()]
+            held *= self.pack_size
         members = [
-            Member(seed=int(seed), **own, **settings)
-            for seed, settings in zip(seeds, self.member_settings_, strict=True)
+            Member(
+                seed=int(seed),
+                # Rows on disk are read once for all members, which skip their own fold.
+                train_rows=order if train.on_disk else np.setdiff1d(order, own),
+                validation_rows=own,
+                order_seed=fit.seed if train.on_disk else None,
+                **settings,
+            )
+            for seed, own, settings in zip(seeds, held, self.member_settings_, strict=True)
         ]
-        return Task((fit.train, fit.validation), members)
+        return Task(parts, members)
 
     def _settings_of_members(self, train: Rows) -> list[Mapping[str, Any]]:
         """Return what each member is trained with."""
@@ -221,21 +309,26 @@ class PackedClassifier(MultiLabelClassifier):
 
     def _shape(self) -> Any:
         """Return what estimators that are fitted together must agree in."""
-        return self.n_inputs_, self.n_labels_, self._config()
+        return self.n_columns_, self.n_labels_, self._config()
 
     @torch.no_grad()
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
+        return torch.cat([p.mean(0).cpu() for p in self._member_scores(features)]).numpy()
+
+    def _member_scores(self, features: Matrix) -> Iterator[Tensor]:
+        """Return the probabilities of all members block by block, (n_members, n_rows, n_labels)."""
         takes_sparse = getattr(self.network_, "takes_sparse_rows", False)
         wide = takes_sparse and is_wide(StackedRows([features]), self._form()[1])
         blocks = self._sparse_blocks(features) if wide else self._blocks(features)
-        return torch.cat([self.network_(x).mean(0).cpu() for x in blocks]).numpy()
+        yield from map(self.network_, blocks)
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays = {name: v.detach().cpu().numpy() for name, v in self.network_.state_dict().items()}
         arrays |= {f"history.{name}": series for name, series in self.history_.items()}
         arrays |= {"best_epoch": self.best_epoch_, "best_value": self.best_value_}
         config = dataclasses.asdict(self.network_.config)
-        return arrays, {"member_settings": self.member_settings_, "network": config}
+        own = {"member_settings": self.member_settings_, "network": config}
+        return arrays, own | {"member_folds": self.member_folds_.tolist()}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         stored = description["member_settings"]
@@ -256,6 +349,11 @@ class PackedClassifier(MultiLabelClassifier):
             n_members=len(members),
             device=find_device(self.device),
         )
+        # Files of earlier versions have no folds.
+        folds = description.get("member_folds", [-1] * len(members))
+        self.member_folds_ = np.array(folds, np.int64)
+        if self.member_folds_.shape != (len(members),):
+            raise ValueError("it does not have one fold per member")
         self._restore_history(arrays, len(members))
 
     def _restore_history(self, arrays: dict[str, NDArray[Any]], n_members: int) -> None:
@@ -359,7 +457,7 @@ class NeuralClassifier(PackedClassifier):
         own = [dict(member.settings or {}) for member in members]
         return self.network_class(
             config,
-            self.n_inputs_,
+            self.n_columns_,
             label_log_odds,
             streams,
             dropout=column(members, "dropout"),
@@ -415,26 +513,57 @@ def make_pack(
 
 
 def fit_together(
-    models: Sequence[PackedClassifier], data: Sequence[tuple[Any, Any, tuple[Any, Any]]]
+    models: Sequence[PackedClassifier], data: Sequence[tuple[Any, Any, tuple[Any, Any] | None]]
 ) -> None:
     """Fit several estimators of one class and shape as one pack.
 
-    Splits, seeds and settings of a study become members of one training. Threshold rules are
-    learned on the validation rows.
+    Splits, seeds and settings of a study become members of one training.
 
     Parameters
     ----------
     models : sequence of PackedClassifier
         Unfitted; see :func:`make_pack`.
     data : sequence of (X, Y, validation_data)
-        What the ``fit`` of each would be given.
+        What the ``fit`` of each would be given; None for folds of its own.
     """
     fits = [
         Fit(*model._prepare(X, Y, validation_data, None, None))
         for model, (X, Y, validation_data) in zip(models, data, strict=True)
     ]
+    if len({model.n_inputs_ for model in models}) == 1:  # otherwise the pack rejects them
+        fits = pad_features(models, fits)
     pack = make_pack(models, fits)
     pack.train()
     for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
         model._adopt(pack.of_task(i))
-        model.threshold_rule_ = model._learn_threshold_rule(fit.validation)
+        model._learn_threshold_rule(*model._score_unseen(*fit))
+
+
+def pad_features(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:
+    """Pad the features of all fits with zeros to the same width, and set it in the models.
+
+    Each fit learns from its own training rows which words, categories and bins become columns, so
+    the widths may differ; members of one pack need the same.
+    """
+    width = max(model.n_columns_ for model in models)
+    padded = []
+    for model, fit in zip(models, fits, strict=True):
+        n_more, model.n_columns_ = width - model.n_columns_, width
+        if n_more and not model.sparse_rows_:
+            model.encoding_.pad(n_more)
+        train = fit.train._replace(features=_padded(fit.train.features, width))
+        validation = fit.validation
+        if validation is not None:
+            validation = validation._replace(features=_padded(validation.features, width))
+        padded.append(Fit(train, validation, fit.seed))
+    return padded
+
+
+def _padded(features: Any, width: int) -> Any:
+    if isinstance(features, MappedRows):
+        return features.then(partial(_padded, width=width))
+    n_rows, n_features = features.shape
+    if sp.issparse(features):
+        cells = (features.data, features.indices, features.indptr)
+        return sp.csr_array(cells, shape=(n_rows, width))
+    return np.pad(features, ((0, 0), (0, width - n_features)))

@@ -36,6 +36,7 @@ from cgmvae.evaluation.thresholds import (
 from cgmvae.nn.rng import CounterStreams, RandomStreams
 from cgmvae.preparation.encoders import ENCODERS
 from cgmvae.preparation.features import FeaturePreparation
+from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 #: Increased when earlier versions of this library cannot read the files: 2 added columns that are
@@ -73,6 +74,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     arrays, own = model._fitted_state()
     scaler, rule, preparation = model.scaler_, model.threshold_rule_, model.preparation_
     shared = {"shift": scaler.shift_, "scale": scaler.scale_, "fill": scaler.fill_}
+    if model.encoding_.n_columns:
+        shared |= {f"bins.{name}": array for name, array in model.encoding_.state().items()}
     if isinstance(rule, LabelThresholds):
         shared["thresholds"] = rule.thresholds
     names = getattr(model, "feature_names_in_", None)
@@ -169,6 +172,11 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
     else:
         model.n_inputs_ = model.n_features_in_
     model.scaler_ = _read_scaler(tensors, description["scaling"], model.n_inputs_)
+    bins = with_prefix(tensors, "shared.bins.")
+    model.encoding_ = PiecewiseLinear("standard").fit(np.zeros((1, model.n_inputs_)))
+    if bins:
+        model.encoding_ = PiecewiseLinear.from_state(bins, model.n_inputs_)
+    model.n_columns_ = model.n_inputs_ + model.encoding_.n_columns
     model.threshold_rule_ = _read_rule(tensors, description["threshold"], model.n_labels_)
 
 

@@ -133,7 +133,7 @@ def _prior_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]:
 
 def _logistic_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]:
     from cgmvae.methods import BinaryRelevance
-    from cgmvae.methods.few_rows import FewRowsWarning
+    from cgmvae.methods.out_of_fold import FewRowsWarning
 
     model = BinaryRelevance(random_state=0)
     with warnings.catch_warnings():

@@ -15,18 +15,15 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows, check_whole
-from cgmvae.methods.packed import Fit, PackedClassifier, make_pack
+from cgmvae.methods.inputs import check_whole
+from cgmvae.methods.packed import Fit, PackedClassifier, make_pack, pad_features
 from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
 from cgmvae.training.device import find_device, free_memory
@@ -121,7 +118,10 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         models = [
             clone(self.estimator).set_params(random_state=seed + i) for i in range(self.n_splits)
         ]
-        fits = [Fit(*model._prepare(X, Y, validation_data, None, groups)) for model in models]
+        fits = [
+            Fit(*model._prepare(X, Y, validation_data, None, groups, hold_out=True))
+            for model in models
+        ]
         fits = pad_features(models, fits)
         stored = SearchFolder(self.folder, settings, lambda: self._description(settings, fits))
         trial = _Trial(self, models, fits, settings, stored)
@@ -183,7 +183,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         ignored = {"device", "checkpoint", "progress", "random_state", "members"}
         own = {name: repr(value) for name, value in parameters.items() if name not in ignored}
         names = ("metric", "n_splits", "n_seeds", "rungs", "factor", "n_best", "random_state")
-        rows = [part for fit in fits for part in (fit.train, fit.validation)]
+        rows = [part for fit in fits for part in fit[:2] if part is not None]
         return {
             "estimator": own,
             **{name: repr(getattr(self, name)) for name in names},
@@ -289,34 +289,6 @@ class Halving:
         means = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
         best = np.argsort(-means, kind="stable")[: self.kept_after[epoch]]
         return members[np.isin(setting, best)]
-
-
-def pad_features(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:
-    """Pad the features of all splits with zeros to the same width, and set it in the models.
-
-    Each split learns from its own training rows which words and categories become features, so the
-    widths may differ; members of one pack need the same.
-    """
-    width = max(model.n_inputs_ for model in models)
-    for model in models:
-        model.n_inputs_ = width
-
-    def padded(rows: Rows) -> Rows:
-        return rows._replace(features=_pad_columns(rows.features, width))
-
-    return [
-        fit._replace(train=padded(fit.train), validation=padded(fit.validation)) for fit in fits
-    ]
-
-
-def _pad_columns(features: Matrix, width: int) -> Matrix:
-    if isinstance(features, MappedRows):
-        return features.then(partial(_pad_columns, width=width))
-    n_rows, n_features = features.shape
-    if sp.issparse(features):
-        cells = (features.data, features.indices, features.indptr)
-        return sp.csr_array(cells, shape=(n_rows, width))
-    return np.pad(features, ((0, 0), (0, width - n_features)))
 
 
 #: Fraction of a device's memory that a pack may take.

@@ -32,6 +32,7 @@ from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier, meth
 from cgmvae.methods.lamp import LaMPNetwork
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.rbcc import RBCCNetwork, marginals
+from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler
 
 #: Methods whose predictions are a graph of tensor operations.
@@ -184,7 +185,7 @@ def _compare(model: MultiLabelClassifier, content: bytes) -> float:
         rows = scaler.shift_ + scaler.scale_ * (scaler.fill_ + rng.standard_normal(shape))
         rows[rng.random(shape) < _MISSING] = np.nan
         probabilities, labels = session.run(["probabilities", "labels"], {"features": rows})
-        expected = model._score_rows(scaler.transform(rows))
+        expected = model._score_rows(model._scaled(rows))
         difference = float(np.abs(probabilities - expected).max())
         if not difference <= TOLERANCE:  # NaN too
             raise InputError(
@@ -210,7 +211,11 @@ class ExportedModel(nn.Module):
     """
 
     def __init__(
-        self, scaler: FeatureScaler, scorer: MemberScorer | LinearScorer, rule: ThresholdRule
+        self,
+        scaler: FeatureScaler,
+        encoding: PiecewiseLinear,
+        scorer: MemberScorer | LinearScorer,
+        rule: ThresholdRule,
     ) -> None:
         super().__init__()
         self.scorer = scorer
@@ -221,11 +226,18 @@ class ExportedModel(nn.Module):
         self.shift, self.scale = _buffer(scaler.shift_), _buffer(scaler.scale_)
         self.fill = _buffer(scaler.fill_)
         self.n_features = len(self.shift)
+        self.feature = torch.as_tensor(encoding.feature_)
+        self.lower = _buffer(encoding.lower_)
+        self.width = _buffer(encoding.upper_ - encoding.lower_)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map float64 rows, (n_rows, n_features), to probabilities and 0/1 labels."""
         scaled = (features - self.shift) / self.scale
-        probabilities = self.scorer(torch.where(torch.isnan(scaled), self.fill, scaled))
+        scaled = torch.where(torch.isnan(scaled), self.fill, scaled)
+        if len(self.feature):
+            share = (scaled[:, self.feature] - self.lower) / self.width
+            scaled = torch.cat([scaled, share.clamp(0, 1)], dim=1)
+        probabilities = self.scorer(scaled)
         if self.k is None:  # thresholds are compared in the dtype of the probabilities
             reached = probabilities >= self.thresholds.to(probabilities.dtype)
             return probabilities, reached.long()
@@ -296,4 +308,4 @@ def exported_model(model: MultiLabelClassifier) -> ExportedModel:
             f"{type(model).__name__} cannot be exported; the methods that can are "
             f"{', '.join(names[:-1])} and {names[-1]}."
         )
-    return ExportedModel(model.scaler_, scorer, model.threshold_rule_).eval()
+    return ExportedModel(model.scaler_, model.encoding_, scorer, model.threshold_rule_).eval()

@@ -354,7 +354,7 @@ def training_labels(task: Task, members: Sequence[Member]) -> list[LabelRows]:
     found: dict[bytes, LabelRows] = {}
     keys = []
     for member in members:
-        rows = np.sort(member.train_rows)
+        rows = np.setdiff1d(member.train_rows, member.validation_rows)
         keys.append(rows.tobytes())
         if keys[-1] not in found:
             found[keys[-1]] = LabelRows(

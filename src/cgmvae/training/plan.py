@@ -34,7 +34,8 @@ class Member:
     seed: int
     """Key of all its random streams."""
     train_rows: NDArray[np.int64]
-    """Numbers of the rows it learns from."""
+    """Numbers of the rows it goes through; it does not learn from those that are validation rows
+    too."""
     validation_rows: NDArray[np.int64]
     """Numbers of the rows that its best epoch is chosen on."""
     weights: Mapping[str, float]
@@ -173,6 +174,8 @@ class Planner:
             order[i, n:] = own[0]
             order[i, :n] = own
             weight[i, :n] = 1.0
+            if member.order_seed is not None:  # of rows on disk it goes through its own fold too
+                weight[i, :n] = ~np.isin(own, member.validation_rows)
         shape = (n_members, self.n_steps, size)
         return order.reshape(shape), weight.reshape(shape)
 

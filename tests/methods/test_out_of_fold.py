@@ -1,4 +1,4 @@
-"""Few rows: a warning, and thresholds that are learnt out of fold."""
+"""Scores out of fold: of methods with few rows, and of the members of a network."""
 
 import warnings
 
@@ -8,8 +8,8 @@ import scipy.sparse as sp
 
 from cgmvae.data import make_survey
 from cgmvae.evaluation import learn_rule
-from cgmvae.methods import BinaryRelevance, MLkNN
-from cgmvae.methods.few_rows import FewRowsWarning, score_out_of_fold
+from cgmvae.methods import BinaryRelevance, CGMVAEClassifier, MLkNN
+from cgmvae.methods.out_of_fold import FewRowsWarning, assign_folds, score_out_of_fold
 
 pytestmark = pytest.mark.usefixtures("rows_are_few")
 
@@ -96,7 +96,7 @@ def test_the_rule_is_the_one_of_the_scores_out_of_fold(survey, rule):
 
 def test_the_model_itself_is_that_of_its_training_rows(survey, monkeypatch):
     model = quiet(BinaryRelevance(random_state=0), survey.X, survey.Y)
-    monkeypatch.setattr("cgmvae.methods.few_rows.FEW_ROWS", 0)
+    monkeypatch.setattr("cgmvae.methods.out_of_fold.FEW_ROWS", 0)
     plain = BinaryRelevance(random_state=0).fit(survey.X, survey.Y)
     np.testing.assert_array_equal(model.predict_proba(survey.X), plain.predict_proba(survey.X))
 
@@ -139,6 +139,111 @@ def test_the_threshold_wavers_less_than_that_of_held_rows():
         model = quiet(BinaryRelevance(random_state=seed), few.X, few.Y)
         out_of_fold = model.score(new.X, new.Y)
         _, validation, _ = model._prepare(few.X, few.Y, None, None, None)
-        model.threshold_rule_ = model._learn_threshold_rule(validation)
+        model._learn_threshold_rule(validation, model._scores(validation.features))
         gains.append(out_of_fold - model.score(new.X, new.Y))
     assert np.mean(gains) > 0.005
+
+
+TINY = {
+    "embedding_dim": 8,
+    "epochs": 3,
+    "random_state": 0,
+    "settings": {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
+}
+
+
+def test_each_member_scores_the_fold_that_it_did_not_see(survey):
+    model = quiet(CGMVAEClassifier(**TINY, n_members=8, n_folds=4), survey.X, survey.Y)
+    assert model.member_folds_.tolist() == [0, 1, 2, 3] * 2
+    assert model.oof_rows_.tolist() == list(range(120))
+    train, validation, seed = model._prepare(survey.X, survey.Y, None, None, None)
+    assert validation is None
+    fold = assign_folds(train, 4, seed)
+    (members,) = model._member_scores(model._scaled_features(survey.X))
+    for row in range(120):
+        unseen = np.flatnonzero(model.member_folds_ == fold[row])
+        expected = members[unseen, row].mean(0).detach().numpy()
+        np.testing.assert_allclose(model.oof_proba_[row], expected, rtol=1e-5)
+
+
+def test_the_labels_of_a_fold_change_nothing_that_its_scores_come_from(survey):
+    """No out-of-fold probability, no bin edge and no scale of the members that left it out."""
+    first = quiet(CGMVAEClassifier(**TINY, n_members=4), survey.X, survey.Y)
+    train, _, seed = first._prepare(survey.X, survey.Y, None, None, None)
+    fold = assign_folds(train, 4, seed)
+    groups = fold  # whole folds as groups, so that changed labels cannot change the folds
+    models = []
+    for k in range(5):
+        Y = survey.Y.copy()
+        Y[fold == k] = 1 - Y[fold == k]
+        # One epoch: which epoch is best may depend on the fold's labels.
+        model = CGMVAEClassifier(**TINY | {"epochs": 1}, n_members=4)
+        models.append(quiet(model, survey.X, Y, groups=groups))
+    *changed, plain = models
+    for k, model in enumerate(changed):
+        np.testing.assert_array_equal(model.scaler_.shift_, plain.scaler_.shift_)
+        np.testing.assert_array_equal(model.encoding_.lower_, plain.encoding_.lower_)
+        same = fold == k
+        np.testing.assert_array_equal(model.oof_proba_[same], plain.oof_proba_[same])
+        assert not np.allclose(model.oof_proba_[~same], plain.oof_proba_[~same])
+
+
+def test_groups_of_members_stay_together(survey):
+    groups = np.arange(120) // 10
+    model = quiet(CGMVAEClassifier(**TINY, n_members=4), survey.X, survey.Y, groups=groups)
+    train, _, seed = model._prepare(survey.X, survey.Y, None, None, groups)
+    fold = assign_folds(train, 4, seed)
+    assert all(len(set(fold[groups == g])) == 1 for g in range(12))
+    assert set(fold) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("n_members", "n_scored"), [(1, 12), (3, 36), (4, 120)])
+def test_few_members_hold_out_the_validation_fraction(survey, n_members, n_scored):
+    model = quiet(CGMVAEClassifier(**TINY, n_members=n_members), survey.X, survey.Y)
+    assert len(model.oof_rows_) == n_scored
+    assert model.oof_proba_.shape == (n_scored, 5)
+
+
+def test_rows_of_weight_0_have_no_score(survey):
+    weights = (np.arange(120) % 3 > 0).astype(float)
+    model = CGMVAEClassifier(**TINY, n_members=4)
+    quiet(model, survey.X, survey.Y, sample_weight=weights)
+    assert model.oof_rows_.tolist() == np.flatnonzero(weights).tolist()
+
+
+def test_validation_rows_are_those_of_all_members(survey):
+    model = CGMVAEClassifier(**TINY, n_members=4)
+    quiet(model, survey.X[:90], survey.Y[:90], validation_data=(survey.X[90:], survey.Y[90:]))
+    assert model.member_folds_.tolist() == [-1] * 4
+    assert not hasattr(model, "oof_proba_")
+    expected = learn_rule(survey.Y[90:], model.predict_proba(survey.X[90:]))
+    assert model.threshold_rule_ == expected
+
+
+def test_a_threshold_for_micro_f1_is_at_most_half_of_what_it_reaches(survey):
+    model = quiet(CGMVAEClassifier(**TINY, n_members=4), survey.X, survey.Y)
+    chosen = learn_rule(survey.Y, model.oof_proba_)
+    from cgmvae.evaluation import micro_f1
+
+    reached = micro_f1(survey.Y, chosen.apply(model.oof_proba_))
+    assert model.threshold_rule_.threshold == pytest.approx(min(chosen.threshold, reached / 2))
+
+
+def test_rows_on_disk_are_folded_too(survey, tmp_path, monkeypatch):
+    """Members skip their own fold of rows that all of them read."""
+    path = tmp_path / "rows.npy"
+    np.save(path, survey.X.astype(np.float32))
+    mapped = np.load(path, mmap_mode="r")
+    model = quiet(CGMVAEClassifier(**TINY, n_members=4), mapped, survey.Y)
+    in_memory = quiet(CGMVAEClassifier(**TINY, n_members=4), np.array(mapped), survey.Y)
+    assert model.oof_rows_.tolist() == list(range(120))
+    assert model.member_folds_.tolist() == in_memory.member_folds_.tolist()
+    changed = survey.Y.copy()
+    train, _, seed = model._prepare(mapped, survey.Y, None, None, None)
+    fold = assign_folds(train, 4, seed)
+    changed[fold == 2] = 1 - changed[fold == 2]
+    plain, other = (
+        quiet(CGMVAEClassifier(**TINY | {"epochs": 1}, n_members=4), mapped, Y, groups=fold)
+        for Y in (survey.Y, changed)
+    )
+    np.testing.assert_array_equal(plain.oof_proba_[fold == 2], other.oof_proba_[fold == 2])

@@ -1,0 +1,98 @@
+"""Piecewise-linear encoding: its definition, what it leaves alone, and how it is stored."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cgmvae
+from cgmvae import CGMVAEClassifier
+from cgmvae.data.mapped import MappedRows
+from cgmvae.errors import InputError
+from cgmvae.preparation import piecewise
+from cgmvae.preparation.piecewise import PiecewiseLinear
+
+TINY = {
+    "embedding_dim": 8,
+    "epochs": 1,
+    "n_members": 2,
+    "random_state": 0,
+    "settings": {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
+}
+
+
+def test_each_column_rises_through_its_quantile_bin(rng):
+    X = rng.exponential(size=(500, 2))
+    encoding = PiecewiseLinear("piecewise-linear", n_bins=4).fit(X)
+    found = encoding.transform(X)
+    np.testing.assert_array_equal(found[:, :2], X)
+    for i, row in enumerate(X[:20]):
+        expected = []
+        for column, value in enumerate(row):
+            edges = np.quantile(X[:, column], [0, 0.25, 0.5, 0.75, 1])
+            for low, high in itertools.pairwise(edges):
+                expected.append(min(1.0, max(0.0, (value - low) / (high - low))))
+        np.testing.assert_allclose(found[i, 2:], expected)
+
+
+def test_few_values_constants_and_sparse_rows_are_left_alone(rng):
+    X = np.column_stack(
+        [rng.integers(0, 10, 300), np.ones(300), rng.normal(size=300), np.r_[np.zeros(290), 1:11]]
+    )
+    encoding = PiecewiseLinear("auto").fit(X)
+    assert set(encoding.feature_) == {2}
+    sparse = sp.csr_array(X)
+    unchanged = PiecewiseLinear("piecewise-linear").fit(sparse)
+    assert unchanged.transform(sparse) is sparse
+    assert PiecewiseLinear("standard").fit(X).n_columns == 0
+
+
+def test_auto_bounds_the_number_of_columns(rng, monkeypatch):
+    monkeypatch.setattr(piecewise, "MAX_COLUMNS", 30)
+    X = rng.normal(size=(100, 10))
+    assert PiecewiseLinear("auto").fit(X).n_columns == 30
+    assert PiecewiseLinear("piecewise-linear").fit(X).n_columns == 80
+    assert PiecewiseLinear("auto").fit(np.tile(X, 2)).n_columns == 0
+
+
+def test_rows_on_disk_are_encoded_when_they_are_read(rng):
+    X = rng.normal(size=(50, 3))
+    encoding = PiecewiseLinear().fit(X)
+    lazy = encoding.transform(MappedRows(X))
+    assert isinstance(lazy, MappedRows)
+    np.testing.assert_array_equal(lazy.gather(np.arange(50)), encoding.transform(X))
+
+
+def test_an_unknown_encoding_is_rejected(rng):
+    with pytest.raises(InputError, match="encoding is 'splines'; choose one of"):
+        PiecewiseLinear("splines").fit(rng.normal(size=(20, 2)))
+
+
+def test_it_is_saved_with_the_model(survey, tmp_path):
+    model = CGMVAEClassifier(**TINY).fit(survey.X, survey.Y)
+    assert model.n_columns_ > survey.X.shape[1]
+    model.save(tmp_path / "model")
+    loaded = cgmvae.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
+    plain = CGMVAEClassifier(**TINY, encoding="standard").fit(survey.X, survey.Y)
+    assert plain.n_columns_ == survey.X.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("feature", [0, 9, 1], "features that it does not have"),
+        ("upper", [1.0, 1.0, -5.0], "not intervals"),
+        ("lower", [0.0, 1.0], "different lengths"),
+        ("lower", [np.nan, 0.0, 0.0], "not intervals"),
+    ],
+)
+def test_bins_that_cannot_be_are_rejected(name, value, reason):
+    state = {
+        "feature": np.array([0, 1, 1]),
+        "lower": np.array([0.0, 0.0, 1.0]),
+        "upper": np.array([1.0, 1.0, 2.0]),
+    }
+    with pytest.raises(ValueError, match=reason):
+        PiecewiseLinear.from_state(state | {name: np.array(value)}, n_features=2)
