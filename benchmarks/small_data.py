@@ -34,7 +34,7 @@ from sklearn.model_selection import KFold
 from cgmvae.data import MultiLabelDataset, load_dataset
 from cgmvae.data.splits import holdout
 from cgmvae.evaluation import GlobalThreshold, ThresholdRule, count, learn_rule
-from cgmvae.methods import few_rows, find_method
+from cgmvae.methods import find_method, out_of_fold
 
 DATA, SIZES = ("yeast", "scene", "sider"), (60, 100, 150)
 METRICS = ("micro_f1", "macro_f1")
@@ -160,14 +160,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         data, sizes, options.draws, options.members = DATA[:1], SIZES[:1], 2, 1
     results = Results(options.out)
     cases = itertools.product(range(options.draws), options.methods, data, sizes)
-    before = few_rows.FEW_ROWS
-    few_rows.FEW_ROWS = 0  # what a fit does if there are few rows is one of the rules compared here
+    before = out_of_fold.FEW_ROWS
+    out_of_fold.FEW_ROWS = (
+        0  # what a fit does if there are few rows is one of the rules compared here
+    )
     try:
         for draw, method, name, size in [] if options.tables else cases:
             work = partial(measure, method, options.members, name, size, draw, quick=options.quick)
             results.compute((f"{method} {name} {size}", str(draw)), work)
     finally:
-        few_rows.FEW_ROWS = before
+        out_of_fold.FEW_ROWS = before
     for method in options.methods:
         for metric in METRICS:
             table(results.values, method, metric)

@@ -50,9 +50,8 @@ class Run(NamedTuple):
 
     def plan(self) -> str:
         """Return what the members of one pack have in common."""
-        n_rows, n_labels = self.train.Y.shape
         sparse = sp.issparse(self.train.X)
-        preset = self.model.resolved_preset(n_rows, sparse=sparse, n_labels=n_labels)
+        preset = self.model.resolved_preset(self.train.n_samples, sparse=sparse)
         return repr((preset.network, sorted(preset.training.items())))
 
 
