@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from measurement import (
-    CHOSEN_ON,
     TINY,
     TINY_ROWS,
     UNSEEN,
@@ -230,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tables", action="store_true", help="print the tables, run nothing")
     options = parser.parse_args(argv)
     if options.quick:
-        options.data, options.splits, options.members = ["yeast"], list(CHOSEN_ON), 2
+        options.data, options.splits, options.members = ["yeast"], list(FIRST), 2
     results = Results(options.out)
     for name in [] if options.tables else options.data:
         for method in options.methods:
