@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from measurement import (
+    LAYERS,
     MIB,
     environment,
     epoch_over_products,
@@ -60,7 +61,8 @@ def fit(
         n_validation=1,
         n_members=n_members,
         embedding_dim=embedding_dim,
-        settings={"decoder_hidden": DECODER_HIDDEN},
+        encoding="standard",
+        settings=LAYERS | {"decoder_hidden": DECODER_HIDDEN},
         random_state=seed,
     )
 
@@ -91,7 +93,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         n_validation=1,
         embedding_dim=wide,
         decoder_hidden=DECODER_HIDDEN,
-        settings={"decoder_hidden": DECODER_HIDDEN},
     )
     print(f"epoch of yeast, E = {wide}, one member / bare matrix products: {quartiles(epochs)}")
     singles = [fit(data, 1, narrow, seed) for seed in range(n_members)]

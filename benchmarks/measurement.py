@@ -36,6 +36,9 @@ GIB, MIB = 2**30, 2**20
 CHOSEN_ON, UNSEEN = (0, 1, 2), (3, 4, 5, 6, 7)
 
 #: Settings of C-GMVAE with which a fit of a few hundred rows takes a fraction of a second.
+#: Hidden layers of the network whose epochs are compared with bare matrix products.
+LAYERS = {"feature_hidden": (256, 512, 256), "label_hidden": (512, 256)}
+
 TINY_LAYERS = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
 TINY_NETWORK = {"embedding_dim": 16, "settings": {"latent_dim": 8, **TINY_LAYERS}}
 TINY = {**TINY_NETWORK, "epochs": 2}
@@ -123,7 +126,12 @@ def epoch_seconds(
 def epoch_over_products(
     data: MultiLabelDataset, epochs: int, *, decoder_hidden: Sequence[int], **parameters: Any
 ) -> list[float]:
-    """Return each epoch of one member over the bare matrix products, taken right after it."""
+    """Return each epoch of one member over the bare matrix products, taken right after it.
+
+    The network has the sizes of the products, whatever the defaults are.
+    """
+    parameters["settings"] = LAYERS | {"decoder_hidden": decoder_hidden}
+    parameters["encoding"] = "standard"
     products = matrix_products(data, parameters["embedding_dim"], decoder_hidden)
     products()
     bare: list[float] = []
@@ -139,8 +147,8 @@ def matrix_products(
     """Return the matrix products of an epoch's dense layers: one forward, two backward for each."""
     latent_dim, n_features, n_labels = 64, data.n_features, data.n_labels
     layers = [
-        (batch, [n_features, 256, 512, 256, 2 * latent_dim]),
-        (n_labels, [embedding_dim, 512, 256, 2 * latent_dim]),
+        (batch, [n_features, *LAYERS["feature_hidden"], 2 * latent_dim]),
+        (n_labels, [embedding_dim, *LAYERS["label_hidden"], 2 * latent_dim]),
         (batch, [n_features + latent_dim, *decoder_hidden, embedding_dim, n_labels]),
     ]
     operands = [
