@@ -200,12 +200,12 @@ class PackedClassifier(MultiLabelClassifier):
         loss is not: then probabilities do not add up to the number of positives.
         """
         super()._learn_threshold_rule(rows, scores)
-        chosen, by_fold = self.threshold_rule_, bool((self.member_folds_ >= 0).all())
-        known = np.ones(scores.shape) if rows.unknown is None else 1.0 - dense(rows.unknown)
-        excess = float((scores * known).sum()) / max(1.0, float(rows.labels.sum())) - 1
-        global_f1 = isinstance(chosen, GlobalThreshold) and self.threshold_metric == "micro_f1"
-        if by_fold and global_f1 and abs(excess) < _CALIBRATED:
-            assert isinstance(chosen, GlobalThreshold)
+        chosen = self.threshold_rule_
+        if not isinstance(chosen, GlobalThreshold) or self.threshold_metric != "micro_f1":
+            return
+        known = scores if rows.unknown is None else scores * ~dense(rows.unknown)
+        excess = float(known.sum(dtype=np.float64)) / max(1.0, float(rows.labels.sum())) - 1
+        if (self.member_folds_ >= 0).all() and abs(excess) < _CALIBRATED:
             reached = count(rows.labels, chosen.apply(scores), rows.unknown).value("micro_f1")
             self.threshold_rule_ = GlobalThreshold(min(chosen.threshold, float(reached) / 2))
 
