@@ -1,20 +1,19 @@
-"""Accuracy of C-GMVAE compared with random forest, extra trees and logistic regression.
+"""Accuracy of C-GMVAE compared with forests, boosted trees, linear models and other networks.
 
     python benchmarks/accuracy.py --out docs/results/accuracy.json
 
 All methods get the same 90% of the rows of each seeded split and are scored on the rest. C-GMVAE is
 fitted with its defaults; every peer is fitted on five folds, averaged, and gets its thresholds from
-its out-of-fold probabilities, as C-GMVAE does. Results are kept after each data set and method; a
-second run computes only what is missing and prints the tables again. Defaults were chosen on
-out-of-fold scores of splits 0 to 4.
+its out-of-fold probabilities, as C-GMVAE does (:mod:`cgmvae.studies.peers`). Results are kept after
+each data set and method; a second run computes only what is missing and prints the tables again.
+Defaults were chosen on out-of-fold scores of splits 0 to 4.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -30,15 +29,14 @@ from measurement import (
     print_header,
     print_row,
 )
-from scipy import stats
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold, KFold
 
 from cgmvae.data import load_dataset, make_split
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, Scored, evaluate, learn_rule
 from cgmvae.evaluation.thresholds import ThresholdRule
-from cgmvae.methods import BinaryRelevance, CGMVAEClassifier, fit_together
+from cgmvae.methods import CGMVAEClassifier, fit_together
+from cgmvae.studies.paper_tables import why_left_out
+from cgmvae.studies.peers import PEERS
+from cgmvae.studies.statistics import rank_methods
 
 DATA = (
     "yeast",
@@ -48,12 +46,13 @@ DATA = (
     "reuters_tfidf",
     "delicious",
     "bbs_2003_2009",
+    "mirflickr_tags",
+    "tox21",
+    "imdb",
 )
-N_FOLDS = 5
 
 #: Splits of the first table; the second has those of ``UNSEEN``.
 FIRST = (0, 1, 2, 3, 4)
-PEERS = ("random_forest", "extra_trees", "logistic_regression")
 
 
 class Effort(NamedTuple):
@@ -61,11 +60,9 @@ class Effort(NamedTuple):
 
     n_rows: int | None = None
     settings: Mapping[str, Any] = MappingProxyType({})
-    n_jobs: int = -1
-    n_trees: int = 300
 
 
-QUICK = Effort(TINY_ROWS, TINY, n_jobs=1, n_trees=4)
+QUICK = Effort(TINY_ROWS, TINY)
 
 
 class Scores(NamedTuple):
@@ -101,43 +98,11 @@ def load_split(name: str, seed: int, n_rows: int | None) -> tuple[Any, Any]:
     return data.rows(rows), data.rows(split.test)
 
 
-def peer_scores(method: str, train: Any, test: Any, effort: Effort) -> Scores:
-    """Fit a peer on five folds; return its out-of-fold and mean test probabilities."""
-    unseen, found = np.zeros(train.Y.shape), []
-    splitter = KFold(N_FOLDS, shuffle=True, random_state=0)
-    groups = train.groups
-    if groups is not None:
-        splitter = GroupKFold(N_FOLDS, shuffle=True, random_state=0)
-    for inside, held in splitter.split(np.zeros(train.n_samples), groups=groups):
-        predict = fitted_peer(method, train.rows(inside), effort)
-        unseen[held] = predict(train.X[held])
-        found.append(predict(test.X))
+def peer_scores(method: str, train: Any, test: Any) -> Scores:
+    """Return the out-of-fold and mean test probabilities of a bagged peer."""
+    unseen, mean = PEERS[method].bagged(train, test, 0)
     rule = learn_rule(train.Y, unseen, unknown=train.unknown)
-    mean = np.mean(found, axis=0)
     return Scores(Scored(train.Y, unseen, train.unknown), Scored(test.Y, mean, test.unknown), rule)
-
-
-def fitted_peer(method: str, train: Any, effort: Effort) -> Callable[[Any], np.ndarray]:
-    """Fit a peer and return the function that predicts probabilities."""
-    if method == "logistic_regression":
-        peer = LogisticRegression(max_iter=2000)
-        return (
-            BinaryRelevance(peer, n_jobs=effort.n_jobs, random_state=0)
-            .fit(train.X, train)
-            .predict_proba
-        )
-    kind = RandomForestClassifier if method == "random_forest" else ExtraTreesClassifier
-    forest = kind(effort.n_trees, n_jobs=effort.n_jobs, random_state=0).fit(train.X, train.Y)
-    return partial(forest_scores, forest)
-
-
-def forest_scores(forest: Any, X: Any) -> np.ndarray:
-    """Return a forest's probabilities of label 1, (n_samples, n_labels)."""
-    columns = [
-        column[:, list(classes).index(1)] if 1 in classes else np.zeros(len(column))
-        for column, classes in zip(forest.predict_proba(X), forest.classes_, strict=True)
-    ]
-    return np.column_stack(columns)
 
 
 def cgmvae_scores(
@@ -164,12 +129,14 @@ def run(
 ) -> None:
     """Add the missing splits of one method on one data set."""
     missing = [seed for seed in seeds if (name, method, str(seed)) not in results]
-    if not missing:
+    reason = why_left_out(name, method)
+    if reason or not missing:
+        print(f"{name}, {method}: {reason or 'done before'}")
         return
     start = time.perf_counter()
     splits = [load_split(name, seed, effort.n_rows) for seed in missing]
     if method in PEERS:
-        scores = [peer_scores(method, *parts, effort) for parts in splits]
+        scores = [peer_scores(method, *parts) for parts in splits]
     else:
         preset, own_members = method.split(":")[1:] or ("tuned", members)
         scores = cgmvae_scores(splits, own_members and int(own_members), preset, effort)
@@ -198,17 +165,32 @@ def table(results: dict[str, Any], seeds: tuple[int, ...], protocol: str) -> Non
 
 
 def mean_ranks(results: dict[str, Any], seeds: tuple[int, ...], protocol: str) -> None:
-    """Print the mean rank of each method over the data sets and metrics that all were run on."""
-    methods = ("cgmvae", *PEERS)
-    rows = []
-    for done in results.values():
-        if all(str(s) in done.get(m, {}) for m in methods for s in seeds):
-            means = [np.mean([done[m][str(s)][protocol] for s in seeds], 0) for m in methods]
-            rows.append(stats.rankdata(-np.array(means), axis=0).T)
-    if rows:
-        ranks = np.concatenate(rows).mean(0)
-        listed = ", ".join(f"{m} {r:.2f}" for m, r in zip(methods, ranks, strict=True))
-        print(f"\nMean rank over {len(rows)} data sets × 5 metrics ({protocol}): {listed}")
+    """Print mean ranks over data sets and metrics.
+
+    First of the methods that were run on all data sets, then of all methods, over the data sets
+    that all of them were run on.
+    """
+    done = {
+        name: {m for m, own in methods.items() if all(str(s) in own for s in seeds)}
+        for name, methods in results.items()
+    }
+    methods = [m for m in ("cgmvae", *PEERS) if any(m in own for own in done.values())]
+    everywhere = [m for m in methods if all(m in own for own in done.values())]
+    complete = [name for name, own in done.items() if own.issuperset(methods)]
+    for chosen, data in ((everywhere, list(done)), (methods, complete)):
+        if len(chosen) < 2 or not data:
+            continue
+        scores = [
+            [np.mean([results[name][m][str(s)][protocol] for s in seeds], 0) for m in chosen]
+            for name in data
+        ]
+        test = rank_methods(np.concatenate(np.swapaxes(scores, 1, 2)))
+        ranks = sorted(zip(test.mean_ranks, chosen, strict=True))
+        print(
+            f"\nMean rank over {', '.join(data)} × 5 metrics ({protocol}): "
+            + ", ".join(f"{method} {rank:.2f}" for rank, method in ranks)
+            + f"; critical difference {test.critical_difference:.2f}"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -230,6 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.quick:
         options.data, options.splits, options.members = ["yeast"], list(FIRST), 2
+        options.methods = ["cgmvae", "logistic-regression"]
     results = Results(options.out)
     for name in [] if options.tables else options.data:
         for method in options.methods:

@@ -55,7 +55,12 @@ def test_a_member_is_the_same_alone_and_in_a_pack():
     weights = []
     for n_members in (1, 5):
         model = CGMVAEClassifier(
-            n_members=n_members, epochs=4, embedding_dim=16, settings=SIZES, random_state=0
+            n_members=n_members,
+            n_folds=5,
+            epochs=4,
+            embedding_dim=16,
+            settings=SIZES,
+            random_state=0,
         )
         model.fit(data.X, data.Y)
         weights.append(torch.cat([p[0].detach().flatten() for p in model.network_.parameters()]))

@@ -30,7 +30,7 @@ from cgmvae.evaluation import PROTOCOLS, Scored, evaluate, label_table
 from cgmvae.methods import find_method, fit_together
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.packed import PackedClassifier
-from cgmvae.studies.sklearn_peers import PEERS
+from cgmvae.studies.peers import PEERS
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import RunRecord, Store
 from cgmvae.training.device import find_device
@@ -122,15 +122,23 @@ def _dataset(name: str) -> MultiLabelDataset:
 
 
 def load_parts(spec: RunSpec) -> Parts:
-    """Return the rows of a run; labels are hidden in the training rows only."""
+    """Return the rows of a run; labels are hidden in the training rows only.
+
+    In a cross-validated run the training rows are also the validation rows: they are scored out of
+    fold.
+    """
     data = _dataset(spec.data)
     kind = "random" if data.groups is None else "group"
     split = make_split(data, kind, seed=spec.split, train_fraction=spec.train_fraction)
     train, validation, test = (
         data.rows(rows) for rows in (split.train, split.validation, split.test)
     )
+    if spec.cross_validated:
+        train = data.rows(np.sort(np.concatenate([split.train, split.validation])))
     if spec.hidden_labels:
         train = hide_labels(train, spec.hidden_labels, spec.split)
+    if spec.cross_validated:
+        validation = train
     return Parts(split, train, validation, test)
 
 
@@ -149,7 +157,10 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts], _: str) -> Itera
     peer = PEERS[job[0].method]
     for spec, own in zip(job, parts, strict=True):
         start = time.perf_counter()
-        validation, test = peer.scores(own.train, (own.validation, own.test), spec.seed)
+        if spec.cross_validated:
+            validation, test = peer.bagged(own.train, own.test, spec.seed)
+        else:
+            validation, test = peer.scores(own.train, (own.validation, own.test), spec.seed)
         yield Scores(validation, test, {"fit": time.perf_counter() - start})
 
 
@@ -161,18 +172,25 @@ def _score_method(job: Sequence[RunSpec], parts: Sequence[Parts], device: str) -
     if packed:
         for model in models:
             model.set_params(device=device)
-        fit_together(models, [(p.train.X, p.train, (p.validation.X, p.validation)) for p in parts])
+        fit_together(models, [(own.train.X, own.train, _held_out(own)) for own in parts])
     fit_seconds = time.perf_counter() - start
     for model, own in zip(models, parts, strict=True):
         if not packed:
             start = time.perf_counter()
-            validation_data = (own.validation.X, own.validation)
-            model.fit(own.train.X, own.train, validation_data=validation_data)
+            model.fit(own.train.X, own.train, validation_data=_held_out(own))
             fit_seconds = time.perf_counter() - start
         start = time.perf_counter()
         test = model.predict_proba(own.test.X)
         seconds = {"fit": fit_seconds, "predict": time.perf_counter() - start}
-        yield Scores(model.predict_proba(own.validation.X), test, seconds, model)
+        held = _held_out(own)
+        validation = model.oof_proba_ if held is None else model.predict_proba(held[0])
+        yield Scores(validation, test, seconds, model)
+
+
+def _held_out(parts: Parts) -> tuple[Any, Any] | None:
+    """Return the validation rows, or None in a cross-validated run."""
+    own = parts.validation
+    return None if own is parts.train else (own.X, own)
 
 
 def _with_tuples(value: Any) -> Any:

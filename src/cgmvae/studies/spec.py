@@ -19,7 +19,7 @@ from cgmvae.data import catalog
 from cgmvae.errors import InputError
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.registry import REGISTRY
-from cgmvae.studies.sklearn_peers import PEERS
+from cgmvae.studies.peers import PEERS
 
 if TYPE_CHECKING:
     from cgmvae.studies.results import Results
@@ -44,7 +44,7 @@ class RunSpec:
     data: str
     """Name in the catalog."""
     method: str
-    """Name in the registry or in :data:`cgmvae.studies.sklearn_peers.PEERS`."""
+    """Name in the registry or in :data:`cgmvae.studies.peers.PEERS`."""
     split: int = 0
     """Seed of the split: by group where the data set has groups, otherwise random."""
     seed: int = 0
@@ -55,6 +55,8 @@ class RunSpec:
     """Fraction of the training labels that is made unknown."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the estimator in JSON types; the others keep their defaults."""
+    cross_validated: bool = False
+    """Whether the validation rows are trained on too, and thresholds learned out of fold."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are the same fraction, and must give the same key.
@@ -64,7 +66,10 @@ class RunSpec:
     @property
     def key(self) -> str:
         """A short name, a hash of the fields."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        fields = asdict(self)
+        if not self.cross_validated:  # runs that were stored before keep their names
+            del fields["cross_validated"]
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:

@@ -1,35 +1,41 @@
-"""Peers of C-GMVAE: scikit-learn's classifiers, set up as a careful user would.
+"""Peers of C-GMVAE: common classifiers, set up as a careful user would.
 
-Hyperparameters are chosen on the validation rows by micro average precision. Training rows with
-unknown labels are not supported. A label that is constant in the training rows keeps that value as
-its score. :mod:`~cgmvae.studies.runner` runs the peers like the registered methods.
+Every peer is bagged as C-GMVAE is: fitted once without each fold of the rows, which gives
+out-of-fold scores of all of them, and averaged. Hyperparameters and the best epoch are chosen on
+the fold that is left out, by micro average precision. Training rows with unknown labels are not
+supported. A label that is constant in the training rows keeps that value as its score.
+
+LightGBM, CatBoost and TabM come with the extra ``peers``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.ensemble import (
-    ExtraTreesClassifier,
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
-)
+from scipy.special import expit
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 from sklearn.neural_network import MLPClassifier
+from sklearn.svm import LinearSVC
 
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 from cgmvae.evaluation import micro_average_precision
 from cgmvae.methods.binary_relevance import BinaryRelevance
+from cgmvae.methods.inputs import Rows as FoldRows
+from cgmvae.methods.out_of_fold import assign_folds
 from cgmvae.preparation.scaling import FeatureScaler
+from cgmvae.training.device import find_device
 
 #: Trees of a forest, and blocks that it is grown in. Each block is discarded after scoring: with
 #: hundreds of labels, all trees at once would take tens of gigabytes.
@@ -44,9 +50,24 @@ _MAX_ITER = 2000
 #: Orders of the labels that classifier chains are averaged over (Read et al. 2011).
 N_CHAINS = 5
 
-#: Of the perceptron: hidden units, largest number of epochs, epochs without improvement before it
-#: stops.
+#: Inverse regularization strengths of the support vector machine.
+SVM_C_VALUES = (0.03, 0.1, 0.3, 1.0, 3.0)
+
+#: Of boosted trees: largest number, and how many without improvement before boosting stops.
+MAX_TREES, TREE_PATIENCE = 1000, 30
+
+#: Of the networks: hidden units, largest number of epochs, epochs without improvement before they
+#: stop.
 HIDDEN_UNITS, MAX_EPOCHS, PATIENCE = 512, 200, 10
+
+#: Sizes of TabM that are not those of its package.
+TABM_SIZES: Mapping[str, int] = {}
+
+#: Folds that a peer is bagged over.
+N_FOLDS = 5
+
+#: Features up to which TabM has piecewise-linear embeddings of each.
+_EMBEDDED_FEATURES = 512
 
 Rows = MultiLabelDataset
 #: Scores of the validation and of the test rows, each (n_samples, n_labels).
@@ -63,6 +84,26 @@ class Peer(NamedTuple):
     """Whether the scores depend on the seed."""
     max_cells: int | None = None
     """Rows × labels of the largest data set that it is run on; beyond, it takes hours."""
+    package: str | None = None
+    """The package of the extra ``peers`` that it needs."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package can be imported."""
+        return self.package is None or find_spec(self.package) is not None
+
+    def bagged(self, train: Rows, test: Rows, seed: int) -> Scores:
+        """Return out-of-fold scores of the training rows, and mean scores of the test rows."""
+        rows = FoldRows(train.X, train.Y, train.unknown, None, train.groups)
+        fold = assign_folds(rows, N_FOLDS, seed)
+        unseen, found = np.empty(train.Y.shape), []
+        for k in range(fold.max() + 1):
+            held, inside = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
+            unseen[held], of_test = self.scores(
+                train.rows(inside), (train.rows(held), test), seed * N_FOLDS + k
+            )
+            found.append(of_test)
+        return [unseen, np.mean(found, axis=0)]
 
 
 def _known_labels(train: Rows) -> NDArray[np.uint8]:
@@ -138,14 +179,83 @@ def _each_label(estimator: Any, train: Rows, others: Sequence[Rows], seed: int) 
     return [model.predict_proba(rows.X) for rows in others]
 
 
-def _boosting(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-    """Boost trees per label, without early stopping, which needs two positive rows."""
-    dense = [
-        replace(rows, X=rows.X.toarray()) if sp.issparse(rows.X) else rows
-        for rows in (train, *others)
-    ]
-    trees = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
-    return _each_label(trees, dense[0], dense[1:], seed)
+def _dense(X: Matrix) -> NDArray[Any]:
+    return X.toarray() if sp.issparse(X) else X
+
+
+def _lightgbm(task: _Task) -> Scores:
+    """Boost trees per label; the held-out rows say when to stop."""
+    import lightgbm
+
+    held = task.others[0]
+    held_labels = _dense(held.Y)[:, task.vary]
+
+    settings = {"objective": "binary", "learning_rate": 0.05, "num_threads": 1, "verbosity": -1}
+
+    def scores_of(i: int) -> Scores:
+        own = lightgbm.Dataset(task.train.X, task.labels[:, i])
+        trees = lightgbm.train(
+            settings,
+            own,
+            MAX_TREES,
+            valid_sets=[own.create_valid(held.X, held_labels[:, i])],
+            callbacks=[lightgbm.early_stopping(TREE_PATIENCE, verbose=False)],
+        )
+        return [np.asarray(trees.predict(rows.X)) for rows in task.others]
+
+    by_label = Parallel(n_jobs=-1)(delayed(scores_of)(i) for i in range(len(task.vary)))
+    return [np.column_stack(columns) for columns in zip(*by_label, strict=True)]
+
+
+def _catboost(task: _Task) -> Scores:
+    """Boost trees of all labels at once; the held-out rows say when to stop."""
+    from catboost import CatBoostClassifier
+
+    held = task.others[0]
+    one = len(task.vary) == 1
+    model = CatBoostClassifier(
+        iterations=MAX_TREES,
+        loss_function="Logloss" if one else "MultiLogloss",
+        early_stopping_rounds=TREE_PATIENCE,
+        random_seed=task.seed,
+        allow_writing_files=False,
+        verbose=False,
+    )
+    held_labels = _dense(held.Y)[:, task.vary]
+    model.fit(
+        task.train.X, task.target, eval_set=(held.X, held_labels[:, 0] if one else held_labels)
+    )
+    return [model.predict_proba(rows.X)[:, -len(task.vary) :] for rows in task.others]
+
+
+def _linear_svm(task: _Task) -> Scores:
+    """Fit one linear support vector machine per label; C is the one that ranks held-out rows best.
+
+    Margins become probabilities by a sigmoid that is fitted to all cells of the held-out rows.
+    """
+    features, *rest = _features(task.train, task.others)
+    held = task.others[0]
+    held_labels = _dense(held.Y)[:, task.vary]
+    known = np.ones(held_labels.shape, bool)
+    if held.unknown is not None:
+        known = ~_dense(held.unknown)[:, task.vary]
+
+    def margins(c: float) -> Scores:
+        def of_label(i: int) -> Scores:
+            model = LinearSVC(C=c, random_state=task.seed).fit(features, task.labels[:, i])
+            return [model.decision_function(each) for each in rest]
+
+        by_label = Parallel(n_jobs=-1)(delayed(of_label)(i) for i in range(len(task.vary)))
+        return [np.column_stack(columns) for columns in zip(*by_label, strict=True)]
+
+    best = max(
+        map(margins, SVM_C_VALUES),
+        key=lambda each: micro_average_precision(held_labels, each[0], unknown=~known),
+    )
+    if np.ptp(held_labels[known]) == 0:
+        return [expit(each) for each in best]
+    platt = LogisticRegression(C=1e6).fit(best[0][known][:, None], held_labels[known])
+    return [expit(each * platt.coef_[0, 0] + platt.intercept_[0]) for each in best]
 
 
 def _tune_logistic(train: Rows, others: Sequence[Rows], seed: int) -> tuple[float, Scores]:
@@ -208,13 +318,64 @@ def _perceptron(task: _Task) -> Scores:
     return kept
 
 
+def _tabm(task: _Task) -> Scores:
+    """Train TabM, with piecewise-linear embeddings, and keep the epoch that ranks best."""
+    from rtdl_num_embeddings import PiecewiseLinearEmbeddings, compute_bins
+    from tabm import TabM
+
+    device = find_device("auto")
+    torch.manual_seed(task.seed)
+    arrays = [_dense(each).astype(np.float32) for each in _features(task.train, task.others)]
+    vary = np.ptp(arrays[0], axis=0) > 0
+    features, *rest = (torch.from_numpy(each[:, vary]).to(device) for each in arrays)
+    labels = torch.from_numpy(task.labels).to(device, torch.float32)
+    embeddings = None
+    if features.shape[1] <= _EMBEDDED_FEATURES:
+        bins = compute_bins(features.cpu(), n_bins=min(48, len(features) - 1))
+        embeddings = PiecewiseLinearEmbeddings(bins, 16, activation=False, version="B")
+    model = TabM.make(
+        n_num_features=features.shape[1],
+        d_out=len(task.vary),
+        num_embeddings=embeddings,
+        **TABM_SIZES,
+    ).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=3e-4)
+    held = task.others[0]
+    unknown = None if held.unknown is None else held.unknown[:, task.vary]
+    best, best_epoch, kept = np.nan, 0, []
+    for epoch in range(MAX_EPOCHS):
+        model.train()
+        for batch in torch.randperm(len(features), device=device).split(256):
+            logits = model(features[batch])  # (n_rows, k, n_labels)
+            target = labels[batch][:, None].expand_as(logits)
+            optimizer.zero_grad()
+            F.binary_cross_entropy_with_logits(logits, target).backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            scores = [
+                torch.cat([torch.sigmoid(model(part)).mean(1) for part in each.split(1024)])
+                for each in rest
+            ]
+        found = [each.double().cpu().numpy() for each in scores]
+        precision = micro_average_precision(_dense(held.Y)[:, task.vary], found[0], unknown=unknown)
+        if epoch == 0 or precision > best:
+            best, best_epoch, kept = precision, epoch, found
+        if epoch - best_epoch >= PATIENCE:
+            break
+    return kept
+
+
 PEERS: Mapping[str, Peer] = {
     "random-forest": Peer("random forest", _forest(RandomForestClassifier), True, 5_000_000),
     "extra-trees": Peer("extra trees", _forest(ExtraTreesClassifier), True, 5_000_000),
-    "gradient-boosting": Peer("gradient boosting", _boosting, False, 500_000),
+    "lightgbm": Peer("LightGBM", _on_varying_labels(_lightgbm), False, 5_000_000, "lightgbm"),
+    "catboost": Peer("CatBoost", _on_varying_labels(_catboost), True, 500_000, "catboost"),
     "logistic-regression": Peer(
         "logistic regression", lambda *rows: _tune_logistic(*rows)[1], False
     ),
+    "linear-svm": Peer("linear SVM", _on_varying_labels(_linear_svm), False),
     "classifier-chains": Peer("classifier chains", _on_varying_labels(_chains), True, 1_000_000),
     "mlp": Peer("multi-layer perceptron", _on_varying_labels(_perceptron), True),
+    "tabm": Peer("TabM", _on_varying_labels(_tabm), True, 5_000_000, "tabm"),
 }
