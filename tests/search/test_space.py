@@ -38,6 +38,10 @@ def test_every_space_of_the_registry_fits_its_class():
 
 def test_spaces_by_name_and_from_a_file(tmp_path):
     assert read_space("paper") is PAPER_SPACE
+    full = read_space("paper-full")
+    assert full.items() > PAPER_SPACE.items()
+    assert full["embedding_dim"] == (512, 1024, 2048, 3072)
+    assert full["contrastive_weight"] == full["cross_entropy_weight"] == (0.1, 0.5, 1, 1.5, 2)
     assert read_space("default", "cgmvae") == REGISTRY["cgmvae"].space
     path = tmp_path / "space.json"
     path.write_text('{"dropout": [0.1, 0.2]}')

@@ -335,7 +335,7 @@ class TestSchedulesInEffect:
                     factor = {
                         "constant": 1.0,
                         "cosine": plans.cosine(place / 6, 0.2),
-                        "warm-restarts": plans.warm_restarts(place, 2, 2),
+                        "warm-restarts": plans.warm_restarts(epoch, 2, 2),
                     }[schedule]
                     expected = floor + (highest - floor) * factor
                     assert rates[epoch, step, k] == pytest.approx(expected, rel=1e-12)

@@ -19,6 +19,7 @@ from cgmvae.data import catalog
 from cgmvae.errors import InputError
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.registry import REGISTRY
+from cgmvae.model.presets import PRESETS
 from cgmvae.studies.sklearn_peers import PEERS
 
 if TYPE_CHECKING:
@@ -214,6 +215,26 @@ STAND_INS: Mapping[str, str] = {
     "mirflickr_tags": "mirflickr",
     "reuters_tfidf": "reuters",
 }
+
+
+#: Data sets on which the paper's decoder has a third hidden layer (appendix B.1).
+_DEEPER_DECODERS = ("reuters", "bookmarks")
+
+
+def preset_settings(preset: str, data: str) -> dict[str, Any]:
+    """Return the settings of a preset on a data set, as in a :class:`RunSpec`.
+
+    Examples
+    --------
+    >>> preset_settings("paper", "reuters")
+    {'preset': 'paper', 'settings': {'decoder_hidden': (512, 512, 512)}}
+    >>> preset_settings("paper", "yeast")
+    {'preset': 'paper'}
+    """
+    if preset == "paper" and paper_data(data) in _DEEPER_DECODERS:
+        hidden = PRESETS[preset].network.decoder_hidden
+        return {"preset": preset, "settings": {"decoder_hidden": (*hidden, 512)}}
+    return {"preset": preset}
 
 
 def paper_data(name: str) -> str:

@@ -97,7 +97,7 @@ class TrainingConfig:
     """Rows per step."""
     optimizer: Literal["adamw", "adam"] = "adamw"
     schedule: ScheduleName = "cosine"
-    """How the learning rate changes."""
+    """How the learning rate changes: step by step, with warm restarts once per epoch."""
     warmup: float = 0.05
     """Share of training in which the cosine schedule rises."""
     restart_epochs: float = 50
@@ -106,6 +106,8 @@ class TrainingConfig:
     """How much longer each period is than the last."""
     floor_learning_rate: float = 0.0
     """What the schedule falls to."""
+    decay_all: bool = False
+    """Whether weight decay applies to biases and normalization too."""
     clip: float | None = 5.0
     """Bound of each member's gradient norm."""
     kl_warmup: float = 0.0
@@ -199,7 +201,8 @@ class Planner:
             return 1.0
         if config.schedule == "cosine":
             return cosine(epoch / config.epochs, config.warmup)
-        return warm_restarts(epoch, config.restart_epochs, config.restart_factor)
+        # As the released code of the paper, which changes the rate between epochs.
+        return warm_restarts(math.floor(epoch), config.restart_epochs, config.restart_factor)
 
 
 def block_order(n_rows: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -80,7 +80,9 @@ class PackedStep:
         half = config.precision == "bf16" and cuda.usable(next(network.parameters()))
         self.flat = FlatParameters(network, half=half)
         decay = column(members, "weight_decay")
-        self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
+        self.adam = PackedAdam(
+            self.flat, decay, kind=config.optimizer, decay_all=config.decay_all, clip=config.clip
+        )
         self.streams = make_streams(column(members, "seed"), device)
         self.streams.shard = self.shard
         self.weights = weight_tensors(members, dtype=self.flat.values.dtype, device=device)
