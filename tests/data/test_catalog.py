@@ -22,6 +22,7 @@ from cgmvae.data.catalog import (
     checksum_of,
     entries,
     fetch,
+    find_entry,
     load_dataset,
     locate,
 )
@@ -616,6 +617,7 @@ def test_statistics_agree_with_the_publishers(real, name):
             assert round(found[field], digits) == pytest.approx(float(stated[row])), row
             compared += 1
     assert compared == (4 if name == "reuters_tfidf" else 10)
+    assert find_entry(name).official_split == (dataset.official_split is not None)
     if "train=" in stated.get("official_split", ""):
         counts = np.bincount(dataset.official_split).tolist()
         assert stated["official_split"] == f"train={counts[0]}, test={counts[1]}"

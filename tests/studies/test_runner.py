@@ -119,6 +119,16 @@ def test_labels_are_hidden_in_the_training_rows_only():
         assert rows.unknown is None or not rows.unknown.sum()
 
 
+def test_an_official_split_has_the_publishers_test_rows():
+    first, second = (
+        load_parts(RunSpec("yeast", "mlknn", split=i, official=True)).split for i in range(2)
+    )
+    assert first.kind == "official"
+    assert first.test.tolist() == second.test.tolist()
+    assert len(first.test) == 917
+    assert set(first.validation) != set(second.validation)
+
+
 def test_a_failed_run_stores_its_error_and_is_tried_again(tmp_path, monkeypatch):
     store = Store(tmp_path)
     job = [replace(SPECS["mlknn"], settings={"k": 0})]

@@ -82,6 +82,12 @@ class PaperRow:
     max_labels_per_sample: int
     mean_samples_per_label: Decimal
 
+    @property
+    def training_share(self) -> float:
+        """The share of the rows from which the mean samples per label must come."""
+        cells = self.samples * self.mean_labels_per_sample
+        return float(self.labels * self.mean_samples_per_label / cells)
+
 
 @dataclass(frozen=True)
 class CatalogEntry:
@@ -102,6 +108,8 @@ class CatalogEntry:
     """Name of the file in the package, if the data set is shipped with it."""
     recipe: str = ""
     """How to make the file, if it is not published in the form that is read."""
+    official_split: bool = False
+    """Whether the publisher has split the data set into training and test rows."""
     groups: str = ""
     """Array of the file that holds the groups of the rows."""
     options: tuple[tuple[str, Any], ...] = ()

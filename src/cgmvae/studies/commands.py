@@ -48,6 +48,7 @@ def make_scope(
     methods: str | None = None,
     splits: str | None = None,
     seeds: str | None = None,
+    split: str = "random",
 ) -> Scope:
     """Return a scope from comma-separated texts."""
 
@@ -60,7 +61,7 @@ def make_scope(
         except ValueError as error:
             raise InputError(f"{text!r} is not a list of integers; write 0,1,2.") from error
 
-    return Scope(quick, words(data), words(methods), integers(splits), integers(seeds))
+    return Scope(quick, words(data), words(methods), integers(splits), integers(seeds), split)
 
 
 def make_engine(
@@ -215,6 +216,8 @@ def describe_command(study: Study, scope: Scope) -> str:
     words = ["cgmvae", "bench", study.name]
     if scope.quick:
         words.append("--quick")
+    if scope.official:
+        words += ["--split", scope.split]
     for option in ("data", "methods", "splits", "seeds"):
         chosen = getattr(scope, option)
         if chosen is not None:

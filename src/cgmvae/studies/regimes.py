@@ -168,9 +168,9 @@ def rare_labels(train_positives: Sequence[int]) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
-def _tested_labels(data: str, split: int) -> NDArray[np.bool_]:
+def _tested_labels(data: str, split: int, official: bool) -> NDArray[np.bool_]:
     """Mark the labels that occur in the test rows, (n_labels,); the others cannot be evaluated."""
-    labels = load_parts(RunSpec(data, "cgmvae", split=split)).test.Y
+    labels = load_parts(RunSpec(data, "cgmvae", split=split, official=official)).test.Y
     return np.asarray(labels.sum(axis=0)).ravel() > 0
 
 
@@ -184,7 +184,8 @@ def _rare_scores(results: Results, data: str, variant: Variant) -> NDArray[np.fl
     for i, split in enumerate(results.scope.chosen_splits()):
         for j, report in enumerate(grid[i]):
             if report is not None:
-                rare, tested = rare_labels(report["train_positives"]), _tested_labels(data, split)
+                rare = rare_labels(report["train_positives"])
+                tested = _tested_labels(data, split, results.scope.official)
                 f1 = np.array(report["label_f1"], np.float64)
                 for k, chosen in enumerate((rare & tested, ~rare & tested)):
                     found[k, i, j] = f1[chosen].mean() if chosen.any() else np.nan

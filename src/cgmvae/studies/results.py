@@ -57,7 +57,9 @@ class Results:
         if spec not in self._reports:
             self._reports[spec] = [
                 [
-                    self.store.report(replace(spec, split=split, seed=seed))
+                    self.store.report(
+                        replace(spec, split=split, seed=seed, official=self.scope.official)
+                    )
                     for seed in self.scope.seeds_of(spec.method)
                 ]
                 for split in self.scope.chosen_splits()

@@ -125,6 +125,7 @@ def load_parts(spec: RunSpec) -> Parts:
     """Return the rows of a run; labels are hidden in the training rows only."""
     data = _dataset(spec.data)
     kind = "random" if data.groups is None else "group"
+    kind = "official" if spec.official else kind
     split = make_split(data, kind, seed=spec.split, train_fraction=spec.train_fraction)
     train, validation, test = (
         data.rows(rows) for rows in (split.train, split.validation, split.test)

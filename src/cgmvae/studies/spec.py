@@ -32,6 +32,9 @@ LARGEST_ON_CPU, LARGEST_ON_GPU = 16, 64
 #: Seeds of splits and models are below this: NumPy takes no others.
 _SEED_LIMIT = 2**32
 
+#: How a study splits the rows of a data set.
+SPLIT_KINDS = ("random", "official")
+
 #: Methods whose results do not depend on their seed: they are run with one.
 DETERMINISTIC = {
     "binary-relevance", "mlknn", *(name for name, peer in PEERS.items() if not peer.seeded)
@@ -47,7 +50,8 @@ class RunSpec:
     method: str
     """Name in the registry or in :data:`cgmvae.studies.sklearn_peers.PEERS`."""
     split: int = 0
-    """Seed of the split: by group where the data set has groups, otherwise random."""
+    """Seed of the split: by group where the data set has groups, otherwise random. Of an official
+    split, the seed of the order of its training rows and of the validation rows drawn from them."""
     seed: int = 0
     """Seed of the model."""
     train_fraction: float = 1.0
@@ -56,6 +60,8 @@ class RunSpec:
     """Fraction of the training labels that is made unknown."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the estimator in JSON types; the others keep their defaults."""
+    official: bool = False
+    """Whether the split is the publisher's."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are the same fraction, and must give the same key.
@@ -65,7 +71,10 @@ class RunSpec:
     @property
     def key(self) -> str:
         """A short name, a hash of the fields."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        fields = asdict(self)
+        if not self.official:  # runs that were stored before there was a choice keep their names
+            del fields["official"]
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -133,11 +142,22 @@ class Scope:
     methods: tuple[str, ...] | None = None
     splits: tuple[int, ...] | None = None
     seeds: tuple[int, ...] | None = None
+    split: str = "random"
+    """``random`` (by group where there are groups), or ``official``: the publisher's split, on the
+    data sets that have one."""
 
     def __post_init__(self) -> None:
+        if self.split not in SPLIT_KINDS:
+            raise InputError(
+                f"There is no split {self.split!r}; choose one of {', '.join(SPLIT_KINDS)}."
+            )
         if self.data is not None:
             names = tuple(catalog.find_entry(name).name for name in self.data)
             object.__setattr__(self, "data", names)
+            if without := [name for name in names if not self.has_split(name)]:
+                raise InputError(
+                    f"{without[0]!r} has no official split; leave it out, or split at random."
+                )
         known = (*REGISTRY, *PEERS)
         for name in self.methods or ():
             if name not in known:
@@ -149,6 +169,15 @@ class Scope:
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, tuple(dict.fromkeys(given)))
+
+    @property
+    def official(self) -> bool:
+        """Whether runs are on the publishers' splits."""
+        return self.split == "official"
+
+    def has_split(self, data: str) -> bool:
+        """Return whether a data set can be split as the scope says."""
+        return not self.official or catalog.find_entry(data).official_split
 
     def chosen_methods(self, full: Sequence[str]) -> tuple[str, ...]:
         """Return the methods."""
@@ -173,7 +202,7 @@ class Scope:
     def runs(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
         """Return each spec that can be run with every split and seed of the scope."""
         return [
-            replace(spec, split=split, seed=seed)
+            replace(spec, split=split, seed=seed, official=self.official)
             for spec in specs
             if is_available(spec.data) and why_unsupported(spec.data, spec.method) is None
             for split, seed in product(self.chosen_splits(), self.seeds_of(spec.method))
@@ -181,8 +210,16 @@ class Scope:
 
 
 def data_choice(full: Sequence[str], *, quick: Sequence[str]) -> Callable[[Scope], tuple[str, ...]]:
-    """Return a function that returns a study's data sets in a scope, available or not."""
-    return lambda scope: scope.data or tuple(quick if scope.quick else full)
+    """Return a function that returns a study's data sets in a scope, available or not.
+
+    With official splits, those without one are left out.
+    """
+
+    def choose(scope: Scope) -> tuple[str, ...]:
+        own = quick if scope.quick else full
+        return scope.data or tuple(filter(scope.has_split, own))
+
+    return choose
 
 
 class StudyFigure(NamedTuple):
