@@ -272,6 +272,10 @@ class CGMVAENetwork(nn.Module):
         weight can be left out.
     """
 
+    classifier = ("label_encoder.embeddings", "label_bias")
+    """What the second stage of a two-stage training learns on frozen feature embeddings, as in
+    supervised contrastive learning (Khosla et al. 2020): the labels' side of the inner products."""
+
     dropout: Tensor
     input_dropout: Tensor
     temperature: Tensor

@@ -8,7 +8,7 @@ member after the other; on a GPU one kernel updates all (:mod:`cgmvae.nn.cuda`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import torch
@@ -91,6 +91,13 @@ class FlatParameters:
             flat[:, start : start + shape[1:].numel()].view(shape)
             for start, shape in zip(self._starts, self.shapes, strict=True)
         ]
+
+    def mask(self, names: Collection[str]) -> Tensor:
+        """Return which columns of a tensor like ``values`` belong to these parameters."""
+        mask = torch.zeros_like(self.values[:1], dtype=torch.bool)
+        for name, start, shape in zip(self.names, self._starts, self.shapes, strict=True):
+            mask[:, start : start + shape[1:].numel()] = name in names
+        return mask
 
     def parts(self, flat: Tensor) -> list[Tensor]:
         """Return the matrices in a tensor like ``values``, and last all the rest together.

@@ -113,7 +113,8 @@ class TrainingConfig:
     kl_warmup: float = 0.0
     """Share of training in which the weight of the KL rises from 0."""
     first_stage: float = 0.0
-    """Share of training without cross-entropy; after it, cross-entropy alone (two-stage)."""
+    """Share of training without cross-entropy. After it, in the second of two stages, cross-entropy
+    alone trains the network's ``classifier``, and all else is frozen."""
     patience: int | None = None
     """Epochs without a better validation metric after which a member stops."""
     selection: str = "mean_of_five"
@@ -161,9 +162,12 @@ class Planner:
         progress = number / self.config.epochs
         factor = ramp(progress, self.config.kl_warmup) if term == "kl" else 1.0
         if self.config.first_stage > 0:
-            first = progress < self.config.first_stage
-            factor *= first != (term == "cross_entropy")
+            factor *= self.in_second_stage(number) == (term == "cross_entropy")
         return factor
+
+    def in_second_stage(self, number: int) -> bool:
+        """Return whether an epoch is in the second of two stages."""
+        return 0 < self.config.first_stage <= number / self.config.epochs
 
     def _row_order(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         size, n_members = self.config.batch_size, len(self.members)
