@@ -22,6 +22,9 @@ def test_a_sample_has_different_settings_of_the_grid():
     assert drawn == sample(space, 5, seed=1)
     assert drawn != sample(space, 5, seed=2)
     assert sample(space, None, 0) == sample(space, 99, 0) == grid(space)
+    listed = grid(space)
+    assert sample(listed, None, 0) == listed
+    assert all(each in listed for each in sample(listed, 2, 0))
     huge = {str(i): tuple(range(10)) for i in range(30)}
     assert len(sample(huge, 3, 0)) == 3
     with pytest.raises(InputError, match="at least 1"):

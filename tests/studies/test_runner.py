@@ -13,7 +13,8 @@ from cgmvae.data import load_dataset, make_split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, micro_f1
 from cgmvae.studies import runner
-from cgmvae.studies.runner import hide_labels, load_parts, make_records, run_job
+from cgmvae.studies.rows import hide_labels, load_parts
+from cgmvae.studies.runner import make_records, run_job
 from cgmvae.studies.spec import RunSpec, Scope, make_jobs
 from cgmvae.studies.store import Store
 

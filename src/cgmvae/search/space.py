@@ -75,11 +75,18 @@ def grid(space: Space) -> list[dict[str, Any]]:
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
 
 
-def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, Any]]:
+def sample(
+    space: Space | Sequence[Mapping[str, Any]], n_settings: int | None, seed: int
+) -> list[dict[str, Any]]:
     """Return ``n_settings`` different settings of a space, drawn at random; all of them if None.
 
-    The grid is never listed, since it may be larger than memory.
+    The grid is never listed, since it may be larger than memory. A list of settings is a space too.
     """
+    if not isinstance(space, Mapping):
+        listed = [dict(setting) for setting in space]
+        if n_settings is None or n_settings >= len(listed):
+            return listed
+        return random.Random(seed).sample(listed, n_settings)
     if empty := [name for name, values in space.items() if len(values) == 0]:
         raise InputError(f"The space has no values for {empty[0]!r}; give at least one.")
     total = math.prod(len(values) for values in space.values())

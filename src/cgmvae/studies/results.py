@@ -88,6 +88,11 @@ class Results:
         """Return one of C-GMVAE's diagnostics, (n_splits, n_seeds)."""
         return self._values(spec, "diagnostics", name)
 
+    def tuned(self, spec: RunSpec) -> dict[str, Any] | None:
+        """Return the record of the search of a tuned run, or None if there is none yet."""
+        found = (report for line in self.reports(spec) for report in line if report is not None)
+        return next((report.get("tuned") for report in found), None)
+
     def spreads(self, spec: RunSpec, *, protocol: str = "validation") -> dict[str, Spread]:
         """Return mean and deviations by metric."""
         return {name: spread(self.metric(spec, name, protocol=protocol)) for name in PAPER_METRICS}

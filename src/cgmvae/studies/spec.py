@@ -62,6 +62,9 @@ class RunSpec:
     """Parameters of the estimator in JSON types; the others keep their defaults."""
     official: bool = False
     """Whether the split is the publisher's."""
+    tuning: str = ""
+    """The search that adds its best settings, of :data:`cgmvae.studies.tuning.TUNINGS`; none if
+    empty."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are the same fraction, and must give the same key.
@@ -72,16 +75,30 @@ class RunSpec:
     def key(self) -> str:
         """A short name, a hash of the fields."""
         fields = asdict(self)
-        if not self.official:  # runs that were stored before there was a choice keep their names
-            del fields["official"]
+        for name in ("official", "tuning"):  # runs that were stored before keep their names
+            if not fields[name]:
+                del fields[name]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def parameters(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the parameters of the estimator, and ``more``; JSON's lists are tuples again."""
+        return {
+            name: _with_tuples(value) for name, value in {**self.settings, **(more or {})}.items()
+        }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RunSpec) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return settings whose lists, which are JSON's, are tuples again."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(each) for name, each in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 #: Runs that are trained together.
@@ -117,7 +134,9 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[J
     groups: dict[RunSpec, list[RunSpec]] = {}
     for spec in unique(specs):
         shared = spec  # what all runs of the job have in common
-        if is_network(spec.method):
+        if spec.tuning:  # they share one search
+            shared = replace(spec, split=0, seed=0)
+        elif is_network(spec.method):
             free = cast(type[PackedClassifier], REGISTRY[spec.method].estimator).member_parameters
             settings = {name: value for name, value in spec.settings.items() if name not in free}
             shared = replace(spec, split=0, seed=0, hidden_labels=0.0, settings=settings)
