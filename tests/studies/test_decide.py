@@ -8,9 +8,17 @@ from tiny_study import texts
 
 from cgmvae.studies import decide
 from cgmvae.studies.ablation import COMPLETE, UNIMODAL
-from cgmvae.studies.decide import DECIDE, DECIDE_MODULES, DECIDE_REGIMES, PARTS, Arm, own_scope
+from cgmvae.studies.decide import (
+    DECIDE,
+    DECIDE_MODULES,
+    DECIDE_REGIMES,
+    MAIN_TUNED,
+    PARTS,
+    Arm,
+    own_scope,
+)
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import Scope, unique
+from cgmvae.studies.spec import Scope, is_network, unique
 
 YEAST = Scope(data=("yeast",))
 
@@ -38,6 +46,17 @@ def test_settings_of_network_and_arm_are_joined():
     assert spec.settings["preset"] == "paper"
     assert spec.settings["encoding"] == "standard"
     assert "encoding" not in Arm("tuned", UNIMODAL).tuned(Scope(), "yeast").settings
+
+
+def test_the_main_table_has_each_network_tuned_with_the_same_budget(made_up, available):
+    available("yeast")
+    runs = {run.method: run for run in MAIN_TUNED.runs(YEAST)}
+    assert {run.tuning for name, run in runs.items() if is_network(name)} == {"random"}
+    assert {run.tuning for name, run in runs.items() if not is_network(name)} == {""}
+    for table in MAIN_TUNED.tables(Results(YEAST, made_up.store)):
+        titles = [row[0] for row in texts(table)]
+        assert {"C-GMVAE, network paper", "MPVAE, its authors' settings"} < set(titles)
+    assert "— the paper, MPVAE" in titles
 
 
 def keep(made_up, variant, scores):

@@ -12,6 +12,7 @@ from tiny_study import NETWORKS, SHARE, STUDY
 from cgmvae.data import load_dataset, make_split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, micro_f1
+from cgmvae.studies import rows as run_rows
 from cgmvae.studies import runner
 from cgmvae.studies.rows import hide_labels, load_parts
 from cgmvae.studies.runner import make_records, run_job
@@ -56,7 +57,7 @@ def test_test_labels_change_no_prediction(method, monkeypatch):
     test_rows = make_split(data, seed=0).test
     labels[test_rows] = 1 - labels[test_rows]
     labels[test_rows, 0] = 1  # a row without any label would be left out
-    monkeypatch.setattr(runner, "_dataset", lambda _: replace(data, Y=labels))
+    monkeypatch.setattr(run_rows, "_dataset", lambda _: replace(data, Y=labels))
     after = make_records([spec], device="cpu")[spec]
     assert after.split.equals(before.split)
     for part in ("validation", "test"):

@@ -321,7 +321,7 @@ class TestSchedulesInEffect:
 
             def terms(self, batch, streams):
                 self.seen.append([part.detach().clone() for part in (self.first, self.last)])
-                value = (self.first.sum((1, 2)) + self.last.sum(1))[:, None]
+                value = ((self.first**2).sum((1, 2)) + (self.last**2).sum(1))[:, None]
                 return dict.fromkeys(Separate.NAMES, value * torch.ones_like(batch.weight))
 
             def forward(self, features):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cgmvae.errors import InputError
 from cgmvae.studies import claims, fewer_data, interpret, regimes, timing
 from cgmvae.studies.ablation import ABLATION, REPLACEMENT
-from cgmvae.studies.decide import DECIDE, DECIDE_MODULES, DECIDE_REGIMES
+from cgmvae.studies.decide import DECIDE, DECIDE_MODULES, DECIDE_REGIMES, MAIN_TUNED
 from cgmvae.studies.engines import Engine, local_engine, ray_engine
 from cgmvae.studies.paper_tables import MAIN, PEER_STUDY, STATS
 from cgmvae.studies.results import Results
@@ -24,10 +24,13 @@ from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import FORMATS, Table, render
 
-_FIRST = (MAIN, STATS, ABLATION, REPLACEMENT, DECIDE, DECIDE_MODULES, DECIDE_REGIMES)
+_FIRST = (MAIN, MAIN_TUNED, STATS, ABLATION, REPLACEMENT)
+_DECIDING = (DECIDE, DECIDE_MODULES, DECIDE_REGIMES)
 _OTHERS = (module.STUDY for module in (fewer_data, claims, regimes, timing, interpret))
 
-STUDIES: Mapping[str, Study] = {study.name: study for study in (*_FIRST, *_OTHERS, PEER_STUDY)}
+STUDIES: Mapping[str, Study] = {
+    study.name: study for study in (*_FIRST, *_DECIDING, *_OTHERS, PEER_STUDY)
+}
 
 ENGINES = ("local", "ray")
 

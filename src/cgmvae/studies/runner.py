@@ -64,7 +64,7 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
         try:
             # The runs of a job that are tuned share their search.
             tuned = tuned_settings(job[0], store, device=device) if job[0].tuning else None
-            records = make_records(_pack(job, missing, store), tuned, device=device)
+            records = make_records(_pack(job, missing, store), tuned=tuned, device=device)
         except Exception as error:
             known = isinstance(error, InputError)
             message = str(error) if known else f"{type(error).__name__}: {error}"
@@ -97,7 +97,7 @@ def write_errors(job: Sequence[RunSpec], store: Store, message: str, details: st
 
 
 def make_records(
-    job: Sequence[RunSpec], tuned: Mapping[str, Any] | None = None, *, device: str = "auto"
+    job: Sequence[RunSpec], *, tuned: Mapping[str, Any] | None = None, device: str = "auto"
 ) -> dict[RunSpec, RunRecord]:
     """Fit and measure runs; networks as one pack.
 
