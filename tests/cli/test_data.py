@@ -12,9 +12,28 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cgmvae.data import make_survey, readers
+from cgmvae.data import catalog, make_survey, readers
 
 CATALOG = tomllib.loads((resources.files("cgmvae.data") / "catalog.toml").read_text("utf-8"))
+
+
+def test_fetch_downloads_what_is_missing(succeeds, refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("CGMVAE_CACHE", str(tmp_path))
+    monkeypatch.delenv("CGMVAE_DATA", raising=False)
+    fetched = {}
+
+    def fetch(address, path, *, checksum, progress):
+        fetched[address] = checksum
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(catalog, "fetch", fetch)
+    for _ in range(2):  # the second time nothing is missing
+        assert str(tmp_path / "bookmarks") in succeeds("data", "fetch", "bookmarks")
+    known = CATALOG["bookmarks"]["downloads"]
+    assert fetched == {each["address"]: each["checksum"] for each in known}
+    assert "put ebird/ebird_data.npy" in refused("data", "fetch", "ebird")
+
+
 # --- describe -----------------------------------------------------------------------------------
 
 

@@ -36,7 +36,8 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "C2AE": {"hidden_dim": 32},
     "HARAM": {"learning_rate": 1.0},
-    "LaMP": {"n_steps": 1, "n_components": 2, "n_heads": 2},
+    # The same for dense and for sparse features.
+    "LaMP": {"n_steps": 1, "n_components": 2, "n_heads": 2, "components": "affine"},
     "MLkNN": {"k": 3},
     "MPVAE": {"hidden_dim": 16, "latent_dim": 4, "n_draws": 2},
     "RBCC": {"state_dim": 8, "hidden_dim": 16, "n_restarts": 0},

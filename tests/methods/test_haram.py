@@ -427,3 +427,14 @@ def test_the_size_of_blocks_does_not_matter(rng, monkeypatch):
     other, other_winners = learn_categories(inputs, Rule(0.7, 0.1, 1.0))
     np.testing.assert_array_equal(winners, other_winners)
     np.testing.assert_allclose(weights(boxes), weights(other), rtol=1e-12)
+
+
+def test_labels_that_tie_are_ranked_by_their_frequency():
+    X = np.linspace(0, 1, 12)[:, None]
+    Y = np.zeros((12, 3), np.uint8)
+    Y[:4], Y[4:, 2], Y[8:, 1] = 1, 1, 1  # in the first rows all labels tie
+    model = HARAM(n_voters=1, random_state=0).fit(X, Y, validation_data=(X, Y))
+    scores = model.predict_proba(X[:2])
+    np.testing.assert_allclose(scores, 1, atol=1e-5)
+    assert (np.argsort(-scores, axis=1) == [2, 1, 0]).all()
+    assert ((scores > 0) & (scores < 1)).all()

@@ -105,7 +105,8 @@ class TestAgainstLoops:
         layer = MessagePassing(config, GeneratorStreams([1, 2]), dtype=torch.float64)
         nodes, neighbors = random_states(2, 3, 4, 8), random_states(2, 3, 5, 8)
         edges = None if all_to_all else some_edges(4, 5)
-        found = plain(layer(nodes, neighbors, edges, None, NO_DROPOUT))
+        given = None if edges is None else edges[:, None]
+        found = plain(layer(nodes, neighbors, given, None, NO_DROPOUT))
         for member in range(2):
             for row in range(3):
                 expected = plain_round(
@@ -117,11 +118,20 @@ class TestAgainstLoops:
                 )
                 np.testing.assert_allclose(found[member, row], expected, rtol=1e-10, atol=1e-12)
 
-    @pytest.mark.parametrize("n_steps", [1, 3])
-    def test_the_network(self, n_steps):
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"n_steps": 1},
+            {"n_steps": 3, "component_messages": True},
+            {"n_steps": 2, "component_messages": True, "n_words": 3},
+        ],
+    )
+    def test_the_network(self, changes):
+        n_steps = changes["n_steps"]
         edges = torch.eye(N_LABELS, dtype=torch.bool)
         edges[0, 2] = edges[3, 1] = True
-        network, batch = make_network(edges, n_steps=n_steps), make_batch()
+        network, batch = make_network(edges, **changes), make_batch()
+        batch.features[:, 0] = -1.0  # a row without words
         p = plain(network(batch.features))
         terms = {name: plain(term) for name, term in network.terms(batch, None).items()}
         for member in range(2):
@@ -136,12 +146,20 @@ class TestAgainstLoops:
 
 def plain_logits(network, member, features):
     """Return the logits of one row after each round of messages."""
-    components = network.components
-    split = features @ plain(components.weight)[member] + plain(components.bias)[member]
-    split = split.reshape(network.config.n_components, network.config.embedding_dim)
+    if network.config.n_words:
+        columns = [j for j in np.argsort(-features) if features[j] > 0][: network.config.n_words]
+        split = plain(network.words)[member, columns]
+        split = split * (features[columns] / features.max())[:, None]
+    else:
+        components = network.components
+        split = features @ plain(components.weight)[member] + plain(components.bias)[member]
+        split = split.reshape(network.config.n_components, network.config.embedding_dim)
     nodes, logits = plain(network.label_embeddings)[member], []
     edges = network.edges[member].numpy()
-    for hear_input, hear_labels in zip(network.from_components, network.from_labels, strict=True):
+    layers = list(zip(network.from_components, network.from_labels, strict=True))
+    for step, (hear_input, hear_labels) in enumerate(layers):
+        if network.config.component_messages and len(split):
+            split = plain_round(network.between_components[step], member, split, split, None)
         for layer, from_labels in ((hear_input, False), (hear_labels, True)):
             heard, where = (nodes, edges) if from_labels else (split, None)
             nodes = plain_round(layer, member, nodes, heard, where)
@@ -163,14 +181,15 @@ class TestGraph:
         layer = MessagePassing(LaMPConfig(**SIZES), GeneratorStreams([1, 2]), dtype=torch.float64)
         edges = some_edges(4, 4)
         nodes = random_states(2, 3, 4, 8).requires_grad_()
-        states = layer(nodes, nodes, edges, None, NO_DROPOUT)
+        states = layer(nodes, nodes, edges[:, None], None, NO_DROPOUT)
         alone = layer.message_norm(nodes[:, :, 0])
         alone = layer.update_norm(alone + layer.update(alone, None, NO_DROPOUT))
         torch.testing.assert_close(states[1, :, 0], alone[1])
         assert (states[0, :, 0] != alone[0]).all()
         states.square().sum().backward()
         assert all(p.grad.isfinite().all() for p in layer.parameters())
-        heard = torch.autograd.grad(layer(nodes, nodes, edges, None, NO_DROPOUT)[1, 0, 0, 0], nodes)
+        again = layer(nodes, nodes, edges[:, None], None, NO_DROPOUT)
+        heard = torch.autograd.grad(again[1, 0, 0, 0], nodes)
         assert heard[0][1, 0, 0].abs().min() > 0
         assert heard[0][1, 0, 1:].abs().max() == 0
 
@@ -204,8 +223,9 @@ class TestGraph:
 
 
 class TestNetwork:
-    def test_every_parameter_receives_a_gradient(self):
-        network, batch = make_network(), make_batch()
+    @pytest.mark.parametrize("n_words", [0, 3])
+    def test_every_parameter_receives_a_gradient(self, n_words):
+        network, batch = make_network(component_messages=True, n_words=n_words), make_batch()
         terms = network.terms(batch, GeneratorStreams([1, 2]))
         torch.stack(list(terms.values())).sum().backward()
         for name, parameter in network.named_parameters():
@@ -317,6 +337,14 @@ class TestEstimator:
         again = clone(loaded).set_params(random_state=0).fit(survey.X, survey.Y)
         np.testing.assert_array_equal(again.predict_proba(survey.X), model.predict_proba(survey.X))
 
+    def test_the_words_of_sparse_features_are_nodes(self, survey):
+        X = sp.csr_array(np.abs(survey.X) * (survey.X > 0))
+        model = tiny(n_words=4).fit(X, survey.Y)
+        assert model.network_.config.n_words == 4
+        assert model.network_.words.shape[1] == 6
+        assert tiny().fit(survey.X, survey.Y).network_.words is None
+        assert tiny(components="affine").fit(X, survey.Y).network_.words is None
+
     def test_intermediate_weight(self, survey):
         models = [tiny(intermediate_weight=w).fit(survey.X, survey.Y) for w in (0, 2)]
         assert "intermediate" not in models[0].history_
@@ -330,6 +358,7 @@ class TestEstimator:
         [
             ({"embedding_dim": 9}, "multiple of n_heads, 2"),
             ({"n_heads": 0}, "n_heads is 0"),
+            ({"components": "letters"}, "components is 'letters'"),
             ({"graph": "priors"}, "graph is 'priors'"),
             ({"graph": np.eye(4)}, r"shape \(5, 5\)"),
             ({"graph": np.full((5, 5), np.nan)}, "0 and 1"),

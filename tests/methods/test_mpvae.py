@@ -10,6 +10,7 @@ from scipy.stats import norm
 from torch.distributions import Independent, Normal, kl_divergence
 
 from cgmvae.errors import InputError
+from cgmvae.methods import REGISTRY
 from cgmvae.methods.mpvae import MPVAE, MPVAEConfig, MPVAENetwork
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import GeneratorStreams
@@ -125,7 +126,10 @@ def streams():
 class TestTerms:
     def test_kl_goes_from_labels_to_features(self, batch):
         network = make_network()
-        y, x = network.encode_labels(batch.positive, batch.known), network.encode(batch.features)
+        y, x = (
+            network.encode_labels(batch.features, batch.positive, batch.known),
+            network.encode(batch.features),
+        )
         q, p = (Independent(Normal(g.mean, torch.exp(g.log_variance / 2)), 1) for g in (y, x))
         expected, reverse = kl_divergence(q, p), kl_divergence(p, q)
         found = network.terms(batch, streams())["kl"]
@@ -136,7 +140,10 @@ class TestTerms:
     def test_ranking_equals_a_double_loop(self, batch, ranking_of):
         network = make_network(ranking_of=ranking_of)
         terms = network.terms(batch, None)
-        y, x = network.encode_labels(batch.positive, batch.known), network.encode(batch.features)
+        y, x = (
+            network.encode_labels(batch.features, batch.positive, batch.known),
+            network.encode(batch.features),
+        )
         spread = np.sqrt(1 + (network.covariance.factors.detach().numpy() ** 2).sum(-1))
         for name, z in (("ranking", x.mean), ("label_ranking", y.mean)):
             m = network.decode(batch.features, z).detach().numpy()
@@ -175,10 +182,12 @@ class TestTerms:
         signs = torch.where(batch.positive, 1.0, -1.0).double().masked_fill(~batch.known, 0.0)
         expected = network.label_encoder(signs, None, network.dropout)[..., :3]
         torch.testing.assert_close(
-            network.encode_labels(batch.positive, batch.known).mean, expected
+            network.encode_labels(batch.features, batch.positive, batch.known).mean, expected
         )
         flipped = batch.positive ^ ~batch.known
-        torch.testing.assert_close(network.encode_labels(flipped, batch.known).mean, expected)
+        torch.testing.assert_close(
+            network.encode_labels(batch.features, flipped, batch.known).mean, expected
+        )
 
     def test_a_row_without_known_labels_has_no_gradient(self, batch):
         network = make_network()
@@ -249,9 +258,23 @@ class TestEstimator:
             assert name not in model.history_
             assert np.abs(model.predict_proba(survey.X) - expected).max() > 1e-4
 
+    def test_the_authors_setting(self, survey):
+        original = REGISTRY["mpvae"].original
+        assert original.items() > AUTHORS.items()
+        model = MPVAE(**(dict(original) | TINY | {"n_members": 1})).fit(survey.X, survey.Y)
+        config = model.network_.config
+        assert (config.label_input, config.ranking_of, config.layer_norm) == ("xy", "draws", False)
+        positive = torch.zeros(1, 1, 5, dtype=torch.bool)
+        encoded = [
+            model.network_.encode_labels(torch.full((1, 1, 6), x), positive, ~positive).mean
+            for x in (0.0, 1.0)
+        ]
+        assert not torch.equal(*encoded)  # the features are seen too
+
     @pytest.mark.parametrize(
         ("name", "value"),
         [
+            ("label_input", "x"),
             ("latent_dim", 0),
             ("covariance_rank", -1),
             ("ranking_slope", 0.0),

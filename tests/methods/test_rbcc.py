@@ -274,6 +274,12 @@ def test_the_mode_is_the_most_probable_of_all_label_sets(fitted, survey):
         full.mode(survey.X)
 
 
+def test_the_most_probable_set_as_the_prediction(fitted, survey):
+    likely = clone(fitted).set_params(prediction="most probable set").fit(survey.X, survey.Y)
+    assert np.array_equal(likely.predict(survey.X), likely.mode(survey.X))
+    assert not np.array_equal(likely.predict(survey.X), fitted.predict(survey.X))
+
+
 def test_probabilities_of_label_sets_are_means_of_the_members(fitted, survey):
     with torch.no_grad():
         (x,) = fitted._blocks(fitted._scaled_features(survey.X))
@@ -378,6 +384,7 @@ def test_a_damaged_structure_is_rejected(fitted, tmp_path):
         ({"max_parents": -1}, "max_parents is -1"),
         ({"max_parents": 9, "structure": [(i, 9) for i in range(9)]}, "9 parents"),
         ({"state_dim": 0}, "state_dim is 0"),
+        ({"prediction": "mode"}, "prediction is 'mode'"),
         ({"structure": [("label_0", "owl")]}, "'owl'"),
         ({"structure": [(0, 1), (1, 0)]}, "cycle"),
     ],

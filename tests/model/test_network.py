@@ -106,8 +106,8 @@ class TestSizes:
         assert of("label_encoder.network") == widths(10, 8, 6, 6)
         assert of("feature_encoder.network") == widths(7, 9, 5, 11, 6)
         assert of("decoder.network") == widths(7 + 3, 12, 4, 10)
-        assert of("reconstruction") == widths(3, 12, 7)
-        assert len(shapes) == 3 + 2 * (3 + 4 + 3 + 2)
+        assert of("reconstruction") == widths(3, 12, 4, 7)
+        assert len(shapes) == 3 + 2 * (3 + 4 + 3 + 3)
         assert all(p.shape[0] == len(SEEDS) for p in network.parameters())
 
     def test_the_reconstruction_head_exists_only_if_trained(self):
@@ -415,7 +415,7 @@ class TestBranches:
                 batch.known,
             )
             for e in aligned
-        )
+        ) / len(aligned)
         torch.testing.assert_close(terms["contrastive"], expected)
 
 

@@ -101,6 +101,7 @@ class TestNumbers:
         assert not network.normalise_labels
         assert not network.decoder_dropout
         assert network.n_draws == 2
+        assert network.own_kl_draw
         assert network.label_branch
         assert network.prior == "mixture"
         assert preset.cross_entropy_weight == 0.5
@@ -110,11 +111,12 @@ class TestNumbers:
         assert preset.temperature == 1
         assert preset.dropout == 0.5
         assert preset.input_dropout == 0
-        assert preset.learning_rate == 7.5e-4
+        assert preset.learning_rate == 2e-3
         assert preset.weight_decay == 1e-5
         training = TrainingConfig(**preset.training)
         assert training.optimizer == "adam"
-        assert training.epochs == 100
+        assert training.decay_all
+        assert training.epochs == 90
         assert training.schedule == "warm-restarts"
         assert (training.restart_epochs, training.restart_factor) == (50, 2)
         assert training.floor_learning_rate == 2e-4

@@ -22,6 +22,9 @@ def test_a_sample_has_different_settings_of_the_grid():
     assert drawn == sample(space, 5, seed=1)
     assert drawn != sample(space, 5, seed=2)
     assert sample(space, None, 0) == sample(space, 99, 0) == grid(space)
+    listed = grid(space)
+    assert sample(listed, None, 0) == listed
+    assert all(each in listed for each in sample(listed, 2, 0))
     huge = {str(i): tuple(range(10)) for i in range(30)}
     assert len(sample(huge, 3, 0)) == 3
     with pytest.raises(InputError, match="at least 1"):
@@ -38,6 +41,10 @@ def test_every_space_of_the_registry_fits_its_class():
 
 def test_spaces_by_name_and_from_a_file(tmp_path):
     assert read_space("paper") is PAPER_SPACE
+    full = read_space("paper-full")
+    assert full.items() > PAPER_SPACE.items()
+    assert full["embedding_dim"] == (512, 1024, 2048, 3072)
+    assert full["contrastive_weight"] == full["cross_entropy_weight"] == (0.1, 0.5, 1, 1.5, 2)
     assert read_space("default", "cgmvae") == REGISTRY["cgmvae"].space
     path = tmp_path / "space.json"
     path.write_text('{"dropout": [0.1, 0.2]}')

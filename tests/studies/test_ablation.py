@@ -161,8 +161,8 @@ def test_two_stages_leave_cross_entropy_to_the_second():
     short, long = (fitted(first_alone, data, epochs=epochs).label_bias_ for epochs in (1, 10))
     np.testing.assert_array_equal(short, long)
     both = fitted(claims.TWO_STAGES, data, epochs=20, learning_rate=0.02)
-    assert both.best_epoch_[0] > 10
-    assert np.abs(both.label_bias_ - long).min() > 0
+    losses = both.history_["cross_entropy"][:, 0]
+    assert losses[10:].mean() < losses[:10].mean()
 
 
 def test_runs_are_shared_with_the_ablation(available):

@@ -31,7 +31,7 @@ def test_runs_are_shared_with_the_other_studies(available):
     available("yeast", "scene")
     runs = unique(claims.runs(Scope()))
     variants = {str(run.settings) for run in runs if run.method == "cgmvae"}
-    assert len(variants) == 1 + 6 + 1 + 5 + 2  # default, collapse, no loss, losses, two stages
+    assert len(variants) == 1 + 15 + 1 + 5 + 2  # default, collapse, no loss, losses, two stages
     assert len(runs) == 2 * 9 * (len(variants) + len(RIVALS))
     assert len(set(runs) & set(main_runs(Scope()))) == 2 * 9 * 5
     assert len(set(runs) & set(ablation.ablation_runs(Scope()))) == 2 * 9 * 2
@@ -49,8 +49,8 @@ def test_active_units_by_prior(made_up, available):
         ["yeast", "N(0, I), z", "1.5", "0.600", "0.050", "2"],
     ]
     notes = "\n".join(table.notes)
-    assert "with N(0, I), decoder sees z: found on 1 of 1 data sets (yeast); mean +2.0." in notes
-    assert "with uni-Gaussian, decoder sees z: no runs yet." in notes
+    assert "with N(0, I), z: found on 1 of 1 data sets (yeast); mean +2.0." in notes
+    assert "with uni-Gaussian, z: no runs yet." in notes
     assert "“mixture, z” has fewer than 6.4 active units on 1 of 1 data sets (yeast)." in notes
     assert "“mixture, (x, z)”: no runs yet." in notes
 

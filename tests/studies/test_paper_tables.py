@@ -47,3 +47,4 @@ def test_statistics_are_beside_the_paper_s(made_up):
     ours, paper = table.rows
     assert ours[:4] == ["yeast", "2,417", "14", "4.24"]
     assert paper[:4] == ["— the paper", "2,417", "14", "4.24"]
+    assert paper[-1] == "0.50"  # the share of Mulan's training rows, 1,500 of 2,417

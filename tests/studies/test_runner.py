@@ -12,8 +12,10 @@ from tiny_study import NETWORKS, SHARE, STUDY
 from cgmvae.data import load_dataset, make_split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, micro_f1
+from cgmvae.studies import rows as run_rows
 from cgmvae.studies import runner
-from cgmvae.studies.runner import hide_labels, load_parts, make_records, run_job
+from cgmvae.studies.rows import hide_labels, load_parts
+from cgmvae.studies.runner import make_records, run_job
 from cgmvae.studies.spec import RunSpec, Scope, make_jobs
 from cgmvae.studies.store import Store
 
@@ -55,7 +57,7 @@ def test_test_labels_change_no_prediction(method, monkeypatch):
     test_rows = make_split(data, seed=0).test
     labels[test_rows] = 1 - labels[test_rows]
     labels[test_rows, 0] = 1  # a row without any label would be left out
-    monkeypatch.setattr(runner, "_dataset", lambda _: replace(data, Y=labels))
+    monkeypatch.setattr(run_rows, "_dataset", lambda _: replace(data, Y=labels))
     after = make_records([spec], device="cpu")[spec]
     assert after.split.equals(before.split)
     for part in ("validation", "test"):
@@ -117,6 +119,16 @@ def test_labels_are_hidden_in_the_training_rows_only():
     assert parts.train.unknown.mean() == pytest.approx(0.5, abs=0.02)
     for rows in (parts.validation, parts.test):
         assert rows.unknown is None or not rows.unknown.sum()
+
+
+def test_an_official_split_has_the_publishers_test_rows():
+    first, second = (
+        load_parts(RunSpec("yeast", "mlknn", split=i, official=True)).split for i in range(2)
+    )
+    assert first.kind == "official"
+    assert first.test.tolist() == second.test.tolist()
+    assert len(first.test) == 917
+    assert set(first.validation) != set(second.validation)
 
 
 def test_a_failed_run_stores_its_error_and_is_tried_again(tmp_path, monkeypatch):

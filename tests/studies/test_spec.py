@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from cgmvae.studies.spec import RunSpec, make_jobs, unique
+from cgmvae.errors import InputError
+from cgmvae.studies.ablation import parts_data
+from cgmvae.studies.spec import RunSpec, Scope, make_jobs, unique
 
 GRID = [
     RunSpec(data, method, split, seed)
@@ -25,6 +27,7 @@ GRID = [
         {"train_fraction": 0.5},
         {"hidden_labels": 0.5},
         {"settings": {"n_members": 1}},
+        {"official": True},
     ],
 )
 def test_every_field_makes_another_run(change):
@@ -42,6 +45,18 @@ def test_the_same_run_written_otherwise():
 def test_a_key_never_changes():
     """Runs that were made stay where they are: their folders have these names."""
     assert RunSpec("yeast", "cgmvae").key == "6c2f98482431a0b5"
+
+
+def test_official_splits_are_of_the_data_sets_that_have_one(available):
+    scope = Scope(split="official", splits=(0, 1), seeds=(0,))
+    assert parts_data(scope) == ("yeast", "scene", "delicious")
+    available("yeast")
+    runs = scope.runs([RunSpec("yeast", "mlknn")])
+    assert [(run.split, run.official) for run in runs] == [(0, True), (1, True)]
+    with pytest.raises(InputError, match="'sider' has no official split"):
+        Scope(split="official", data=("yeast", "sider"))
+    with pytest.raises(InputError, match="no split 'offical'; choose one of random, official"):
+        Scope(split="offical")
 
 
 def test_runs_with_other_settings_are_not_mixed_and_no_job_is_too_large():

@@ -309,6 +309,33 @@ class TestSchedulesInEffect:
         np.testing.assert_allclose(gradients[:2], np.stack([first] * 2), rtol=1e-12)
         np.testing.assert_allclose(gradients[2:], np.stack([second] * 6), rtol=1e-12)
 
+    def test_the_second_stage_trains_the_classifier_only(self, monkeypatch):
+        class Frozen(nn.Module):
+            classifier = ("last",)
+
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Parameter(torch.ones(2, 3, 1, dtype=torch.float64))
+                self.last = nn.Parameter(torch.ones(2, 3, dtype=torch.float64))
+                self.seen = []
+
+            def terms(self, batch, streams):
+                self.seen.append([part.detach().clone() for part in (self.first, self.last)])
+                value = ((self.first**2).sum((1, 2)) + (self.last**2).sum(1))[:, None]
+                return dict.fromkeys(Separate.NAMES, value * torch.ones_like(batch.weight))
+
+            def forward(self, features):
+                return torch.sigmoid(features[..., :N_LABELS])
+
+        network = Frozen()
+        plan = replace(self.one_step, first_stage=0.5)
+        members = [replace(member, weight_decay=0.1) for member in self.members]
+        train(network, members, survey_rows(), plan, device=CPU)
+        first, last = zip(*network.seen, strict=True)
+        assert not torch.equal(first[3], first[4])
+        assert all(torch.equal(first[4], each) for each in first[5:])
+        assert not torch.equal(last[4], last[5])
+
     @pytest.mark.parametrize("schedule", ["constant", "cosine", "warm-restarts"])
     def test_learning_rates_of_members_with_different_numbers_of_steps(self, monkeypatch, schedule):
         plan = TrainingConfig(
@@ -335,7 +362,7 @@ class TestSchedulesInEffect:
                     factor = {
                         "constant": 1.0,
                         "cosine": plans.cosine(place / 6, 0.2),
-                        "warm-restarts": plans.warm_restarts(place, 2, 2),
+                        "warm-restarts": plans.warm_restarts(epoch, 2, 2),
                     }[schedule]
                     expected = floor + (highest - floor) * factor
                     assert rates[epoch, step, k] == pytest.approx(expected, rel=1e-12)

@@ -106,7 +106,7 @@ def test_gradient_norms_are_over_all_parameters():
 
 
 class TestPackedAdam:
-    def torch_members(self, kind: str, decays=DECAYS):
+    def torch_members(self, kind: str, decays=DECAYS, decay_all=False):
         """One torch optimizer per member, with matrices and the rest in groups of their own."""
         flat = FlatParameters(Layers())
         members = []
@@ -115,17 +115,18 @@ class TestPackedAdam:
             others = nn.Parameter(flat.values[i, flat.n_decayed :].clone())
             groups = [
                 {"params": [matrices], "weight_decay": decay},
-                {"params": [others], "weight_decay": 0.0},
+                {"params": [others], "weight_decay": decay if decay_all else 0.0},
             ]
             cls = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
             members.append((cls(groups, lr=1.0), matrices, others))
         return members
 
+    @pytest.mark.parametrize("decay_all", [False, True])
     @pytest.mark.parametrize("kind", ["adamw", "adam"])
-    def test_each_step_equals_torch(self, kind):
+    def test_each_step_equals_torch(self, kind, decay_all):
         flat = FlatParameters(Layers())
-        adam = PackedAdam(flat, DECAYS, kind=kind)
-        members = self.torch_members(kind)
+        adam = PackedAdam(flat, DECAYS, kind=kind, decay_all=decay_all)
+        members = self.torch_members(kind, decay_all=decay_all)
         draw = torch.Generator().manual_seed(3)
         steps = gradients(25, flat.values.shape[1])
         for i, gradient in enumerate(steps):

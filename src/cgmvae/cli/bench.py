@@ -41,6 +41,7 @@ _SCOPE_OPTIONS: dict[str, tuple[Any, Any]] = {
     "methods": (_list_option("Methods, in place of the study's own."), None),
     "splits": (_list_option("Seeds of the splits, such as 0,1,2."), None),
     "seeds": (_list_option("Seeds of the models, such as 0,1,2."), None),
+    "split": (Annotated[str, option("KIND", "random, or official where there is one.")], "random"),
 }
 
 

@@ -1,4 +1,4 @@
-"""``cgmvae data list | describe | convert``: the catalog, and data files."""
+"""``cgmvae data list | fetch | describe | convert``: the catalog, and data files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from cgmvae.cli.arguments import JsonOption, Source, check_not_input, option, wi
 from cgmvae.data import catalog, readers
 from cgmvae.data.streaming import TABLES, unpack
 
-app = typer.Typer(help="Data sets: list them, describe one, convert a file.", no_args_is_help=True)
+app = typer.Typer(
+    help="Data sets: list them, fetch or describe one, convert a file.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -40,6 +42,17 @@ def list_(json: JsonOption = False) -> None:
         return
     columns = ("name", "where", "samples", "features", "labels", "cardinality", "domain")
     console.print_table("Data sets", columns, [[row[column] for column in columns] for row in rows])
+
+
+@app.command()
+def fetch(name: Annotated[str, typer.Argument(help="Name in the catalog.")]) -> None:
+    """Download the publisher's files of a data set, and check them.
+
+    An interrupted download is continued by the same command.
+    """
+    with console.download_progress(f"Downloading {name}") as progress:
+        files = catalog.download(name, progress=progress)
+    console.print_text(f"The files of {name} are in {files[0].parent}.")
 
 
 @app.command()

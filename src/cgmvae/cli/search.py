@@ -27,7 +27,9 @@ def search(
     method: Annotated[
         str, option("NAME", "A neural network listed by 'cgmvae methods'.")
     ] = "cgmvae",
-    space: Annotated[str, option("SPACE", "default, paper, or a JSON file of values.")] = "default",
+    space: Annotated[
+        str, option("SPACE", "default, paper, paper-full, or a JSON file.")
+    ] = "default",
     settings: Annotated[int | None, option("N", "Settings to try (default: all).", min=1)] = None,
     splits: Annotated[int, option("N", "Splits to try each setting on.", min=1)] = 1,
     seeds: Annotated[int, option("N", "Seeds per split.", min=1)] = 1,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
+from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +26,6 @@ import numpy as np
 
 from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, stack_datasets
-from cgmvae.data.files import atomic_path
 from cgmvae.errors import InputError, one_line
 
 #: Called with the bytes downloaded so far and, if the server states it, the total.
@@ -37,8 +37,8 @@ DOWNLOAD_LIMIT = 4 * 2**30
 #: Seconds to wait for a server.
 TIMEOUT = 30.0
 
-#: The file beside the downloads that stores the checksum of each at its first download.
-CHECKSUMS = "SHA256SUMS"
+#: Digits of a git blob id; a SHA-256 has more.
+_GIT_DIGITS = 40
 
 _CHUNK = 1 << 18
 
@@ -49,8 +49,10 @@ class Original:
 
     address: str
     role: str
-    """``data``, ``train``, ``test``, or ``labels`` for the XML file that names the labels."""
-    sha256: str = ""
+    """``data``, ``train``, ``test``, ``labels`` for the XML file that names the labels, or
+    ``index`` for row numbers that the reader finds beside the data."""
+    checksum: str
+    """SHA-256, or the git blob id where only that is known; see :func:`checksum_of`."""
 
     @property
     def file_name(self) -> str:
@@ -80,6 +82,12 @@ class PaperRow:
     max_labels_per_sample: int
     mean_samples_per_label: Decimal
 
+    @property
+    def training_share(self) -> float:
+        """The share of the rows from which the mean samples per label must come."""
+        cells = self.samples * self.mean_labels_per_sample
+        return float(self.labels * self.mean_samples_per_label / cells)
+
 
 @dataclass(frozen=True)
 class CatalogEntry:
@@ -100,6 +108,8 @@ class CatalogEntry:
     """Name of the file in the package, if the data set is shipped with it."""
     recipe: str = ""
     """How to make the file, if it is not published in the form that is read."""
+    official_split: bool = False
+    """Whether the publisher has split the data set into training and test rows."""
     groups: str = ""
     """Array of the file that holds the groups of the rows."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -197,6 +207,17 @@ def availability(name: str) -> str:
     return origin or ("to download" if entry.downloads else "by hand")
 
 
+def download(name: str, *, progress: Progress | None = None) -> tuple[Path, ...]:
+    """Download the publisher's files of a data set into the cache, and return their paths.
+
+    Files that are in the cache already are kept, and an interrupted download is continued.
+    """
+    entry = find_entry(name)
+    if not entry.downloads:
+        raise _unavailable(entry, "cannot be downloaded")
+    return _download_originals(entry, progress)
+
+
 def cache_folder() -> Path:
     """Return the folder for downloads: ``CGMVAE_CACHE``, or the user's cache folder.
 
@@ -224,7 +245,10 @@ def _locations(entry: CatalogEntry) -> Iterator[tuple[str, tuple[Path, ...]]]:
         if named:
             folder = Path(named)
             own = folder / entry.name / f"{entry.name}.npz"
-            for files in ((folder / entry.file,), (own,), _originals(entry, folder)):
+            originals = _originals(entry, folder)
+            # A file of the publisher is not read without the others.
+            alone = () if folder / entry.file in originals else (folder / entry.file,)
+            for files in (alone, (own,), originals):
                 if files and all(path.is_file() for path in files):
                     yield origin, files
 
@@ -243,7 +267,7 @@ def _download_originals(entry: CatalogEntry, progress: Progress | None) -> tuple
         if path.is_file():
             continue
         try:
-            fetch(original.address, path, sha256=original.sha256, progress=progress)
+            fetch(original.address, path, checksum=original.checksum, progress=progress)
         except InputError as error:
             problem = str(error).partition("; ")[0]
             raise _unavailable(entry, f"is not on this machine, and {problem}") from error
@@ -254,6 +278,8 @@ def _unavailable(entry: CatalogEntry, problem: str) -> InputError:
     folder = os.environ.get("CGMVAE_DATA") or "not set"
     originals = " and ".join(str(path) for path in _originals(entry, Path()))
     wanted = f"{entry.file}, or {originals}," if originals else entry.file
+    if entry.file in originals:
+        wanted = originals
     how = "; its catalog entry has a recipe" if entry.recipe else ""
     return InputError(
         f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}{how}) into the "
@@ -270,7 +296,7 @@ def _read(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
     by_role = {original.role: path for original, path in zip(entry.downloads, files, strict=True)}
     xml: dict[str, Any] = {"xml": by_role["labels"]} if "labels" in by_role else {}
     if "data" in by_role:
-        return readers.read(by_role["data"], **xml)
+        return readers.read(by_role["data"], **xml, **dict(entry.options))
     train, test = (readers.read(by_role[part], **xml) for part in ("train", "test"))
     if (train.feature_names, train.label_names) != (test.feature_names, test.label_names):
         raise InputError(
@@ -281,11 +307,11 @@ def _read(entry: CatalogEntry, files: tuple[Path, ...]) -> MultiLabelDataset:
 
 
 def _warn_about_checksums(entry: CatalogEntry, files: tuple[Path, ...]) -> None:
-    known = {original.file_name: original.sha256 for original in entry.downloads}
-    known[Path(entry.file).name] = entry.sha256
+    known = {Path(entry.file).name: entry.sha256}
+    known |= {original.file_name: original.checksum for original in entry.downloads}
     for path in files:
-        expected = known.get(path.name) or recorded_checksum(path)
-        if expected and checksum_of(path) != expected:
+        expected = known.get(path.name)
+        if expected and checksum_of(path, n_digits=len(expected)) != expected:
             warnings.warn(
                 f"{path} is not the file of {entry.name!r} in the catalog (its checksum differs), "
                 "so results may not be comparable to published ones.",
@@ -318,10 +344,12 @@ def fetch(
     address: str,
     target: str | os.PathLike[str],
     *,
-    sha256: str = "",
+    checksum: str,
     progress: Progress | None = None,
 ) -> Path:
-    """Download a file atomically; if that fails, ``target`` stays as it was.
+    """Download a file; ``target`` appears complete and checked, or not at all.
+
+    What arrived before an interruption is kept beside it, and the next download continues there.
 
     Parameters
     ----------
@@ -329,63 +357,68 @@ def fetch(
         A URL that begins with ``https:`` or ``http:``.
     target : path
         Path of the new file; its folder must exist.
-    sha256 : str
-        The file's checksum. If empty, the checksum of the first download is stored in
-        ``SHA256SUMS`` beside the target, and later downloads must agree with it.
+    checksum : str
+        Of the file, as :func:`checksum_of` returns it.
     progress : callable, optional
         Called with the bytes so far and the total, which is None if unknown.
     """
     target = Path(target)
     _check_scheme(address, ("https", "http"))
-    expected = sha256.lower() or recorded_checksum(target)
-    with atomic_path(target) as temporary:
-        with temporary.open("wb") as file:
-            checksum = _transfer(address, _Sink(address, file, progress))
-        if expected and checksum != expected:
-            raise InputError(
-                f"{address} has the checksum {checksum[:12]}… where {expected[:12]}… was expected; "
-                f"download it again, or remove its line from {target.parent / CHECKSUMS} "
-                "if the publisher has changed it."
-            )
-    if not expected:
-        path = target.parent / CHECKSUMS
-        checksums = {**_read_checksums(path), target.name: checksum}
-        lines = (f"{value}  {name}\n" for name, value in sorted(checksums.items()))
-        with atomic_path(path) as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with part.open("ab") as file:
+            _transfer(address, _Sink(address, file, progress))
+    except InputError:
+        if part.stat().st_size == 0:
+            part.unlink()
+        raise
+    found = checksum_of(part, n_digits=len(checksum))
+    if found != checksum.lower():
+        part.unlink()
+        raise InputError(
+            f"{address} has the checksum {found[:12]}… where {checksum[:12]}… was expected; "
+            "download it again, or check whether the publisher has changed it."
+        )
+    part.replace(target)
     return target
 
 
 class _Sink:
-    """Where a download goes: counts and hashes the bytes, and reports progress.
+    """Where a download goes: counts the bytes, and reports progress.
 
-    pooch sees it both as a file and as a progress bar, whose ``total`` it sets.
+    pooch sees it both as a file and as a progress bar, whose ``total`` it sets to the size of what
+    the server sends.
     """
 
     total = 0
 
     def __init__(self, address: str, file: IO[bytes], progress: Progress | None) -> None:
         self._address, self._file, self._progress = address, file, progress
-        self._n_bytes = 0
-        self.digest = hashlib.sha256()
+        self.n_before = self._n_bytes = file.tell()
+
+    def restart(self) -> None:
+        """Forget what arrived before."""
+        self._file.truncate(0)
+        self.n_before = self._n_bytes = 0
 
     def write(self, chunk: bytes) -> None:
         self._n_bytes += len(chunk)
-        if max(self._n_bytes, self.total) > DOWNLOAD_LIMIT:
+        total = self.n_before + self.total if self.total else None
+        if max(self._n_bytes, total or 0) > DOWNLOAD_LIMIT:
+            self.restart()
             raise InputError(
                 f"{self._address} is larger than {DOWNLOAD_LIMIT:,} bytes; "
                 "download it yourself if you trust it."
             )
         self._file.write(chunk)
-        self.digest.update(chunk)
         if self._progress is not None:
-            self._progress(self._n_bytes, self.total or None)
+            self._progress(self._n_bytes, total)
 
     update = reset = close = flush = lambda self, *_: None
 
 
-def _transfer(address: str, sink: _Sink) -> str:
-    """Copy what is at an address into the sink, and return its checksum."""
+def _transfer(address: str, sink: _Sink) -> None:
+    """Copy what is at an address into the sink, from where an earlier download stopped."""
     try:
         from pooch import HTTPDownloader  # type: ignore[import-untyped]
     except ImportError as error:
@@ -397,12 +430,18 @@ def _transfer(address: str, sink: _Sink) -> str:
     def on_response(response: Any, **_: object) -> None:
         responses.append(response)
         _reject_downgrade(response)
+        if response.status_code == HTTPStatus.OK:  # the whole file, whatever was asked for
+            sink.restart()
 
+    # Without compression, so that the total is that of the file.
+    headers = {"Accept-Encoding": "identity"}
+    if sink.n_before:
+        headers["Range"] = f"bytes={sink.n_before}-"
     download = HTTPDownloader(
         progressbar=sink,
         chunk_size=_CHUNK,
         timeout=TIMEOUT,
-        headers={"Accept-Encoding": "identity"},  # so that the total is that of the file
+        headers=headers,
         hooks={"response": on_response},
     )
     try:
@@ -410,15 +449,16 @@ def _transfer(address: str, sink: _Sink) -> str:
     except InputError:
         raise
     except (OSError, ValueError) as error:
+        if responses and responses[-1].status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # nothing is missing
         reason = one_line(error) or type(error).__name__
         raise InputError(
-            f"{address} cannot be downloaded ({reason}); check the connection, or download it "
-            "yourself."
+            f"{address} cannot be downloaded ({reason}); check the connection and try again, or "
+            "download it yourself."
         ) from error
     finally:
         for response in responses:  # pooch leaves a connection open when the sink raises
             response.close()
-    return sink.digest.hexdigest()
 
 
 def _reject_downgrade(response: Any) -> None:
@@ -435,20 +475,15 @@ def _check_scheme(address: str, allowed: tuple[str, ...]) -> None:
         )
 
 
-def checksum_of(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def checksum_of(path: str | os.PathLike[str], *, n_digits: int = 64) -> str:
+    """Return the checksum of a file with so many hexadecimal digits.
 
-
-def recorded_checksum(path: Path) -> str:
-    """Return the checksum of a file in ``SHA256SUMS`` beside it, or an empty string."""
-    return _read_checksums(path.parent / CHECKSUMS).get(path.name, "")
-
-
-def _read_checksums(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    text = path.read_text(encoding="utf-8", errors="replace")
-    lines = (line.split(maxsplit=1) for line in text.splitlines())
-    return {words[1].lstrip("*"): words[0].lower() for words in lines if len(words) == 2}
+    64 digits are the SHA-256; 40 are the git blob id, the SHA-1 of ``blob``, the size and the bytes
+    as git computes it, which can be looked up without having the file.
+    """
+    path = Path(path)
+    start = hashlib.sha256()
+    if n_digits == _GIT_DIGITS:
+        start = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: start).hexdigest()

@@ -198,7 +198,6 @@ class MultiLabelDataset:
             mean_labels_per_sample=float(per_row.mean()),
             median_labels_per_sample=float(np.median(per_row)),
             max_labels_per_sample=int(per_row.max()),
-            # Deviation D12: the paper's column contradicts its others.
             mean_samples_per_label=float(per_label.mean()),
             features=self.n_features,
             density=int(per_row.sum()) / max(1, n_cells - n_unknown),

@@ -121,6 +121,7 @@ class ASL(NeuralClassifier):
     """
 
     config_class: ClassVar = ASLConfig
+    member_parameters: ClassVar = NeuralClassifier.member_parameters | set(_LOSS_SETTINGS)
     network_class: ClassVar = AsymmetricNetwork
 
     gamma_positive: float = 0.0

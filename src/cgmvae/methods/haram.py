@@ -34,6 +34,8 @@ Where the papers leave a choice open, and where this implementation differs:
 - An unknown label matches either value. A score is a fraction of the rows whose label is known; if
   no voting category has such a row, all training rows are used. Rows without any known label are
   ignored.
+- Often every voting category has several labels, which then tie at the top: the more frequent label
+  in the training rows ranks higher.
 - Sample weights apply to the label counts.
 - A constant feature always matches; features outside the range of the training rows are clipped.
 """
@@ -66,7 +68,8 @@ _BLOCK_ROWS, _BLOCK_CELLS = 128, 2**20
 #: Entries of the largest array that prediction allocates at a time.
 _CELLS = 2**22
 
-#: Scores stay this far from 0 and 1: a few rows without a label do not prove that no row has it.
+#: Weight of a label's frequency in its score, which decides ties and keeps scores off 0 and 1: a
+#: few rows without a label do not prove that no row has it.
 _MARGIN = 1e-6
 
 #: Rounding error of a count that should be 0, as a fraction of the total.
@@ -188,8 +191,10 @@ class HARAM(MultiLabelClassifier):
             for voter in self.voters_:
                 found = voter.activations(inputs, self.choice, self.searched_fraction)
                 parts.append(voter.scores(vote_weights(found, self.vote_threshold)))
-            blocks.append(_MARGIN + (1 - 2 * _MARGIN) * np.mean(parts, axis=0))
-        return np.concatenate(blocks)
+            blocks.append(np.mean(parts, axis=0))
+        # All voters were trained on the same rows.
+        prior = np.clip(self.voters_[0].frequencies(), _MARGIN, 1 - _MARGIN)
+        return (1 - _MARGIN) * np.concatenate(blocks) + _MARGIN * prior
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays: dict[str, Any] = {"minimum": self.minimum_, "maximum": self.maximum_}
@@ -270,13 +275,15 @@ class HARAMNetwork:
         if self.unknown is None:
             return np.minimum(positives / total, 1.0)
         known = total - (weights @ self.unknown).toarray()
-        frequencies = _share(
-            self.positives.sum(axis=0),
-            self.rows.sum() - self.unknown.sum(axis=0),
-            _ROUNDING * self.rows.sum(),
-            otherwise=0.0,
-        )
-        return _share(positives, known, _ROUNDING * total, otherwise=frequencies)
+        return _share(positives, known, _ROUNDING * total, otherwise=self.frequencies())
+
+    def frequencies(self) -> NDArray[np.float64]:
+        """Return the fraction of the training rows that have each label, (n_labels,)."""
+        positives = self.positives.sum(axis=0)
+        known = np.full(len(positives), self.rows.sum())
+        if self.unknown is not None:
+            known = known - self.unknown.sum(axis=0)
+        return _share(positives, known, _ROUNDING * self.rows.sum(), otherwise=0.0)
 
 
 def train_network(inputs: Boxes, rows: Rows, rule: Rule, cluster_rule: Rule) -> HARAMNetwork:

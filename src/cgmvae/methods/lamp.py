@@ -1,18 +1,21 @@
 """LaMP: attention-based message passing between labels (Lanchantin, Sekhon, Qi 2019).
 
-The features of a row become a few component nodes. In each of T steps every label node attends to
-the components and then, along the edges of the label graph, to other label nodes; the inner product
-of a node's state with its label's readout vector is the label's logit, after every round.
+The features of a row become component nodes. In each of T steps the components attend to one
+another, and every label node attends to the components and then, along the edges of the label
+graph, to other label nodes; the inner product of a node's state with its label's readout vector is
+the label's logit, after every round.
 
 Where the paper leaves a choice open, or assumes other inputs:
 
-- Its inputs are words, whose embeddings are the component nodes that labels attend to; its released
-  code turns a dense vector into a single node. Here an affine map of the feature vector is split
-  into ``n_components`` nodes: labels can attend to different views of the row, and the number of
-  messages does not grow with the number of features. These nodes have no graph of their own, so
-  there are no messages between components.
-- Nodes are smaller than the paper's (d = 512); the weight of intermediate predictions is that of
-  the released code.
+- Its inputs are words, whose embeddings are the component nodes that labels attend to. So are the
+  columns of sparse features here: the ``n_words`` largest values of a row, each column's embedding
+  times the value relative to the row's largest. Words have no positions.
+- Its released code turns a dense vector into a single node. Here an affine map of the feature
+  vector is split into ``n_components`` nodes: labels can attend to different views of the row, and
+  the number of messages does not grow with the number of features.
+- By default nodes are smaller than the paper's (d = 512), which takes a GPU; its sizes and training
+  are ``REGISTRY["lamp"].original``. The weight of intermediate predictions is that of the released
+  code.
 - Each label has its own readout vector; the released code reuses the label's embedding.
 - Each logit has a bias that is initialized to the label's log-odds; the paper has none.
 - Unknown labels count neither in the cross-entropy nor as co-occurring.
@@ -24,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,9 +47,13 @@ from cgmvae.nn.rng import RandomStreams
 from cgmvae.training.pack import LabelRows
 
 GRAPHS = ("full", "prior", "edgeless")
+COMPONENTS = ("auto", "affine", "words")
 
 #: Label nodes of all rows and members that are scored at a time, which bounds the memory.
 _SCORED_NODES = 1 << 17
+
+#: Lower bound of a row's largest value.
+_LEAST = 1e-12
 
 #: On a CPU, up to this many neighbors are faster with all attention weights in memory.
 _FEW_NEIGHBORS = 64
@@ -61,9 +68,15 @@ class LaMPConfig:
     n_heads: int
     n_steps: int
     n_components: int
+    n_words: int = 0
+    """Word nodes in place of components that are an affine map of the features; 0 for none."""
+    component_messages: bool = False
 
     def __post_init__(self) -> None:
-        check_whole(1, **dataclasses.asdict(self))
+        sizes = dataclasses.asdict(self)
+        check_whole(0, n_words=sizes.pop("n_words"))
+        del sizes["component_messages"]
+        check_whole(1, **sizes)
         if self.embedding_dim % self.n_heads:
             raise InputError(
                 f"embedding_dim is {self.embedding_dim}; it must be a multiple of n_heads, "
@@ -103,17 +116,20 @@ class MessagePassing(nn.Module):
     ) -> Tensor:
         """Return the new states of the nodes, (M, B, N, d), from their neighbors, (M, B, K, d).
 
-        ``edges``, bool (M, N, K), are whether a node attends to a neighbor; None if all attend to
-        all. A node without neighbors receives no message. ``rate``, (M,), is the dropout of
-        messages and of hidden units; there is none without ``streams``.
+        ``edges``, bool and broadcast to (M, B, N, K), are whether a node attends to a neighbor;
+        None if all attend to all. A node without neighbors receives no message. ``rate``, (M,), is
+        the dropout of messages and of hidden units; there is none without ``streams``.
         """
         query = self._heads(self.query, nodes)
         key, value = (self._heads(weight, neighbors) for weight in (self.key, self.value))
-        received = attend(query, key, value, edges)
+        heads = edges
+        if edges is not None and edges.shape[1] > 1:
+            heads = edges.repeat_interleave(self.n_heads, dim=1)
+        received = attend(query, key, value, heads)
         received = received.unflatten(1, (nodes.shape[1], self.n_heads)).transpose(2, 3)
         message = self.output(received.reshape(len(nodes), -1, nodes.shape[-1]))
         if edges is not None:
-            alone = ~edges.any(-1)[:, None, :, None]
+            alone = ~edges.any(-1, keepdim=True)
             message = message.view(nodes.shape).masked_fill(alone, 0.0).flatten(1, 2)
         if streams is not None:
             message = streams.dropout(message, rate)
@@ -130,19 +146,18 @@ class MessagePassing(nn.Module):
 def attend(query: Tensor, key: Tensor, value: Tensor, edges: Tensor | None) -> Tensor:
     """Return the scaled dot-product attention over the neighbors, (M, R, N, e).
 
-    Queries are (M, R, N, e), keys and values (M, R, K, e), edges (M, N, K). A node without
-    neighbors gets the average over all nodes; the caller discards it.
+    Queries are (M, R, N, e), keys and values (M, R, K, e), edges broadcast to (M, R, N, K). A node
+    without neighbors gets the average over all nodes; the caller discards it.
     """
     if edges is not None:
         # A softmax over nothing would be NaN, also in the gradient.
         edges = edges | ~edges.any(-1, keepdim=True)
     if query.device.type != "cpu" or key.shape[2] > _FEW_NEIGHBORS:
-        mask = None if edges is None else edges[:, None]
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=edges)
     scaled = query * query.shape[-1] ** -0.5
     scores = torch.matmul(key, scaled.transpose(2, 3))  # (M, R, K, N)
     if edges is not None:
-        scores = scores.masked_fill(~edges.transpose(1, 2)[:, None], -torch.inf)
+        scores = scores.masked_fill(~edges.transpose(2, 3), -torch.inf)
     # The neighbor axis precedes the node axis: softmax over a short last axis is much slower.
     return torch.matmul(torch.softmax(scores, dim=2).transpose(2, 3), value)
 
@@ -166,15 +181,21 @@ class LaMPNetwork(nn.Module):
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=device)
         n_members, n_labels = log_odds.shape
         self.label_embeddings = nn.Parameter(streams.normal(n_labels, width, dtype=dtype))
-        self.components = PackedLinear(
-            n_features, config.n_components * width, streams, dtype=dtype
-        )
-        self.from_components, self.from_labels = (
-            nn.ModuleList(
+        self.words: nn.Parameter | None = None
+        self.components: PackedLinear | None = None
+        if config.n_words:
+            self.words = nn.Parameter(streams.normal(n_features, width, dtype=dtype))
+        else:
+            n_out = config.n_components * width
+            self.components = PackedLinear(n_features, n_out, streams, dtype=dtype)
+
+        def rounds() -> nn.ModuleList:
+            return nn.ModuleList(
                 MessagePassing(config, streams, dtype=dtype) for _ in range(config.n_steps)
             )
-            for _ in range(2)
-        )
+
+        self.from_components, self.from_labels = rounds(), rounds()
+        self.between_components = rounds() if config.component_messages else None
         readout = streams.normal(n_labels, width, dtype=dtype) * width**-0.5
         self.readout = nn.Parameter(readout)
         self.label_bias = nn.Parameter(log_odds.clone())
@@ -192,16 +213,32 @@ class LaMPNetwork(nn.Module):
 
     def states(self, features: Tensor, streams: RandomStreams | None = None) -> list[Tensor]:
         """Return the label nodes after each of the 2T rounds of messages, (M, B, L, d) each."""
-        sizes = (self.config.n_components, self.config.embedding_dim)
-        components = self.components(features).unflatten(-1, sizes)
+        components, present = self._components(features)
         nodes = self.label_embeddings[:, None].expand(-1, features.shape[1], -1, -1)
         states = []
-        for from_input, from_labels in zip(self.from_components, self.from_labels, strict=True):
-            nodes = from_input(nodes, components, None, streams, self.dropout)
+        for step in range(self.config.n_steps):
+            if self.between_components is not None:
+                messages = self.between_components[step]
+                components = messages(components, components, present, streams, self.dropout)
+            nodes = self.from_components[step](nodes, components, present, streams, self.dropout)
             states.append(nodes)
-            nodes = from_labels(nodes, nodes, self.edges, streams, self.dropout)
+            nodes = self.from_labels[step](nodes, nodes, self.edges[:, None], streams, self.dropout)
             states.append(nodes)
         return states
+
+    def _components(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the component nodes, (M, B, K, d), and which exist, (M, B, 1, K); None if all."""
+        if self.components is not None:
+            sizes = (self.config.n_components, self.config.embedding_dim)
+            return self.components(features).unflatten(-1, sizes), None
+        assert self.words is not None
+        n_members, n_features, _ = self.words.shape
+        values, columns = features.topk(min(self.config.n_words, n_features), dim=-1)
+        first = torch.arange(n_members, device=columns.device)[:, None, None] * n_features
+        embeddings = F.embedding(columns + first, self.words.flatten(0, 1))
+        present = values > 0
+        share = torch.where(present, values / values[..., :1].clamp(min=_LEAST), 0.0)
+        return embeddings * share[..., None], present[:, :, None]
 
     def logits(self, nodes: Tensor) -> Tensor:
         """Return the inner products of nodes, (M, B, L, d), with the readout vectors, (M, B, L)."""
@@ -251,8 +288,13 @@ class LaMP(NeuralClassifier):
         Width of the hidden layer of the node update; ``embedding_dim`` by default.
     n_heads : int
         Number of attention heads; ``embedding_dim`` must be a multiple of it.
-    n_components : int
-        Number of component nodes per row.
+    components : {"auto", "affine", "words"}
+        What labels attend to: nodes that an affine map of the features gives, or the words of the
+        row, the columns with its largest values; "auto" takes words of sparse features.
+    n_components, n_words : int
+        Number of nodes of the affine map, and largest number of words per row.
+    component_messages : bool
+        Whether the components attend to one another too.
     intermediate_weight : float
         Weight of the cross-entropy of the predictions after each round of messages but the last.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
@@ -276,6 +318,7 @@ class LaMP(NeuralClassifier):
 
     config_class: ClassVar = LaMPConfig
     network_class: ClassVar = LaMPNetwork
+    member_parameters: ClassVar = NeuralClassifier.member_parameters | {"intermediate_weight"}
     max_labels: ClassVar[int | None] = 4096
     """With this many labels a training step of 128 rows needs about 10 GiB per member (2.5 GiB with
     983).
@@ -286,7 +329,10 @@ class LaMP(NeuralClassifier):
     embedding_dim: int = 64
     hidden_dim: int | None = None
     n_heads: int = 4
+    components: Literal["auto", "affine", "words"] = "auto"
     n_components: int = 8
+    n_words: int = 64
+    component_messages: bool = True
     epochs: int = 20
     learning_rate: float = 2e-3
     dropout: float = 0.3
@@ -297,12 +343,20 @@ class LaMP(NeuralClassifier):
         return {"cross_entropy": 1.0, "intermediate": self.intermediate_weight}
 
     def _config(self) -> LaMPConfig:
+        if self.components not in COMPONENTS:
+            raise InputError(
+                f"components is {self.components!r}; choose one of {', '.join(COMPONENTS)}."
+            )
+        check_whole(1, n_words=self.n_words)
+        words = self.sparse_rows_ if self.components == "auto" else self.components == "words"
         return LaMPConfig(
             embedding_dim=self.embedding_dim,
             hidden_dim=self.embedding_dim if self.hidden_dim is None else self.hidden_dim,
             n_heads=self.n_heads,
             n_steps=self.n_steps,
             n_components=self.n_components,
+            n_words=self.n_words if words else 0,
+            component_messages=bool(self.component_messages),
         )
 
     def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:

@@ -9,14 +9,16 @@ samples of V ε, and with a ranking loss. Prediction uses the branch of the feat
 Where the paper leaves a choice open: the label encoder receives +1, −1 and 0 for unknown; unknown
 labels are left out of the likelihood and of the pairs of the ranking loss; a row without known
 labels contributes 0 to every term; m has a bias that is initialized from the label frequencies. As
-in the authors' code, the decoder also receives the features; unlike there, the label encoder does
-not.
+in the authors' code, the decoder also receives the features; the label encoder does with
+``label_input="xy"``.
 
 Differences: the ranking loss uses the probit's marginals, not the probabilities of each sample,
 because the mean of a convex loss over samples penalizes any variance and drives V to 0; prediction
 uses the mean of q(z|x) and exact marginals, where the authors sample; cross-entropy and ranking
 loss have the weights 1 and 1, where the authors' code for yeast has 0.1 and 20 (the KL weight of
-1.1 is theirs), which gave better results on validation rows of yeast and scene.
+1.1 is theirs), which gave better results on validation rows of yeast and scene. Their inputs,
+ranking loss and weights are ``REGISTRY["mpvae"].original``; there the two branches also have an
+output layer each, and share the noise of z.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class MPVAEConfig:
     ranking_of: Literal["marginals", "draws"]
     decoder_input: Literal["z", "xz"]
     layer_norm: bool
+    label_input: Literal["y", "xy"] = "y"
 
 
 class MPVAENetwork(nn.Module):
@@ -79,7 +82,8 @@ class MPVAENetwork(nn.Module):
         self.config = config
         n_labels, d, h = label_log_odds.shape[1], config.latent_dim, config.hidden_dim
         style: Any = {"layer_norm": config.layer_norm, "activation": "relu", "dtype": dtype}
-        self.label_encoder = PackedMLP((n_labels, 2 * h, h, 2 * d), streams, **style)
+        n_seen = n_labels + (n_features if config.label_input == "xy" else 0)
+        self.label_encoder = PackedMLP((n_seen, 2 * h, h, 2 * d), streams, **style)
         self.feature_encoder = PackedMLP((n_features, h, 2 * h, h, 2 * d), streams, **style)
         n_in = d + (n_features if config.decoder_input == "xz" else 0)
         self.decoder = PackedMLP((n_in, h, 2 * h, n_labels), streams, **style)
@@ -95,11 +99,16 @@ class MPVAENetwork(nn.Module):
         return Gaussian.from_output(self.feature_encoder(features, streams, self.dropout))
 
     def encode_labels(
-        self, positive: Tensor, known: Tensor, streams: RandomStreams | None = None
+        self,
+        features: Tensor,
+        positive: Tensor,
+        known: Tensor,
+        streams: RandomStreams | None = None,
     ) -> Gaussian:
-        """Return q(z|y) of each row, (M, B, d), from +1, −1 and 0 for unknown."""
-        signs = (2.0 * positive - 1.0) * known
-        encoded = self.label_encoder(signs.to(self.dropout.dtype), streams, self.dropout)
+        """Return q(z|y) of each row, (M, B, d), from +1, −1 and 0 for unknown; or q(z|x, y)."""
+        signs = ((2.0 * positive - 1.0) * known).to(self.dropout.dtype)
+        seen = torch.cat([features, signs], dim=-1) if self.config.label_input == "xy" else signs
+        encoded = self.label_encoder(seen, streams, self.dropout)
         return Gaussian.from_output(encoded)
 
     def decode(self, features: Tensor, z: Tensor, streams: RandomStreams | None = None) -> Tensor:
@@ -120,7 +129,7 @@ class MPVAENetwork(nn.Module):
         if streams is not None:
             features = streams.dropout(features, self.input_dropout)
         prior = self.encode(features, streams)
-        posterior = self.encode_labels(batch.positive, batch.known, streams)
+        posterior = self.encode_labels(features, batch.positive, batch.known, streams)
         shared = self.covariance.shared_noise(features.shape[1], streams, self.config.n_draws)
         divergence = objective.kl_to_gaussian(posterior, prior)
         # A row without known labels does not contribute.
@@ -151,6 +160,8 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     hidden_dim : int
         h: hidden layers are (2h, h) in the label encoder, (h, 2h, h) in the feature encoder and (h,
         2h) in the decoder.
+    label_input : {"y", "xy"}
+        Whether the label encoder receives the labels, or the features and the labels.
     decoder_input : {"z", "xz"}
         Whether the decoder receives z, or the features and z.
     layer_norm : bool
@@ -188,10 +199,18 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     similarity_is: ClassVar[str] = "the correlation of the two labels beyond what the features say"
 
     config_class: ClassVar = MPVAEConfig
+    member_parameters: ClassVar = NeuralClassifier.member_parameters | {
+        "kl_weight",
+        "cross_entropy_weight",
+        "label_cross_entropy_weight",
+        "ranking_weight",
+        "label_ranking_weight",
+    }
     network_class: ClassVar = MPVAENetwork
     dropout: float = 0.4
     latent_dim: int = 50
     hidden_dim: int = 256
+    label_input: Literal["y", "xy"] = "y"
     decoder_input: Literal["z", "xz"] = "xz"
     layer_norm: bool = True
     covariance_rank: int = 64

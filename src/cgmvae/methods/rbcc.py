@@ -1,4 +1,7 @@
-"""RBCC: recurrent Bayesian classifier chains (Gerych et al. 2021).
+"""RBCC: recurrent Bayesian classifier chains, after the abstract of Gerych et al. 2021.
+
+This is our reading of the abstract and of the method's description in the C-GMVAE paper; the
+equations of the paper were not at hand, so it is not a reproduction of them.
 
 A Bayesian network over the labels is learned from the training labels alone
 (:mod:`cgmvae.methods.label_structure`); a recurrent network then predicts each label from the
@@ -7,7 +10,7 @@ state. For each label a GRU cell, whose weights all labels share, starts from th
 the values of the label's parents one by one; the final state gives the label's log-odds. So p(y|x)
 is the product of p(y_l | x, parents of l).
 
-Where the paper leaves a choice open, or had to be changed:
+Our choices:
 
 - The structure is found by hill climbing on the BIC, with at most ``max_parents`` parents per
   label; rows with an unknown label are ignored there.
@@ -16,8 +19,9 @@ Where the paper leaves a choice open, or had to be changed:
   product of the conditionals would no longer be that of the Bayesian network.
 - Training uses teacher forcing; a parent whose value is unknown is skipped.
 - ``predict_proba`` returns marginals, summed over all label sets (exactly, as long as no more than
-  a dozen labels have pending children; see :func:`marginals`). Thresholds apply to these; ``mode``
-  returns the paper's prediction, the most probable label set.
+  a dozen labels have pending children; see :func:`marginals`). Thresholds apply to these. A chain
+  is made for whole label sets: with ``prediction="most probable set"``, ``predict`` returns
+  ``mode``.
 - Members are averaged: their marginals, and their probabilities of label sets.
 """
 
@@ -26,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -50,6 +54,8 @@ WIDEST = 12
 
 #: States of all rows, labels and parent values that are scored at a time, which bounds the memory.
 _SCORED_STATES = 1 << 17
+
+_MOST_PROBABLE = "most probable set"
 
 #: The network computes 2^P combinations of P parents' values per row and label.
 _MOST_PARENTS = 8
@@ -323,6 +329,9 @@ class RBCC(NeuralClassifier):
         Size of the recurrent state.
     hidden_dim : int
         Width of the hidden layer between features and state.
+    prediction : {"thresholds", "most probable set"}
+        What ``predict`` returns: the labels whose probability is above the learned threshold, or
+        the label set of :meth:`mode`.
     beam_width : int
         Beam width of the search for the most probable label set; 1 is greedy.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
@@ -359,6 +368,7 @@ class RBCC(NeuralClassifier):
     n_restarts: int = 20
     state_dim: int = 64
     hidden_dim: int = 256
+    prediction: Literal["thresholds", "most probable set"] = "thresholds"
     beam_width: int = 16
     dropout: float = 0.5
 
@@ -373,6 +383,10 @@ class RBCC(NeuralClassifier):
     def _config(self) -> RBCCConfig:
         check_whole(0, max_parents=self.max_parents, n_restarts=self.n_restarts)
         check_whole(1, state_dim=self.state_dim, hidden_dim=self.hidden_dim)
+        if self.prediction not in ("thresholds", _MOST_PROBABLE):
+            raise InputError(
+                f"prediction is {self.prediction!r}; choose thresholds or {_MOST_PROBABLE!r}."
+            )
         given = self._given()
         n_parents = min(self.max_parents, self.n_labels_ - 1)
         if given is not None:
@@ -405,6 +419,10 @@ class RBCC(NeuralClassifier):
         # The members of one estimator learn from the same rows.
         structure, _ = next(self.network_.structures())
         return structure
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Return the labels that the rule ``prediction`` selects, (n_samples, n_labels)."""
+        return self.mode(X) if self.prediction == _MOST_PROBABLE else super().predict(X)
 
     def mode(self, X: Any) -> NDArray[np.int64]:
         """Return the most probable label set of each row, 0 and 1, (n_samples, n_labels).

@@ -32,6 +32,8 @@ class Method:
     """Its name in the tables of the C-GMVAE paper."""
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Default search space: values by parameter."""
+    original: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of its authors' code, where the defaults differ from them."""
 
     @cached_property
     def estimator(self) -> type[MultiLabelClassifier]:
@@ -120,6 +122,17 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
                 "graph": ("prior", "full", "edgeless"),
                 "intermediate_weight": (0.0, 0.2),
             },
+            # The command in its README, for reuters.
+            {
+                "embedding_dim": 512,
+                "dropout": 0.2,
+                "input_dropout": 0.0,
+                "learning_rate": 2e-4,
+                "weight_decay": 0.0,
+                "batch_size": 32,
+                "epochs": 50,
+                "training": {"optimizer": "adam", "schedule": "constant"},
+            },
         ),
         "mpvae": Method(
             "MPVAE",
@@ -132,6 +145,22 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
                 "kl_weight": (0.3, 1.1),
                 "ranking_weight": (0.3, 1.0, 3.0),
             },
+            # Its script for yeast, with 100 epochs instead of 800 and a constant learning rate.
+            {
+                "label_input": "xy",
+                "layer_norm": False,
+                "ranking_of": "draws",
+                "n_draws": 100,
+                "cross_entropy_weight": 0.1,
+                "label_cross_entropy_weight": 0.1,
+                "ranking_weight": 20.0,
+                "label_ranking_weight": 20.0,
+                "dropout": 0.5,
+                "learning_rate": 6e-4,
+                "weight_decay": 1e-5,
+                "epochs": 100,
+                "training": {"optimizer": "adam", "schedule": "constant"},
+            },
         ),
         "asl": Method(
             "ASL",
@@ -141,6 +170,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
             {
                 "learning_rate": (3e-4, 1e-3, 3e-3),
                 "dropout": (0.2, 0.5),
+                "gamma_positive": (0.0, 1.0),
                 "gamma_negative": (1.0, 2.0, 4.0),
                 "margin": (0.0, 0.05, 0.2),
             },

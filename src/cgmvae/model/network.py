@@ -66,9 +66,10 @@ class NetworkConfig:
     skip_dropout: float = 0.0
     """Probability that the decoder does not see the features of a row, so that z has to do."""
     label_relu: bool = False
-    """Whether label embeddings pass a ReLU and dropout before the label encoder."""
+    """Whether label embeddings pass a bias, a ReLU and dropout before the label encoder: they are
+    then the weights of a layer for one-hot labels, and start as those of torch's linear layer."""
     label_scale: float = 1.0
-    """Expected norm of the initial label embeddings."""
+    """Expected norm of the initial label embeddings; with ``label_relu`` it is √(E / 3L)."""
     decoder_dropout: bool = True
     """Whether the decoder's hidden layers have dropout too."""
     prior: Literal["mixture", "standard", "label-sum"] = "mixture"
@@ -87,6 +88,8 @@ class NetworkConfig:
     """The distribution p(x|z) of the reconstruction network."""
     n_draws: int = 1
     """Draws of z per row whose predictions are trained."""
+    own_kl_draw: bool = False
+    """Whether the KL is estimated from a further draw of z instead of the first of them."""
     label_branch: bool = False
     """Whether the decoder is also trained on the mean of the positive labels' means."""
     sampled_labels: int = 0
@@ -117,9 +120,12 @@ class LabelEncoder(nn.Module):
     hidden : sequence of int
         Widths of the hidden layers.
     streams : RandomStreams
-        Source of the initial weights; embeddings start normal with variance scale²/E.
+        Source of the initial weights.
+    scale : float
+        Embeddings start normal with variance scale²/E.
     relu_first : bool
-        Whether embeddings pass a ReLU and dropout before the network, as hidden units do.
+        Whether embeddings are a layer for one-hot labels, uniform in ±1/√L at first, whose bias,
+        ReLU and dropout come before the network.
     """
 
     def __init__(
@@ -136,12 +142,20 @@ class LabelEncoder(nn.Module):
     ) -> None:
         super().__init__()
         dtype = style["dtype"]
-        first = streams.normal(n_labels, embedding_dim, dtype=dtype) * (scale * embedding_dim**-0.5)
+        if relu_first:
+            bound = n_labels**-0.5
+            first, bias = (
+                (streams.uniform(*shape, dtype=dtype) * 2 - 1) * bound
+                for shape in ((n_labels, embedding_dim), (embedding_dim,))
+            )
+        else:
+            first = streams.normal(n_labels, embedding_dim, dtype=dtype)
+            first, bias = first * (scale * embedding_dim**-0.5), None
         self.embeddings = nn.Parameter(first)
+        self.bias = None if bias is None else nn.Parameter(bias)
         self.network = PackedMLP((embedding_dim, *hidden, 2 * latent_dim), streams, **style)
         shape = (streams.n_members, 2 * latent_dim)
         self.background = nn.Parameter(torch.zeros(shape, dtype=dtype, device=streams.device))
-        self.relu_first = relu_first
 
     def forward(
         self, streams: RandomStreams | None, rate: Tensor, embeddings: Tensor | None = None
@@ -165,8 +179,8 @@ class LabelEncoder(nn.Module):
         return Gaussian.from_output(self._encode(summed, streams, rate))
 
     def _encode(self, embeddings: Tensor, streams: RandomStreams | None, rate: Tensor) -> Tensor:
-        if self.relu_first:
-            embeddings = torch.relu(embeddings)
+        if self.bias is not None:
+            embeddings = torch.relu(embeddings + self.bias[:, None])
             embeddings = embeddings if streams is None else streams.dropout(embeddings, rate)
         return self.network(embeddings, streams, rate)
 
@@ -258,6 +272,10 @@ class CGMVAENetwork(nn.Module):
         weight can be left out.
     """
 
+    classifier = ("label_encoder.embeddings", "label_bias")
+    """What the second stage of a two-stage training learns on frozen feature embeddings, as in
+    supervised contrastive learning (Khosla et al. 2020): the labels' side of the inner products."""
+
     dropout: Tensor
     input_dropout: Tensor
     temperature: Tensor
@@ -322,7 +340,8 @@ class CGMVAENetwork(nn.Module):
             self.graph = LabelGraph(n_labels, n_out, streams, dtype=dtype)
         self.reconstruction: PackedMLP | None = None
         if config.reconstruction != "none" and "reconstruction" in terms:
-            widths = (latent_dim, *config.decoder_hidden[:1], n_features)
+            # Deviation D15: in Eq. 5 the parameters are those of the decoder.
+            widths = (latent_dim, *config.decoder_hidden, n_features)
             self.reconstruction = PackedMLP(widths, streams, **style)
         # The weights α and β also apply to what studies put in place of the contrastive term and
         # of cross-entropy.
@@ -400,6 +419,7 @@ class CGMVAENetwork(nn.Module):
         go_to_section(streams, Section.ENCODER)
         posterior = self.encode(features, streams)
         draws = [posterior.sample(streams) for _ in range(config.n_draws)]
+        kl_draw = posterior.sample(streams) if config.own_kl_draw else draws[0]
         go_to_section(streams, Section.LABELS)
         prior, chosen = self._prior(batch, streams)
         go_to_section(streams, Section.RECONSTRUCTION)
@@ -417,7 +437,7 @@ class CGMVAENetwork(nn.Module):
             features=None if isinstance(batch.features, SparseRows) else batch.features,
             reconstructed=reconstructed,
             posterior=posterior,
-            z=draws[0],
+            z=kl_draw,
             prior=prior,
             chosen=chosen,
             views=views,

@@ -64,7 +64,7 @@ class Outputs(NamedTuple):
     posterior: Gaussian
     """q(z|x), (n_members, n_rows, latent_dim)"""
     z: Tensor
-    """A draw from it."""
+    """A draw from it, for the KL."""
     prior: Gaussian | None
     """Components of the mixture, (n_members, n_components, latent_dim); one Gaussian per row for
     a unimodal prior; None for N(0, I)."""
@@ -232,6 +232,12 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, parts)
 
 
+def _mean(parts: Iterable[Tensor]) -> Tensor:
+    """Return the mean of tensors of one shape."""
+    listed = list(parts)
+    return _total(listed) / len(listed)
+
+
 def _kl_term(out: Outputs) -> Tensor:
     """Eq. 4, for the mixture and for the priors that it is compared with."""
     if out.prior is None:
@@ -256,23 +262,23 @@ def _cosines(out: Outputs, view: View) -> Tensor:
 
 
 def _contrastive_term(out: Outputs) -> Tensor:
-    """Eq. 6, added up over the aligned views."""
+    """Eq. 6, the mean over the aligned views: each view of a row is an anchor."""
     similarities = (_cosines(out, view) if out.cosine else view.inner for view in out.aligned)
     temperature = out.temperature[:, None, None]
-    return _total(contrastive(each / temperature, *out.labels) for each in similarities)
+    return _mean(contrastive(each / temperature, *out.labels) for each in similarities)
 
 
 def _triplet_term(out: Outputs) -> Tensor:
     """In place of Eq. 6; without draws, which is evaluation, the first label of each kind."""
     positive, known, _ = out.labels
     draws = torch.zeros_like(out.views[0].inner) if out.triplet_draws is None else out.triplet_draws
-    return _total(triplet(_cosines(out, view), positive, known, draws) for view in out.aligned)
+    return _mean(triplet(_cosines(out, view), positive, known, draws) for view in out.aligned)
 
 
 def _ranking_term(out: Outputs) -> Tensor:
     """In place of Eq. 6."""
     positive, known, _ = out.labels
-    return _total(ranking(torch.sigmoid(v.logits), positive, known) for v in out.aligned)
+    return _mean(ranking(torch.sigmoid(v.logits), positive, known) for v in out.aligned)
 
 
 def _cross_entropy_term(out: Outputs) -> Tensor:

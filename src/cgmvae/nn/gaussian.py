@@ -15,6 +15,7 @@ from torch import Tensor
 from cgmvae.nn.rng import RandomStreams
 
 #: Bounds of every log-variance: standard deviations from 0.018 to 55.
+# Deviation D14: the paper and the released code have none.
 LOG_VARIANCE_RANGE = (-8.0, 8.0)
 
 

@@ -44,8 +44,8 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : PackedClassifier
         The estimator whose parameters are searched; what is not in ``space`` stays as it is.
-    space : mapping of str to sequence
-        Values to try, by parameter of the estimator.
+    space : mapping of str to sequence, or sequence of mappings
+        Values to try, by parameter of the estimator; or the settings themselves.
     n_settings : int, optional
         Number of settings to draw at random; all of them by default.
     metric : str
@@ -59,6 +59,8 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         See ``rungs``.
     n_best : int
         Number of settings in the final ensemble.
+    refit : bool
+        Whether to fit that ensemble; without it there are only ``results_``.
     folder : path, optional
         Where finished packs and the checkpoint of the current one are stored; an interrupted
         search resumes from it.
@@ -88,7 +90,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     """
 
     estimator: PackedClassifier = field(kw_only=False)
-    space: Space = field(kw_only=False)
+    space: Space | Sequence[Mapping[str, Any]] = field(kw_only=False)
     n_settings: int | None = None
     metric: str = MEAN_OF_FIVE
     n_splits: int = 1
@@ -96,6 +98,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     rungs: Sequence[float] = (0.25, 0.5)
     factor: int = 3
     n_best: int = 8
+    refit: bool = True
     folder: str | os.PathLike[str] | None = None
     progress: SearchProgress | None = None
     random_state: Any = None
@@ -141,6 +144,8 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
             return result.value == -math.inf, dropped, -result.value
 
         self.results_ = sorted(found, key=rank)
+        if not self.refit:
+            return self
         # The ensemble has the best settings that can be trained in one pack.
         first = self.results_[0].setting
         ranked = [result.setting for result in self.results_]
@@ -157,12 +162,12 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the label probabilities of the best ensemble, (n_samples, n_labels)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the labels that the best ensemble predicts, (n_samples, n_labels)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
     def _check(self, validation_data: Any) -> None:

@@ -23,14 +23,27 @@ PAPER_SPACE: Space = {
     "weight_decay": (0.0, 0.01, 0.0001),
 }
 
+#: What the appendix tunes in addition: E, α and β; with the grid, 18,000 settings.
+PAPER_WEIGHT_SPACE: Space = {
+    "embedding_dim": (512, 1024, 2048, 3072),
+    "contrastive_weight": (0.1, 0.5, 1.0, 1.5, 2.0),
+    "cross_entropy_weight": (0.1, 0.5, 1.0, 1.5, 2.0),
+}
+SPACES: Mapping[str, Space] = {
+    "paper": PAPER_SPACE,
+    "paper-full": {**PAPER_SPACE, **PAPER_WEIGHT_SPACE},
+}
+
 
 def read_space(name: str | os.PathLike[str], method: str = "cgmvae") -> Space:
-    """Return the space ``paper``, a method's ``default``, or the one of a JSON file.
+    """Return the space ``paper`` or ``paper-full``, a method's ``default``, or that of a JSON file.
 
-    The file contains one object: a list of values for each parameter.
+    ``paper`` has the learning rates, dropouts and weight decays of the paper's grid, and
+    ``paper-full`` also its values of E, α and β. A file contains one object: a list of values for
+    each parameter.
     """
-    if name == "paper":
-        return PAPER_SPACE
+    if name in SPACES:
+        return SPACES[str(name)]
     if name == "default":
         return find_method(method).space
     path = Path(name)
@@ -38,7 +51,7 @@ def read_space(name: str | os.PathLike[str], method: str = "cgmvae") -> Space:
         read = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
-            f"There is no space {str(name)!r}; use paper, default or a JSON file."
+            f"There is no space {str(name)!r}; use {', '.join(SPACES)}, default or a JSON file."
         ) from error
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error}).") from error
@@ -62,11 +75,18 @@ def grid(space: Space) -> list[dict[str, Any]]:
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
 
 
-def sample(space: Space, n_settings: int | None, seed: int) -> list[dict[str, Any]]:
+def sample(
+    space: Space | Sequence[Mapping[str, Any]], n_settings: int | None, seed: int
+) -> list[dict[str, Any]]:
     """Return ``n_settings`` different settings of a space, drawn at random; all of them if None.
 
-    The grid is never listed, since it may be larger than memory.
+    The grid is never listed, since it may be larger than memory. A list of settings is a space too.
     """
+    if not isinstance(space, Mapping):
+        listed = [dict(setting) for setting in space]
+        if n_settings is None or n_settings >= len(listed):
+            return listed
+        return random.Random(seed).sample(listed, n_settings)
     if empty := [name for name, values in space.items() if len(values) == 0]:
         raise InputError(f"The space has no values for {empty[0]!r}; give at least one.")
     total = math.prod(len(values) for values in space.values())

@@ -24,7 +24,7 @@ from cgmvae.studies.commands import (
     study_status,
     study_tables,
 )
-from cgmvae.studies.spec import Scope, Study
+from cgmvae.studies.spec import SPLIT_KINDS, Scope, Study
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import FORMATS
 
@@ -62,6 +62,7 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="a small version")
     for option in _LISTS:
         parser.add_argument(f"--{option}", help="comma-separated")
+    parser.add_argument("--split", default=SPLIT_KINDS[0], choices=SPLIT_KINDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    scope = make_scope(quick=given.quick, **{name: getattr(given, name) for name in _LISTS})
+    lists = {name: getattr(given, name) for name in _LISTS}
+    scope = make_scope(quick=given.quick, split=given.split, **lists)
     store = Store(given.folder)
     if given.command == "status":
         for study in [find_study(given.study)] if given.study else STUDIES.values():

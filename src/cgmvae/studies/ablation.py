@@ -54,12 +54,13 @@ class Variant:
     method: str = "cgmvae"
     train_fraction: float = 1.0
     hidden_labels: float = 0.0
+    tuning: str = ""
 
     def spec(self, scope: Scope, data: str) -> RunSpec:
         """Return the run of this variant, for any split and seed."""
         settings = scope.settings(self.method) | dict(self.settings)
         rows = (self.train_fraction, self.hidden_labels)
-        return RunSpec(data, self.method, 0, 0, *rows, settings)
+        return RunSpec(data, self.method, 0, 0, *rows, settings, tuning=self.tuning)
 
 
 #: The default estimator: mixture prior and contrastive term.

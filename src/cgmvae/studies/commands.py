@@ -16,6 +16,7 @@ from typing import NamedTuple
 from cgmvae.errors import InputError
 from cgmvae.studies import claims, fewer_data, interpret, regimes, timing
 from cgmvae.studies.ablation import ABLATION, REPLACEMENT
+from cgmvae.studies.decide import DECIDE, DECIDE_MODULES, DECIDE_REGIMES, MAIN_TUNED
 from cgmvae.studies.engines import Engine, local_engine, ray_engine
 from cgmvae.studies.paper_tables import MAIN, PEER_STUDY, STATS
 from cgmvae.studies.results import Results
@@ -23,10 +24,13 @@ from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import FORMATS, Table, render
 
-_FIRST = (MAIN, STATS, ABLATION, REPLACEMENT)
+_FIRST = (MAIN, MAIN_TUNED, STATS, ABLATION, REPLACEMENT)
+_DECIDING = (DECIDE, DECIDE_MODULES, DECIDE_REGIMES)
 _OTHERS = (module.STUDY for module in (fewer_data, claims, regimes, timing, interpret))
 
-STUDIES: Mapping[str, Study] = {study.name: study for study in (*_FIRST, *_OTHERS, PEER_STUDY)}
+STUDIES: Mapping[str, Study] = {
+    study.name: study for study in (*_FIRST, *_DECIDING, *_OTHERS, PEER_STUDY)
+}
 
 ENGINES = ("local", "ray")
 
@@ -48,6 +52,7 @@ def make_scope(
     methods: str | None = None,
     splits: str | None = None,
     seeds: str | None = None,
+    split: str = "random",
 ) -> Scope:
     """Return a scope from comma-separated texts."""
 
@@ -60,7 +65,7 @@ def make_scope(
         except ValueError as error:
             raise InputError(f"{text!r} is not a list of integers; write 0,1,2.") from error
 
-    return Scope(quick, words(data), words(methods), integers(splits), integers(seeds))
+    return Scope(quick, words(data), words(methods), integers(splits), integers(seeds), split)
 
 
 def make_engine(
@@ -215,6 +220,8 @@ def describe_command(study: Study, scope: Scope) -> str:
     words = ["cgmvae", "bench", study.name]
     if scope.quick:
         words.append("--quick")
+    if scope.official:
+        words += ["--split", scope.split]
     for option in ("data", "methods", "splits", "seeds"):
         chosen = getattr(scope, option)
         if chosen is not None:

@@ -19,7 +19,7 @@ from scipy import stats
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS
 from cgmvae.studies.ablation import COMPLETE, PLAIN, Variant, differences_by_data, variant_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.runner import load_parts
+from cgmvae.studies.rows import load_parts
 from cgmvae.studies.spec import RunSpec, Scope, Study, data_choice, is_available, why_missing
 from cgmvae.studies.statistics import (
     SHARED_ROWS,
@@ -168,23 +168,24 @@ def rare_labels(train_positives: Sequence[int]) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=64)
-def _tested_labels(data: str, split: int) -> NDArray[np.bool_]:
+def _tested_labels(data: str, split: int, official: bool) -> NDArray[np.bool_]:
     """Mark the labels that occur in the test rows, (n_labels,); the others cannot be evaluated."""
-    labels = load_parts(RunSpec(data, "cgmvae", split=split)).test.Y
+    labels = load_parts(RunSpec(data, "cgmvae", split=split, official=official)).test.Y
     return np.asarray(labels.sum(axis=0)).ravel() > 0
 
 
-def _rare_scores(results: Results, data: str, variant: Variant) -> NDArray[np.float64]:
+def rare_scores(results: Results, spec: RunSpec) -> NDArray[np.float64]:
     """Return the mean F1 of rare and of other labels, and the number of rare labels left out.
 
     (3, n_splits, n_seeds); labels that do not occur in the test rows are left out.
     """
-    grid = results.reports(variant.spec(results.scope, data))
+    grid = results.reports(spec)
     found = np.full((3, len(grid), len(grid[0])), np.nan)
     for i, split in enumerate(results.scope.chosen_splits()):
         for j, report in enumerate(grid[i]):
             if report is not None:
-                rare, tested = rare_labels(report["train_positives"]), _tested_labels(data, split)
+                rare = rare_labels(report["train_positives"])
+                tested = _tested_labels(spec.data, split, results.scope.official)
                 f1 = np.array(report["label_f1"], np.float64)
                 for k, chosen in enumerate((rare & tested, ~rare & tested)):
                     found[k, i, j] = f1[chosen].mean() if chosen.any() else np.nan
@@ -195,7 +196,9 @@ def _rare_scores(results: Results, data: str, variant: Variant) -> NDArray[np.fl
 def _rare_table(results: Results) -> Table:
     rows, rare, beyond = [], {}, {}
     for data in filter(is_available, _data(results.scope)):
-        ours, plain = (_rare_scores(results, data, variant) for variant in (COMPLETE, PLAIN))
+        ours, plain = (
+            rare_scores(results, variant.spec(results.scope, data)) for variant in (COMPLETE, PLAIN)
+        )
         rare[data], others = (paired_difference(ours[i], plain[i]) for i in (0, 1))
         beyond[data] = paired_difference(ours[0] - plain[0], ours[1] - plain[1])
         means = (number(spread(each).mean) for each in (ours[0], plain[0]))

@@ -57,7 +57,9 @@ class Results:
         if spec not in self._reports:
             self._reports[spec] = [
                 [
-                    self.store.report(replace(spec, split=split, seed=seed))
+                    self.store.report(
+                        replace(spec, split=split, seed=seed, official=self.scope.official)
+                    )
                     for seed in self.scope.seeds_of(spec.method)
                 ]
                 for split in self.scope.chosen_splits()
@@ -85,6 +87,11 @@ class Results:
     def diagnostic(self, spec: RunSpec, name: str) -> NDArray[np.float64]:
         """Return one of C-GMVAE's diagnostics, (n_splits, n_seeds)."""
         return self._values(spec, "diagnostics", name)
+
+    def tuned(self, spec: RunSpec) -> dict[str, Any] | None:
+        """Return the record of the search of a tuned run, or None if there is none yet."""
+        found = (report for line in self.reports(spec) for report in line if report is not None)
+        return next((report.get("tuned") for report in found), None)
 
     def spreads(self, spec: RunSpec, *, protocol: str = "validation") -> dict[str, Spread]:
         """Return mean and deviations by metric."""

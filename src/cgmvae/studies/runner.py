@@ -8,46 +8,35 @@ import platform
 import subprocess
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cache, lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy
-import scipy.sparse as sp
 import sklearn
 import torch
 from joblib import cpu_count
 from numpy.typing import NDArray
 
 from cgmvae import __version__
-from cgmvae.data import MultiLabelDataset, load_dataset, make_split
-from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PROTOCOLS, Scored, evaluate, label_table
 from cgmvae.methods import find_method, fit_together
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.studies.peers import PEERS
+from cgmvae.studies.rows import Parts, load_parts
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import RunRecord, Store
+from cgmvae.studies.tuning import tuned_settings
 from cgmvae.training.device import find_device
 
 Outcome = Literal["done", "busy", "failed"]
 
 #: Largest number of test rows for diagnostics, which are means and need memory.
 _DIAGNOSTIC_ROWS = 2000
-
-
-class Parts(NamedTuple):
-    """The rows of one run."""
-
-    split: Split
-    train: MultiLabelDataset
-    validation: MultiLabelDataset
-    test: MultiLabelDataset
 
 
 class Scores(NamedTuple):
@@ -73,7 +62,9 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
         if not missing:
             return "done"
         try:
-            records = make_records(_pack(job, missing, store), device=device)
+            # The runs of a job that are tuned share their search.
+            tuned = tuned_settings(job[0], store, device=device) if job[0].tuning else None
+            records = make_records(_pack(job, missing, store), tuned=tuned, device=device)
         except Exception as error:
             known = isinstance(error, InputError)
             message = str(error) if known else f"{type(error).__name__}: {error}"
@@ -105,55 +96,27 @@ def write_errors(job: Sequence[RunSpec], store: Store, message: str, details: st
             store.write_error(spec, " ".join(message.split()), details)
 
 
-def make_records(job: Sequence[RunSpec], *, device: str = "auto") -> dict[RunSpec, RunRecord]:
-    """Fit and measure runs; networks as one pack."""
+def make_records(
+    job: Sequence[RunSpec], *, tuned: Mapping[str, Any] | None = None, device: str = "auto"
+) -> dict[RunSpec, RunRecord]:
+    """Fit and measure runs; networks as one pack.
+
+    ``tuned`` is the record of the search whose best settings the runs have in addition.
+    """
     parts = [load_parts(spec) for spec in job]
-    score = _score_peer if job[0].method in PEERS else _score_method
     environment = describe_environment(device) | {"pack": [spec.key for spec in job]}
+    if job[0].method in PEERS:
+        scored = _score_peer(job, parts)
+    else:
+        scored = _score_method(job, parts, {} if tuned is None else tuned["best"], device)
+    more = {} if tuned is None else {"tuned": tuned}
     return {
-        spec: _record(own, scores, environment)
-        for spec, own, scores in zip(job, parts, score(job, parts, device), strict=True)
+        spec: _record(own, scores, environment, more)
+        for spec, own, scores in zip(job, parts, scored, strict=True)
     }
 
 
-@lru_cache(maxsize=2)
-def _dataset(name: str) -> MultiLabelDataset:
-    return load_dataset(name, download=False)
-
-
-def load_parts(spec: RunSpec) -> Parts:
-    """Return the rows of a run; labels are hidden in the training rows only.
-
-    In a cross-validated run the training rows are also the validation rows: they are scored out of
-    fold.
-    """
-    data = _dataset(spec.data)
-    kind = "random" if data.groups is None else "group"
-    split = make_split(data, kind, seed=spec.split, train_fraction=spec.train_fraction)
-    train, validation, test = (
-        data.rows(rows) for rows in (split.train, split.validation, split.test)
-    )
-    if spec.cross_validated:
-        train = data.rows(np.sort(np.concatenate([split.train, split.validation])))
-    if spec.hidden_labels:
-        train = hide_labels(train, spec.hidden_labels, spec.split)
-    if spec.cross_validated:
-        validation = train
-    return Parts(split, train, validation, test)
-
-
-def hide_labels(rows: MultiLabelDataset, fraction: float, seed: int) -> MultiLabelDataset:
-    """Return the rows with a random fraction of their labels made unknown."""
-    if not 0 <= fraction < 1:
-        raise InputError(f"hidden_labels is {fraction}; it must be at least 0 and below 1.")
-    hidden = np.random.default_rng(seed).random(rows.Y.shape) < fraction
-    if rows.unknown is not None:
-        hidden |= rows.unknown.toarray() if sp.issparse(rows.unknown) else rows.unknown
-    labels = rows.Y.toarray() if sp.issparse(rows.Y) else rows.Y
-    return replace(rows, Y=np.where(hidden, 0, labels).astype(np.uint8), unknown=hidden)
-
-
-def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts], _: str) -> Iterator[Scores]:
+def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts]) -> Iterator[Scores]:
     peer = PEERS[job[0].method]
     for spec, own in zip(job, parts, strict=True):
         start = time.perf_counter()
@@ -164,9 +127,11 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts], _: str) -> Itera
         yield Scores(validation, test, {"fit": time.perf_counter() - start})
 
 
-def _score_method(job: Sequence[RunSpec], parts: Sequence[Parts], device: str) -> Iterator[Scores]:
+def _score_method(
+    job: Sequence[RunSpec], parts: Sequence[Parts], tuned: Mapping[str, Any], device: str
+) -> Iterator[Scores]:
     estimator = find_method(job[0].method).estimator
-    models = [estimator(**_with_tuples(spec.settings), random_state=spec.seed) for spec in job]
+    models = [estimator(**spec.parameters(tuned), random_state=spec.seed) for spec in job]
     packed = isinstance(models[0], PackedClassifier)
     start = time.perf_counter()
     if packed:
@@ -193,16 +158,11 @@ def _held_out(parts: Parts) -> tuple[Any, Any] | None:
     return None if own is parts.train else (own.X, own)
 
 
-def _with_tuples(value: Any) -> Any:
-    """Return settings whose lists, which are JSON's, are tuples again."""
-    if isinstance(value, dict):
-        return {name: _with_tuples(each) for name, each in value.items()}
-    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
-
-
-def _record(parts: Parts, scores: Scores, environment: dict[str, Any]) -> RunRecord:
+def _record(
+    parts: Parts, scores: Scores, environment: dict[str, Any], more: dict[str, Any]
+) -> RunRecord:
     model = scores.model
-    report = measure(parts, scores.validation, scores.test) | {"seconds": scores.seconds}
+    report = measure(parts, scores.validation, scores.test) | {"seconds": scores.seconds} | more
     if isinstance(model, PackedClassifier):
         report |= {
             "members": model.pack_size,

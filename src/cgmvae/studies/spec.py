@@ -19,6 +19,7 @@ from cgmvae.data import catalog
 from cgmvae.errors import InputError
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.registry import REGISTRY
+from cgmvae.model.presets import PRESETS
 from cgmvae.studies.peers import PEERS
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ LARGEST_ON_CPU, LARGEST_ON_GPU = 16, 64
 
 #: Seeds of splits and models are below this: NumPy takes no others.
 _SEED_LIMIT = 2**32
+
+#: How a study splits the rows of a data set.
+SPLIT_KINDS = ("random", "official")
 
 #: Methods whose results do not depend on their seed: they are run with one.
 DETERMINISTIC = {
@@ -46,7 +50,8 @@ class RunSpec:
     method: str
     """Name in the registry or in :data:`cgmvae.studies.peers.PEERS`."""
     split: int = 0
-    """Seed of the split: by group where the data set has groups, otherwise random."""
+    """Seed of the split: by group where the data set has groups, otherwise random. Of an official
+    split, the seed of the order of its training rows and of the validation rows drawn from them."""
     seed: int = 0
     """Seed of the model."""
     train_fraction: float = 1.0
@@ -57,6 +62,11 @@ class RunSpec:
     """Parameters of the estimator in JSON types; the others keep their defaults."""
     cross_validated: bool = False
     """Whether the validation rows are trained on too, and thresholds learned out of fold."""
+    official: bool = False
+    """Whether the split is the publisher's."""
+    tuning: str = ""
+    """The search that adds its best settings, of :data:`cgmvae.studies.tuning.TUNINGS`; none if
+    empty."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are the same fraction, and must give the same key.
@@ -67,16 +77,31 @@ class RunSpec:
     def key(self) -> str:
         """A short name, a hash of the fields."""
         fields = asdict(self)
-        if not self.cross_validated:  # runs that were stored before keep their names
-            del fields["cross_validated"]
+        # Runs that were stored before there were these fields keep their names.
+        for name in ("cross_validated", "official", "tuning"):
+            if not fields[name]:
+                del fields[name]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def parameters(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the parameters of the estimator, and ``more``; JSON's lists are tuples again."""
+        return {
+            name: _with_tuples(value) for name, value in {**self.settings, **(more or {})}.items()
+        }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RunSpec) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return settings whose lists, which are JSON's, are tuples again."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(each) for name, each in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 #: Runs that are trained together.
@@ -112,7 +137,9 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[J
     groups: dict[RunSpec, list[RunSpec]] = {}
     for spec in unique(specs):
         shared = spec  # what all runs of the job have in common
-        if is_network(spec.method):
+        if spec.tuning:  # they share one search
+            shared = replace(spec, split=0, seed=0)
+        elif is_network(spec.method):
             free = cast(type[PackedClassifier], REGISTRY[spec.method].estimator).member_parameters
             settings = {name: value for name, value in spec.settings.items() if name not in free}
             shared = replace(spec, split=0, seed=0, hidden_labels=0.0, settings=settings)
@@ -137,11 +164,22 @@ class Scope:
     methods: tuple[str, ...] | None = None
     splits: tuple[int, ...] | None = None
     seeds: tuple[int, ...] | None = None
+    split: str = "random"
+    """``random`` (by group where there are groups), or ``official``: the publisher's split, on the
+    data sets that have one."""
 
     def __post_init__(self) -> None:
+        if self.split not in SPLIT_KINDS:
+            raise InputError(
+                f"There is no split {self.split!r}; choose one of {', '.join(SPLIT_KINDS)}."
+            )
         if self.data is not None:
             names = tuple(catalog.find_entry(name).name for name in self.data)
             object.__setattr__(self, "data", names)
+            if without := [name for name in names if not self.has_split(name)]:
+                raise InputError(
+                    f"{without[0]!r} has no official split; leave it out, or split at random."
+                )
         known = (*REGISTRY, *PEERS)
         for name in self.methods or ():
             if name not in known:
@@ -153,6 +191,15 @@ class Scope:
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, tuple(dict.fromkeys(given)))
+
+    @property
+    def official(self) -> bool:
+        """Whether runs are on the publishers' splits."""
+        return self.split == "official"
+
+    def has_split(self, data: str) -> bool:
+        """Return whether a data set can be split as the scope says."""
+        return not self.official or catalog.find_entry(data).official_split
 
     def chosen_methods(self, full: Sequence[str]) -> tuple[str, ...]:
         """Return the methods."""
@@ -177,7 +224,7 @@ class Scope:
     def runs(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
         """Return each spec that can be run with every split and seed of the scope."""
         return [
-            replace(spec, split=split, seed=seed)
+            replace(spec, split=split, seed=seed, official=self.official)
             for spec in specs
             if is_available(spec.data) and why_unsupported(spec.data, spec.method) is None
             for split, seed in product(self.chosen_splits(), self.seeds_of(spec.method))
@@ -185,8 +232,16 @@ class Scope:
 
 
 def data_choice(full: Sequence[str], *, quick: Sequence[str]) -> Callable[[Scope], tuple[str, ...]]:
-    """Return a function that returns a study's data sets in a scope, available or not."""
-    return lambda scope: scope.data or tuple(quick if scope.quick else full)
+    """Return a function that returns a study's data sets in a scope, available or not.
+
+    With official splits, those without one are left out.
+    """
+
+    def choose(scope: Scope) -> tuple[str, ...]:
+        own = quick if scope.quick else full
+        return scope.data or tuple(filter(scope.has_split, own))
+
+    return choose
 
 
 class StudyFigure(NamedTuple):
@@ -219,6 +274,26 @@ STAND_INS: Mapping[str, str] = {
     "mirflickr_tags": "mirflickr",
     "reuters_tfidf": "reuters",
 }
+
+
+#: Data sets on which the paper's decoder has a third hidden layer (appendix B.1).
+_DEEPER_DECODERS = ("reuters", "bookmarks")
+
+
+def preset_settings(preset: str, data: str) -> dict[str, Any]:
+    """Return the settings of a preset on a data set, as in a :class:`RunSpec`.
+
+    Examples
+    --------
+    >>> preset_settings("paper", "reuters")
+    {'preset': 'paper', 'settings': {'decoder_hidden': (512, 512, 512)}}
+    >>> preset_settings("paper", "yeast")
+    {'preset': 'paper'}
+    """
+    if preset == "paper" and paper_data(data) in _DEEPER_DECODERS:
+        hidden = PRESETS[preset].network.decoder_hidden
+        return {"preset": preset, "settings": {"decoder_hidden": (*hidden, 512)}}
+    return {"preset": preset}
 
 
 def paper_data(name: str) -> str:

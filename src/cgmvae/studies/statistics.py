@@ -68,26 +68,46 @@ class Difference(NamedTuple):
             return "found"
         return "not found" if self.high < 0 else "within noise"
 
+    def decision(self, bound: float) -> str:
+        """Return what follows for the claim that the first setting is better by at least a bound.
 
-def paired_difference(first: NDArray[np.float64], second: NDArray[np.float64]) -> Difference:
+        "not found" if the interval lies below the bound, and so excludes such a gain; otherwise
+        "found" if it lies above 0, and "undecided" if not.
+        """
+        if np.isnan(self.low):
+            return "not known"
+        if self.high < bound:
+            return "not found"
+        return "found" if self.low > 0 else "undecided"
+
+
+def paired_difference(
+    first: NDArray[np.float64], second: NDArray[np.float64], *, test_share: float = 0.0
+) -> Difference:
     """Return how much higher the first scores are, with Student's interval over the splits.
 
     Differences are taken run by run where both exist, and averaged over the seeds of each split;
-    scores that do not depend on the seed may have a single column. The splits are assumed to be
-    independent; if they share rows, the interval is too narrow.
+    scores that do not depend on the seed may have a single column. ``test_share`` is as in
+    :func:`interval_of_mean`.
     """
     gaps = first - second
     known = ~np.isnan(gaps)
     means = np.array([row[ok].mean() for row, ok in zip(gaps, known, strict=True) if ok.any()])
-    return interval_of_mean(means)
+    return interval_of_mean(means, test_share=test_share)
 
 
-def interval_of_mean(values: NDArray[np.float64]) -> Difference:
-    """Return the mean of some differences, (n,), with Student's 95% interval."""
+def interval_of_mean(values: NDArray[np.float64], *, test_share: float = 0.0) -> Difference:
+    """Return the mean of some differences, (n,), with Student's 95% interval.
+
+    Values are assumed to be independent; those of random splits of one data set are not, and the
+    interval is too narrow. With the ratio of test to training rows as ``test_share``, it is widened
+    as Nadeau and Bengio (2003) propose for this case.
+    """
     if len(values) < 2:
         mean = float(values[0]) if len(values) else np.nan
         return Difference(mean, np.nan, np.nan, len(values))
-    mean, error = float(values.mean()), float(stats.sem(values))
+    error = float(values.std(ddof=1)) * np.sqrt(1 / len(values) + test_share)
+    mean = float(values.mean())
     reach = float(stats.t.ppf(0.975, len(values) - 1)) * error
     return Difference(mean, mean - reach, mean + reach, len(values))
 

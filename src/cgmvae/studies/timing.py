@@ -75,9 +75,16 @@ def _fits(scope: Scope, data: str, method: str) -> list[RunSpec]:
     # One split and one seed: several would be trained at once.
     split, seed = scope.chosen_splits()[0], scope.chosen_seeds()[0]
     if not is_network(method):
-        return [RunSpec(data, method, split, seed, settings=_OWN_RUN)]
+        return [RunSpec(data, method, split, seed, settings=_OWN_RUN, official=scope.official)]
     return [
-        RunSpec(data, method, split, seed, settings={"n_members": 1, "epochs": epochs})
+        RunSpec(
+            data,
+            method,
+            split,
+            seed,
+            settings={"n_members": 1, "epochs": epochs},
+            official=scope.official,
+        )
         for epochs in (WARM_UP, FEW, QUICK_MORE if scope.quick else MORE)
     ]
 

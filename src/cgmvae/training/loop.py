@@ -237,7 +237,11 @@ class _Run:
         """Take every member's steps of one epoch."""
         plan = self._planned or self.planner.epoch(self.epoch)
         order, weight, rates, numbers = self._on_device(plan)
-        self.step.start_epoch(self.running, lambda term: self.planner.factor(term, self.epoch))
+        self.step.start_epoch(
+            self.running,
+            lambda term: self.planner.factor(term, self.epoch),
+            frozen=self.planner.in_second_stage(self.epoch),
+        )
         for i in range(self.planner.n_steps):
             batch = self._batch(order[:, i], weight[:, i])
             self.step.take(StepInput(batch, rates[i], numbers[i], self._step_numbers[i]))

@@ -8,7 +8,7 @@ member after the other; on a GPU one kernel updates all (:mod:`cgmvae.nn.cuda`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import torch
@@ -25,8 +25,8 @@ _ALIGNMENT = 64
 class FlatParameters:
     """All parameters of a packed module as one (n_members, n_columns) tensor that they share.
 
-    Matrices (three dimensions, the member axis included) come first; weight decay, which spares
-    biases and normalization, applies to the first ``n_decayed`` columns. Columns without a
+    Matrices (three dimensions, the member axis included) come first, in ``n_decayed`` columns;
+    weight decay usually spares the rest, biases and normalization. Columns without a
     parameter, between aligned matrices, are 0.
 
     Parameters
@@ -92,6 +92,13 @@ class FlatParameters:
             for start, shape in zip(self._starts, self.shapes, strict=True)
         ]
 
+    def mask(self, names: Collection[str]) -> Tensor:
+        """Return which columns of a tensor like ``values`` belong to these parameters."""
+        mask = torch.zeros_like(self.values[:1], dtype=torch.bool)
+        for name, start, shape in zip(self.names, self._starts, self.shapes, strict=True):
+            mask[:, start : start + shape[1:].numel()] = name in names
+        return mask
+
     def parts(self, flat: Tensor) -> list[Tensor]:
         """Return the matrices in a tensor like ``values``, and last all the rest together.
 
@@ -150,6 +157,8 @@ class PackedAdam:
     weight_decay : sequence of float, (n_members,)
         Decoupled (AdamW) or added to the gradient (Adam).
     kind : {"adamw", "adam"}
+    decay_all : bool
+        Whether weight decay applies to biases and normalization too.
     clip : float or None
         Bound of each member's gradient norm.
     """
@@ -160,6 +169,7 @@ class PackedAdam:
         weight_decay: Sequence[float],
         *,
         kind: Literal["adamw", "adam"] = "adamw",
+        decay_all: bool = False,
         clip: float | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
@@ -173,6 +183,8 @@ class PackedAdam:
         )
         self.weight_decay = flat.values.new_tensor(list(weight_decay))[:, None]
         self._decays = self.weight_decay[:, 0].tolist()
+        #: Weight decay applies to this many of the first parts.
+        self._n_decayed = flat.n_matrices + decay_all
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
 
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -220,7 +232,7 @@ class PackedAdam:
                     lr=rates[i],
                     beta1=self.betas[0],
                     beta2=self.betas[1],
-                    weight_decay=self._decays[i] if number < self.flat.n_matrices else 0.0,
+                    weight_decay=self._decays[i] if number < self._n_decayed else 0.0,
                     eps=self.epsilon,
                     amsgrad=False,
                     maximize=False,
@@ -259,5 +271,5 @@ class PackedAdam:
                 rounded=copy if i < self.flat.n_matrices else None,
                 betas=self.betas,
                 epsilon=self.epsilon,
-                decayed=i < self.flat.n_matrices,
+                decayed=i < self._n_decayed,
             )

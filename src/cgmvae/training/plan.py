@@ -97,7 +97,7 @@ class TrainingConfig:
     """Rows per step."""
     optimizer: Literal["adamw", "adam"] = "adamw"
     schedule: ScheduleName = "cosine"
-    """How the learning rate changes."""
+    """How the learning rate changes: step by step, with warm restarts once per epoch."""
     warmup: float = 0.05
     """Share of training in which the cosine schedule rises."""
     restart_epochs: float = 50
@@ -106,12 +106,15 @@ class TrainingConfig:
     """How much longer each period is than the last."""
     floor_learning_rate: float = 0.0
     """What the schedule falls to."""
+    decay_all: bool = False
+    """Whether weight decay applies to biases and normalization too."""
     clip: float | None = 5.0
     """Bound of each member's gradient norm."""
     kl_warmup: float = 0.0
     """Share of training in which the weight of the KL rises from 0."""
     first_stage: float = 0.0
-    """Share of training without cross-entropy; after it, cross-entropy alone (two-stage)."""
+    """Share of training without cross-entropy. After it, in the second of two stages, cross-entropy
+    alone trains the network's ``classifier``, and all else is frozen."""
     patience: int | None = None
     """Epochs without a better validation metric after which a member stops."""
     selection: str = "mean_of_five"
@@ -159,9 +162,12 @@ class Planner:
         progress = number / self.config.epochs
         factor = ramp(progress, self.config.kl_warmup) if term == "kl" else 1.0
         if self.config.first_stage > 0:
-            first = progress < self.config.first_stage
-            factor *= first != (term == "cross_entropy")
+            factor *= self.in_second_stage(number) == (term == "cross_entropy")
         return factor
+
+    def in_second_stage(self, number: int) -> bool:
+        """Return whether an epoch is in the second of two stages."""
+        return 0 < self.config.first_stage <= number / self.config.epochs
 
     def _row_order(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         size, n_members = self.config.batch_size, len(self.members)
@@ -199,7 +205,8 @@ class Planner:
             return 1.0
         if config.schedule == "cosine":
             return cosine(epoch / config.epochs, config.warmup)
-        return warm_restarts(epoch, config.restart_epochs, config.restart_factor)
+        # As the released code of the paper, which changes the rate between epochs.
+        return warm_restarts(math.floor(epoch), config.restart_epochs, config.restart_factor)
 
 
 def block_order(n_rows: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -80,7 +80,9 @@ class PackedStep:
         half = config.precision == "bf16" and cuda.usable(next(network.parameters()))
         self.flat = FlatParameters(network, half=half)
         decay = column(members, "weight_decay")
-        self.adam = PackedAdam(self.flat, decay, kind=config.optimizer, clip=config.clip)
+        self.adam = PackedAdam(
+            self.flat, decay, kind=config.optimizer, decay_all=config.decay_all, clip=config.clip
+        )
         self.streams = make_streams(column(members, "seed"), device)
         self.streams.shard = self.shard
         self.weights = weight_tensors(members, dtype=self.flat.values.dtype, device=device)
@@ -91,10 +93,18 @@ class PackedStep:
         self.sums = dict(zip(self.weights, self._sums, strict=True))
         self.failed_at = torch.full((len(members),), -1, dtype=torch.int64, device=device)
         self._alive = torch.ones(len(members), dtype=torch.bool, device=device)
+        self._learns = self.flat.mask(getattr(network, "classifier", self.flat.names))
+        self._frozen: Tensor | None = None
         self._recorded = _Recorded() if device.type == "cuda" and group.size == 1 else None
 
-    def start_epoch(self, running: Tensor, factor: Callable[[str], float]) -> None:
-        """Begin an epoch with the running members and each term's factor."""
+    def start_epoch(
+        self, running: Tensor, factor: Callable[[str], float], *, frozen: bool = False
+    ) -> None:
+        """Begin an epoch with the running members and each term's factor.
+
+        If it is ``frozen``, only the parameters that the network names as its ``classifier`` learn.
+        """
+        self._frozen = self.flat.values.clone() if frozen else None
         for now, (name, weight) in zip(self._weights_now, self.weights.items(), strict=True):
             now.copy_(weight * factor(name))
         self._sums.zero_()
@@ -111,6 +121,8 @@ class PackedStep:
             self._update(given)
         else:
             self._recorded(given, self._update)
+        if self._frozen is not None:  # put back: Adam's momentum and weight decay move them too
+            self.flat.set(torch.where(self._learns, self.flat.values, self._frozen))
 
     def _update(self, given: StepInput) -> None:
         batch = given.batch

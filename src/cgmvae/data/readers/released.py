@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +57,8 @@ def read(
     train_index, validation_index, test_index : path or array of int, optional
         Row indices of the parts of the official split. An index that is not given is searched
         beside ``mirflickr_data.npy`` (or ``mirflickr.npy``) as ``mirflickr_train_idx.npy``,
-        ``mirflickr_val_idx.npy`` and ``mirflickr_test_idx.npy``. Together they must hold every
-        row once; without any, there is no official split.
+        ``mirflickr_val_idx.npy`` and ``mirflickr_test_idx.npy``. Rows that are in none of them are
+        left out, and a warning says how many; without any index, there is no official split.
     label_names, feature_names : sequence of str
         Column names.
     name : str, optional
@@ -66,6 +68,11 @@ def read(
     -------
     MultiLabelDataset
         X float32 and Y, both dense.
+
+    Warns
+    -----
+    UserWarning
+        If rows are in none of the indices.
     """
     path = Path(path)
     table = _load(path)
@@ -91,15 +98,26 @@ def read(
     with np.errstate(over="ignore"):  # the data set rejects infinite values
         X = table[:, first:].astype(np.float32)
     indices = {"train": train_index, "validation": validation_index, "test": test_index}
-    return MultiLabelDataset(
+    split = _official_split(path, indices, len(table))
+    dataset = MultiLabelDataset(
         X,
         Y,
         unknown=unknown,
         label_names=label_names,
         feature_names=feature_names,
-        official_split=_official_split(path, indices, len(table)),
         name=name or data_name(path).removesuffix("_data"),
     )
+    if split is None:
+        return dataset
+    rows = np.flatnonzero(split != _NO_PART)
+    if n_left_out := len(split) - len(rows):
+        warnings.warn(
+            f"{n_left_out:,} of the {len(split):,} rows of {path} are in none of its train, "
+            "validation and test indices, and are left out.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return replace(dataset.rows(rows), official_split=split[rows])
 
 
 def _load(path: Path) -> NDArray[Any]:
@@ -156,9 +174,4 @@ def _official_split(
             )
         split[rows] = code
         found = True
-    if found and (n_left := int((split == _NO_PART).sum())):
-        raise InputError(
-            f"{n_left:,} rows of {path} are in none of the train, validation "
-            "and test indices; give all index files, or add these rows to one."
-        )
     return split if found else None

@@ -1,0 +1,62 @@
+"""The rows of a run: its data set, its split, and the training labels that it may know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from cgmvae.data import MultiLabelDataset, load_dataset, make_split
+from cgmvae.data.splits import Split
+from cgmvae.errors import InputError
+from cgmvae.studies.spec import RunSpec
+
+
+class Parts(NamedTuple):
+    """The rows of one run."""
+
+    split: Split
+    train: MultiLabelDataset
+    validation: MultiLabelDataset
+    test: MultiLabelDataset
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str) -> MultiLabelDataset:
+    return load_dataset(name, download=False)
+
+
+def load_parts(spec: RunSpec) -> Parts:
+    """Return the rows of a run; labels are hidden in the training rows only.
+
+    In a cross-validated run the training rows are also the validation rows: they are scored out of
+    fold.
+    """
+    data = _dataset(spec.data)
+    kind = "random" if data.groups is None else "group"
+    kind = "official" if spec.official else kind
+    split = make_split(data, kind, seed=spec.split, train_fraction=spec.train_fraction)
+    train, validation, test = (
+        data.rows(rows) for rows in (split.train, split.validation, split.test)
+    )
+    if spec.cross_validated:
+        train = data.rows(np.sort(np.concatenate([split.train, split.validation])))
+    if spec.hidden_labels:
+        train = hide_labels(train, spec.hidden_labels, spec.split)
+    if spec.cross_validated:
+        validation = train
+    return Parts(split, train, validation, test)
+
+
+def hide_labels(rows: MultiLabelDataset, fraction: float, seed: int) -> MultiLabelDataset:
+    """Return the rows with a random fraction of their labels made unknown."""
+    if not 0 <= fraction < 1:
+        raise InputError(f"hidden_labels is {fraction}; it must be at least 0 and below 1.")
+    hidden = np.random.default_rng(seed).random(rows.Y.shape) < fraction
+    if rows.unknown is not None:
+        hidden |= rows.unknown.toarray() if sp.issparse(rows.unknown) else rows.unknown
+    labels = rows.Y.toarray() if sp.issparse(rows.Y) else rows.Y
+    return replace(rows, Y=np.where(hidden, 0, labels).astype(np.uint8), unknown=hidden)
