@@ -15,7 +15,7 @@ LAYERS = (
     (ROOT,),
     ("studies",),
     ("search",),
-    ("methods",),
+    ("torch", "methods"),
     ("training", "model"),
     ("preparation",),
     ("evaluation", "nn", "data"),

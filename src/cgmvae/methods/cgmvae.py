@@ -17,26 +17,18 @@ from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense, is_sparse
-from cgmvae.errors import InputError
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, check_choices, check_whole, targets_of_rows
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.objective import TERMS
-from cgmvae.model.presets import Preset, for_data
+from cgmvae.model.presets import NETWORK_FIELDS, PRESET_NUMBERS, Preset, for_data, with_settings
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.training.pack import LabelRows
 from cgmvae.training.plan import Member, TrainingConfig, column
 
-_NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
-_TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
-_PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {
-    "network",
-    "training",
-    "further_weights",
-}
+_TRAINING_FIELDS = frozenset(field.name for field in dataclasses.fields(TrainingConfig))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -119,27 +111,13 @@ class CGMVAEClassifier(
     def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
         """Return the preset for data of this size, with all that was given put in its place."""
         preset = for_data(self.preset, n_rows, sparse=sparse)
-        names = _NETWORK_FIELDS | _TRAINING_FIELDS | _PRESET_FIELDS
+        names = PRESET_NUMBERS | NETWORK_FIELDS | _TRAINING_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
         given |= dict(self.settings or {})
-        further = {f"{term}_weight": term for term in TERMS}.items() - {
-            (name, name.removesuffix("_weight")) for name in _PRESET_FIELDS
-        }
-        weights = {term: given.pop(name) for name, term in further if name in given}
-        if unknown := sorted(set(given) - names):
-            raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
         check_choices(NetworkConfig, given)
         check_choices(TrainingConfig, given)
-        network = {name: value for name, value in given.items() if name in _NETWORK_FIELDS}
-        training = {name: value for name, value in given.items() if name in _TRAINING_FIELDS}
-        return dataclasses.replace(
-            preset,
-            network=dataclasses.replace(preset.network, **network),
-            training={**preset.training, **training},
-            further_weights={**preset.further_weights, **weights},
-            **{name: value for name, value in given.items() if name in _PRESET_FIELDS},
-        )
+        return with_settings(preset, given, training=_TRAINING_FIELDS)
 
     def _preset_for(self, train: Rows) -> Preset:
         return self.resolved_preset(train.labels.shape[0], sparse=is_sparse(train.features))

@@ -278,7 +278,7 @@ class CGMVAENetwork(nn.Module):
         super().__init__()
         if unknown := [name for name in terms if name not in TERMS]:
             raise InputError(f"There is no term {unknown[0]!r}; choose from {', '.join(TERMS)}.")
-        self.config = config
+        self.config, self.n_features = config, n_features
         style: dict[str, Any] = {
             "layer_norm": config.layer_norm,
             "activation": config.activation,
@@ -383,7 +383,18 @@ class CGMVAENetwork(nn.Module):
 
     def forward(self, features: Tensor | SparseRows) -> Tensor:
         """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
-        return self.probabilities(self.logits(self.decode(features, self.encode(features).mean)))
+        return self.probabilities(self.predicted_logits(features))
+
+    def predicted_logits(
+        self, features: Tensor | SparseRows, streams: RandomStreams | None = None
+    ) -> Tensor:
+        """Return the logits of all labels, (M, B, L).
+
+        They come from the posterior's mean; with ``streams`` from a draw, and with dropout.
+        """
+        features = self._with_input_dropout(features, streams)
+        z = self.encode(features, streams).sample(streams)
+        return self.logits(self.decode(features, z, streams))
 
     def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, Eq. 3 and more, each (M, B)."""
