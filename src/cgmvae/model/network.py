@@ -28,6 +28,7 @@ from cgmvae.errors import InputError
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.objective import TERMS, Outputs, ScoredLabels, View, chosen_components
 from cgmvae.nn.batch import Batch
+from cgmvae.nn.encoder import EncoderStack
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.packed import ACTIVATIONS, PackedMLP, hold_numbers, inner_products
 from cgmvae.nn.rng import RandomStreams, go_to_section
@@ -103,6 +104,7 @@ class Section(IntEnum):
     DECODER = 3
     INPUT = 4
     SAMPLE = 5
+    ROWS = 6
 
 
 class LabelEncoder(nn.Module):
@@ -309,6 +311,8 @@ class CGMVAENetwork(nn.Module):
             unit_norm=config.unit_norm,
             **style,
         )
+        #: Turns rows into features; None if they are features.
+        self.row_encoder: EncoderStack | None = None
         self.label_bias = nn.Parameter(log_odds.clone()) if config.label_bias else None
         self.covariance: LabelCovariance | None = None
         self.graph: LabelGraph | None = None
@@ -340,7 +344,14 @@ class CGMVAENetwork(nn.Module):
     @property
     def takes_sparse_rows(self) -> bool:
         """Whether features may be given as :class:`~cgmvae.nn.sparse.SparseRows`."""
-        return self.reconstruction is None
+        return self.reconstruction is None and self.row_encoder is None
+
+    def represent(self, rows: Any, streams: RandomStreams | None = None) -> Any:
+        """Return the features of rows, (M, B, D): what the row encoder makes of them."""
+        if self.row_encoder is None:
+            return rows
+        go_to_section(streams, Section.ROWS)
+        return self.row_encoder(rows, streams)
 
     def label_gaussians(self, streams: RandomStreams | None = None) -> Gaussian:
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
@@ -383,7 +394,7 @@ class CGMVAENetwork(nn.Module):
 
     def forward(self, features: Tensor | SparseRows) -> Tensor:
         """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
-        return self.probabilities(self.predicted_logits(features))
+        return self.probabilities(self.predicted_logits(self.represent(features)))
 
     def predicted_logits(
         self, features: Tensor | SparseRows, streams: RandomStreams | None = None
@@ -407,7 +418,8 @@ class CGMVAENetwork(nn.Module):
         Without ``streams`` there is no dropout, and z is the posterior's mean.
         """
         config = self.config
-        features = self._with_input_dropout(batch.features, streams)
+        given = self.represent(batch.features, streams)
+        features = self._with_input_dropout(given, streams)
         go_to_section(streams, Section.ENCODER)
         posterior = self.encode(features, streams)
         draws = [posterior.sample(streams) for _ in range(config.n_draws)]
@@ -425,7 +437,7 @@ class CGMVAENetwork(nn.Module):
         labels, label_embeddings, bias = self._scored_labels(batch, streams)
         views = tuple(_view(embedding, label_embeddings, bias) for embedding in embeddings)
         return Outputs(
-            features=None if isinstance(batch.features, SparseRows) else batch.features,
+            features=None if isinstance(given, SparseRows) else given,
             reconstructed=reconstructed,
             posterior=posterior,
             z=draws[0],

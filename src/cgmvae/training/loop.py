@@ -238,6 +238,8 @@ class _Run:
         plan = self._planned or self.planner.epoch(self.epoch)
         order, weight, rates, numbers = self._on_device(plan)
         self.step.start_epoch(self.running, lambda term: self.planner.factor(term, self.epoch))
+        factors = torch.tensor(self.planner.encoder_factors(self.epoch))
+        self.step.adam.encoder_factor.copy_(factors)
         for i in range(self.planner.n_steps):
             batch = self._batch(order[:, i], weight[:, i])
             self.step.take(StepInput(batch, rates[i], numbers[i], self._step_numbers[i]))

@@ -116,6 +116,10 @@ class TrainingConfig:
     """Epochs without a better validation metric after which a member stops."""
     selection: str = "mean_of_five"
     """The validation metric whose best epoch is kept, one of ``selection.SELECTIONS``."""
+    encoder_learning_rate: float | None = None
+    """Learning rate of an encoder of one's own, at its highest; None for that of the network."""
+    encoder_frozen_epochs: int = 0
+    """First epochs in which such an encoder is not trained."""
     precision: Literal["tf32", "bf16"] = "tf32"
     """Precision of matrix products in training on a GPU; all else is float32 or finer."""
 
@@ -162,6 +166,13 @@ class Planner:
             first = progress < self.config.first_stage
             factor *= first != (term == "cross_entropy")
         return factor
+
+    def encoder_factors(self, number: int) -> list[float]:
+        """Return what each member's learning rate is multiplied by for a row encoder."""
+        if number < self.config.encoder_frozen_epochs:
+            return [0.0] * len(self.members)
+        own = self.config.encoder_learning_rate
+        return [1.0 if own is None else own / member.learning_rate for member in self.members]
 
     def _row_order(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         size, n_members = self.config.batch_size, len(self.members)
