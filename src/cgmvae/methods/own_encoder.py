@@ -27,7 +27,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods.inputs import Rows, check_whole
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.serialization import EncoderMismatch, as_declared, with_prefix
-from cgmvae.nn.encoder import ONLY, EncoderStack, RowLayout, as_tensors, encode
+from cgmvae.nn.encoder import ONLY, EncoderStack, RowLayout, StandardizedEncoder, as_tensors, encode
 from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler
 from cgmvae.training.device import find_device
@@ -35,6 +35,9 @@ from cgmvae.training.plan import Member
 
 #: Bytes of rows that a frozen encoder gets at a time.
 _BATCH_BYTES = 2**24
+
+#: Beginning of the names of its weights.
+_OWN = "encoder."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -44,9 +47,10 @@ class EncodingClassifier(PackedClassifier):
     Parameters
     ----------
     encoder : nn.Module or callable, optional
-        Maps a batch of rows to features, (n_rows, width). Rows are then a tensor or an array of any
-        shape, (n_rows, …), or a mapping of several, which are the encoder's arguments by name. A
-        function that returns a new module makes one per member, with initial weights of its own.
+        Maps a batch of rows to features, (n_rows, width), which are then standardized. Rows are a
+        tensor or an array of any shape, (n_rows, …), or a mapping of several, which are the
+        encoder's arguments by name. A function that returns a new module makes one per member,
+        with initial weights of its own.
     collate : callable, optional
         Makes such a tensor or mapping of a list of rows; X may then be a sequence of anything.
         Rows must get the same shape in every batch.
@@ -87,7 +91,7 @@ class EncodingClassifier(PackedClassifier):
         if self.encoder_ is not None:
             state = copy.deepcopy(self.encoder_.state_dict())
         else:
-            state = self.network_.row_encoder.state_of(member)
+            state = with_prefix(self.network_.row_encoder.state_of(member), _OWN)
         return {name: tensor.cpu() for name, tensor in state.items()}
 
     @property
@@ -106,7 +110,10 @@ class EncodingClassifier(PackedClassifier):
         if not self._copies_encoder:
             return None
         assert self.row_layout_ is not None
-        encoders = [self._new_encoder(member.seed) for member in members]
+        encoders = [
+            StandardizedEncoder(self._new_encoder(member.seed), self.encoder_width_)
+            for member in members
+        ]
         return EncoderStack(encoders, self.row_layout_).to(device)
 
     def _new_encoder(self, seed: int) -> nn.Module:
@@ -228,7 +235,7 @@ class EncodingClassifier(PackedClassifier):
             return arrays, own
         if self.encoder_ is not None:
             state = self.encoder_state()
-            arrays |= {f"encoder.{name}": tensor.numpy() for name, tensor in state.items()}
+            arrays |= {f"{_OWN}{name}": tensor.numpy() for name, tensor in state.items()}
         layout = dataclasses.asdict(self.row_layout_)
         shared = self.encoder_ is not None
         return arrays, own | {
@@ -241,7 +248,7 @@ class EncodingClassifier(PackedClassifier):
             self.row_layout_ = RowLayout(**as_declared(RowLayout, stored["layout"]))
             self.encoder_width_ = int(stored["width"])
             new = self._new_encoder(0)
-            prefix = "encoder." if stored["shared"] else "row_encoder.module."
+            prefix = _OWN if stored["shared"] else f"row_encoder.module.{_OWN}"
             state = with_prefix(arrays, prefix)
             own = {name: list(tensor.shape) for name, tensor in new.state_dict().items()}
             n_leading = 0 if stored["shared"] else 1

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
@@ -62,6 +62,8 @@ _DAMAGE = (
 
 #: Limit of config values even for small networks: draws and ranks are not dimensions of arrays.
 _SMALL = 1 << 16
+
+T = TypeVar("T")
 
 _CSR_PARTS = ("data", "indices", "indptr")
 
@@ -273,7 +275,7 @@ def _vector(tensors: Mapping[str, NDArray[Any]], name: str, length: int) -> NDAr
     return array
 
 
-def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+def with_prefix(arrays: Mapping[str, T], prefix: str) -> dict[str, T]:
     """Return the arrays whose names start with a prefix, keyed by the rest of their names."""
     return {
         name.removeprefix(prefix): array

@@ -181,9 +181,9 @@ class Planner:
         for i, member in enumerate(self.members):
             n = len(member.train_rows)
             own = member.train_rows[_order(member, number)]
-            # What fills up the shape is a row of the member's own: another's might not be finite.
-            order[i, n:] = own[0]
-            order[i, :n] = own
+            # What fills up the shape are rows of the member's own: another's might not be finite,
+            # and one row again and again would spoil the statistics of batch normalization.
+            order[i] = np.resize(own, order.shape[1])
             weight[i, :n] = 1.0
             if member.order_seed is not None:  # of rows on disk it goes through its own fold too
                 weight[i, :n] = ~np.isin(own, member.validation_rows)
