@@ -146,8 +146,8 @@ def encode(encoder: Callable[..., Any], rows: Any) -> Tensor:
 class StandardizedEncoder(nn.Module):
     """An encoder whose features get mean 0 and variance 1, as scaling does to other features.
 
-    The statistics are those of batch normalization. Without it, a network on top of an encoder with
-    features of other sizes takes many epochs to begin to learn (``docs/results/encoders.md``).
+    The statistics are those of batch normalization; ``docs/results/encoders.md`` compares runs with
+    and without it.
     """
 
     def __init__(self, encoder: nn.Module, width: int) -> None:
