@@ -11,11 +11,11 @@ ROOT = "cgmvae"
 
 #: A package may import those further down; within a line, those further right.
 LAYERS = (
-    ("cli", "serving", "report"),
+    ("cli", "serving", "report", "hub"),
     (ROOT,),
     ("studies",),
     ("search",),
-    ("methods",),
+    ("torch", "methods"),
     ("training", "model"),
     ("preparation",),
     ("evaluation", "nn", "data"),
@@ -26,7 +26,7 @@ STRANGERS = {frozenset(("training", "model"))}
 
 #: What may be imported while a module is loaded; everything else where it is used.
 THIRD_PARTY = {"torch", "numpy", "scipy", "sklearn", "joblib", "triton", "safetensors", "filelock"}
-FREE_OF_THAT = {"cli", "serving", "report"}
+FREE_OF_THAT = {"cli", "serving", "report", "hub"}
 
 NO_NAMES = {"utils", "common", "misc", "helpers"}
 

@@ -17,6 +17,7 @@ SHARED = {"measurement", "fuzz_inputs"}
 EXPECTED = {
     "accuracy": r"\| yeast \| \*C-GMVAE − best peer\* \| [+-]0\.\d+ ±",
     "distributed": r"members: \d+\.\d+ s per epoch in one process, .* in 2; ratio \d",
+    "encoders": r"\| digits \| C-GMVAE, frozen encoder \| 0\.\d+",
     "epoch": r"one member / bare matrix products: \d+\.\d+",
     "fuzz": r"\| checkpoint \| 30 \| \d+ \| \d+ \| 0 \|",
     "gpu": r"weights alone and in the pack differ by \d",

@@ -97,6 +97,22 @@ def plain_member(**changes) -> Member:
     return replace(plain, **changes)
 
 
+def test_batches_are_filled_with_other_rows_of_the_member():
+    epoch = Planner([member(0, range(13))], CONFIG).epoch(0)
+    assert np.unique(epoch.order[0, 1]).size == 10
+    assert epoch.weight[0].sum(1).tolist() == [10, 3]
+
+
+def test_a_row_encoder_rests_and_then_has_a_rate_of_its_own():
+    config = replace(CONFIG, encoder_frozen_epochs=1, encoder_learning_rate=1e-4)
+    planner = Planner(
+        [member(0, range(5)), replace(member(1, range(5)), learning_rate=0.1)], config
+    )
+    assert planner.encoder_factors(0) == [0.0, 0.0]
+    assert planner.encoder_factors(1) == pytest.approx([0.1, 1e-3])
+    assert Planner([member(0, range(5))], CONFIG).encoder_factors(0) == [1.0]
+
+
 def test_weights_of_terms_that_some_members_omit():
     members = [
         plain_member(weights={"kl": 0.5, "b": 0.0}),

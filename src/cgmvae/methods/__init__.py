@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
+
+from torch import nn
 
 from cgmvae.methods.asl import ASL
 from cgmvae.methods.base import MultiLabelClassifier
@@ -47,6 +50,24 @@ METHODS: Mapping[str, type[MultiLabelClassifier]] = MappingProxyType(
 )
 
 
-def load(path: str | os.PathLike[str]) -> MultiLabelClassifier:
-    """Load a model that was saved with ``save``; such a file cannot execute code."""
-    return load_model(path, METHODS)
+def load(
+    path: str | os.PathLike[str],
+    *,
+    encoder: nn.Module | Callable[[], nn.Module] | None = None,
+    collate: Callable[[Sequence[Any]], Any] | None = None,
+) -> MultiLabelClassifier:
+    """Load a model that was saved with ``save``; such a file cannot execute code.
+
+    Parameters
+    ----------
+    path : path
+    encoder : nn.Module or callable, optional
+        For a model that was fitted with an encoder: a module of the same form, or a function that
+        returns one. Its weights are replaced by those in the file.
+    collate : callable, optional
+        The function that the model was fitted with, if any.
+    """
+    code = {"encoder": encoder, "collate": collate}
+    return load_model(
+        path, METHODS, {name: each for name, each in code.items() if each is not None}
+    )

@@ -17,31 +17,23 @@ from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense, is_sparse
-from cgmvae.errors import InputError
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, check_choices, check_whole, targets_of_rows
-from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.own_encoder import EncodingClassifier
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.objective import TERMS
-from cgmvae.model.presets import Preset, for_data
+from cgmvae.model.presets import NETWORK_FIELDS, PRESET_NUMBERS, Preset, for_data, with_settings
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.training.pack import LabelRows
 from cgmvae.training.plan import Member, TrainingConfig, column
 
-_NETWORK_FIELDS = {field.name for field in dataclasses.fields(NetworkConfig)}
-_TRAINING_FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
-_PRESET_FIELDS = {field.name for field in dataclasses.fields(Preset)} - {
-    "network",
-    "training",
-    "further_weights",
-}
+_TRAINING_FIELDS = frozenset(field.name for field in dataclasses.fields(TrainingConfig))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CGMVAEClassifier(
-    LabelSimilarity, ClassNamePrefixFeaturesOutMixin, TransformerMixin, PackedClassifier
+    LabelSimilarity, ClassNamePrefixFeaturesOutMixin, TransformerMixin, EncodingClassifier
 ):
     """Contrastive Gaussian mixture variational autoencoder for multi-label classification.
 
@@ -68,6 +60,9 @@ class CGMVAEClassifier(
         Any further field of ``NetworkConfig`` or ``TrainingConfig`` by name, such as
         ``{"prior": "standard", "patience": 10}``, or the weight of a further term of
         ``objective.TERMS``, such as ``{"ranking_weight": 0.1}``.
+    encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
+        An encoder of one's own for images, text or anything else; see
+        :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
     n_members, device, checkpoint, progress
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
@@ -92,7 +87,7 @@ class CGMVAEClassifier(
     """
 
     config_class: ClassVar = NetworkConfig
-    member_parameters: ClassVar[frozenset[str]] = PackedClassifier.member_parameters | {
+    member_parameters: ClassVar[frozenset[str]] = EncodingClassifier.member_parameters | {
         "kl_weight",
         "contrastive_weight",
         "cross_entropy_weight",
@@ -119,27 +114,13 @@ class CGMVAEClassifier(
     def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
         """Return the preset for data of this size, with all that was given put in its place."""
         preset = for_data(self.preset, n_rows, sparse=sparse)
-        names = _NETWORK_FIELDS | _TRAINING_FIELDS | _PRESET_FIELDS
+        names = PRESET_NUMBERS | NETWORK_FIELDS | _TRAINING_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
         given |= dict(self.settings or {})
-        further = {f"{term}_weight": term for term in TERMS}.items() - {
-            (name, name.removesuffix("_weight")) for name in _PRESET_FIELDS
-        }
-        weights = {term: given.pop(name) for name, term in further if name in given}
-        if unknown := sorted(set(given) - names):
-            raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
         check_choices(NetworkConfig, given)
         check_choices(TrainingConfig, given)
-        network = {name: value for name, value in given.items() if name in _NETWORK_FIELDS}
-        training = {name: value for name, value in given.items() if name in _TRAINING_FIELDS}
-        return dataclasses.replace(
-            preset,
-            network=dataclasses.replace(preset.network, **network),
-            training={**preset.training, **training},
-            further_weights={**preset.further_weights, **weights},
-            **{name: value for name, value in given.items() if name in _PRESET_FIELDS},
-        )
+        return with_settings(preset, given, training=_TRAINING_FIELDS)
 
     def _preset_for(self, train: Rows) -> Preset:
         return self.resolved_preset(train.labels.shape[0], sparse=is_sparse(train.features))
@@ -171,9 +152,9 @@ class CGMVAEClassifier(
         used = dict.fromkeys(
             name for member in members for name, weight in member.weights.items() if weight
         )
-        return CGMVAENetwork(
+        network = CGMVAENetwork(
             config,
-            self.n_columns_,
+            self._network_width(),
             label_log_odds,
             streams,
             dropout=column(members, "dropout"),
@@ -181,6 +162,8 @@ class CGMVAEClassifier(
             temperature=[(member.settings or {})["temperature"] for member in members],
             terms=list(used),
         )
+        network.row_encoder = self._encoder_stack(members, streams.device)
+        return network
 
     def _prepare_network(self, network: Any, labels: list[tuple[LabelRows, int]]) -> None:
         if network.graph is not None:
@@ -217,7 +200,7 @@ class CGMVAEClassifier(
     ) -> NDArray[np.floating]:
         components = self.network_.label_gaussians()
         parts, start = [], 0
-        for x in self._blocks(features):
+        for x in self._feature_blocks(features):
             chosen = torch.as_tensor(positive[start : start + x.shape[1]], device=x.device)
             z = mean_given_labels(self.network_.encode(x), components, chosen)
             parts.append(self._probabilities(x, z).mean(0).cpu())
@@ -264,7 +247,7 @@ class CGMVAEClassifier(
         generator = torch.Generator().manual_seed(_seed_from(random_state))
         parts = []
         with torch.no_grad():
-            for x in self._blocks(features):
+            for x in self._feature_blocks(features):
                 posterior = self.network_.encode(x)
                 spread = torch.exp(0.5 * posterior.log_variance)
                 draws = []
@@ -331,7 +314,7 @@ class CGMVAEClassifier(
         self, X: Any, function: Callable[[Tensor], Tensor]
     ) -> NDArray[np.floating]:
         features = self._scaled_features(X)
-        return np.concatenate([_side_by_side(function(x)) for x in self._blocks(features)])
+        return np.concatenate([_side_by_side(function(x)) for x in self._feature_blocks(features)])
 
 
 def _side_by_side(members: Tensor) -> NDArray[np.floating]:

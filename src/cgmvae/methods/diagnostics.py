@@ -40,9 +40,9 @@ def diagnose(
     start = 0
     with torch.no_grad():
         components = model.network_.label_gaussians()
-        encoded = [model.network_.encode(x) for x in model._blocks(features)]
+        encoded = [model.network_.encode(x) for x in model._feature_blocks(features)]
         posterior = Gaussian(*(torch.cat(parts, dim=1) for parts in zip(*encoded, strict=True)))
-        for x in model._blocks(features):
+        for x in model._feature_blocks(features):
             rows = np.arange(start, start + x.shape[1])
             start += x.shape[1]
             here = Gaussian(posterior.mean[:, rows], posterior.log_variance[:, rows])

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,6 +46,9 @@ FORMAT_VERSION = 2
 #: Parameters that say where and how a model was trained; they are neither written nor read.
 _NOT_STORED = {"device", "checkpoint", "progress", "n_jobs", "random_state", "estimator"}
 
+#: Parameters that are code, and given anew when a model is loaded.
+_CODE = {"encoder", "collate"}
+
 #: Exceptions that an inconsistent description can cause.
 _DAMAGE = (
     LookupError,
@@ -60,13 +63,16 @@ _DAMAGE = (
 #: Limit of config values even for small networks: draws and ranks are not dimensions of arrays.
 _SMALL = 1 << 16
 
+T = TypeVar("T")
+
 _CSR_PARTS = ("data", "indices", "indptr")
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to one file, atomically."""
     parameters = model.get_params(deep=False).items()
-    stored = {name: plain(value) for name, value in parameters if name not in _NOT_STORED}
+    left_out = _NOT_STORED | _CODE
+    stored = {name: plain(value) for name, value in parameters if name not in left_out}
     try:
         as_declared(type(model), stored)
     except ValueError as error:
@@ -106,15 +112,26 @@ def count_numbers(model: Any) -> int:
     return sum(array.size for name, array in arrays.items() if not name.startswith("history."))
 
 
-def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
-    """Read a fitted estimator of one of these classes, given by name."""
+class EncoderMismatch(Exception):
+    """The encoder that was given has other weights than the one that was stored."""
+
+
+def load_model(
+    path: str | os.PathLike[str], classes: Mapping[str, Any], code: Mapping[str, Any]
+) -> Any:
+    """Read a fitted estimator of one of these classes, given by name.
+
+    ``code`` are the parameters that no file holds: the encoder and its collate function.
+    """
     tensors, description = read_tensors(path)
     _check_description(path, description, classes)
+    _check_encoder(path, description, code)
     try:
         kind = classes[description["class"]]
         parameters = dict(description["parameters"])
-        stored = {name: v for name, v in parameters.items() if name not in _NOT_STORED}
-        model = kind(**as_declared(kind, stored))
+        left_out = _NOT_STORED | _CODE
+        stored = {name: v for name, v in parameters.items() if name not in left_out}
+        model = kind(**as_declared(kind, stored), **code)
         _restore_shared(model, tensors, description)
         arrays = with_prefix(tensors, "fitted.")
         for name, array in arrays.items():
@@ -122,6 +139,11 @@ def load_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
             if not may_be_nan and array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError(f"its {name!r} contains NaN or infinity")
         model._restore_fitted(arrays, description["fitted"])
+    except EncoderMismatch as error:
+        raise InputError(
+            f"The weights of the encoder in {path} have other names or shapes than those of the "
+            "encoder that was given; build it as it was for fit."
+        ) from error
     except _DAMAGE as error:
         raise InputError(
             f"{path} is damaged ({one_line(error)}); download or save it again."
@@ -146,6 +168,18 @@ def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) 
             f"{path} contains a {name}, which is unknown to this version of cgmvae "
             f"({__version__}); it was written by version {writer}."
         )
+
+
+def _check_encoder(path: Any, description: Mapping[str, Any], code: Mapping[str, Any]) -> None:
+    fitted = description.get("fitted")
+    has_encoder = isinstance(fitted, dict) and fitted.get("encoder") is not None
+    if has_encoder and "encoder" not in code:
+        raise InputError(
+            f"{path} was fitted with an encoder, whose weights it holds, but not its code; pass "
+            "encoder=, a module of the same form or a function that returns one."
+        )
+    if code and not has_encoder:
+        raise InputError(f"{path} was not fitted with an encoder; load it without one.")
 
 
 def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: Any) -> None:
@@ -241,7 +275,7 @@ def _vector(tensors: Mapping[str, NDArray[Any]], name: str, length: int) -> NDAr
     return array
 
 
-def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+def with_prefix(arrays: Mapping[str, T], prefix: str) -> dict[str, T]:
     """Return the arrays whose names start with a prefix, keyed by the rest of their names."""
     return {
         name.removeprefix(prefix): array

@@ -28,6 +28,7 @@ from cgmvae.errors import InputError
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.objective import TERMS, Outputs, ScoredLabels, View, chosen_components
 from cgmvae.nn.batch import Batch
+from cgmvae.nn.encoder import EncoderStack
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.packed import ACTIVATIONS, PackedMLP, hold_numbers, inner_products
 from cgmvae.nn.rng import RandomStreams, go_to_section
@@ -106,6 +107,7 @@ class Section(IntEnum):
     DECODER = 3
     INPUT = 4
     SAMPLE = 5
+    ROWS = 6
 
 
 class LabelEncoder(nn.Module):
@@ -296,7 +298,7 @@ class CGMVAENetwork(nn.Module):
         super().__init__()
         if unknown := [name for name in terms if name not in TERMS]:
             raise InputError(f"There is no term {unknown[0]!r}; choose from {', '.join(TERMS)}.")
-        self.config = config
+        self.config, self.n_features = config, n_features
         style: dict[str, Any] = {
             "layer_norm": config.layer_norm,
             "activation": config.activation,
@@ -327,6 +329,8 @@ class CGMVAENetwork(nn.Module):
             unit_norm=config.unit_norm,
             **style,
         )
+        #: Turns rows into features; None if they are features.
+        self.row_encoder: EncoderStack | None = None
         self.label_bias = nn.Parameter(log_odds.clone()) if config.label_bias else None
         self.covariance: LabelCovariance | None = None
         self.graph: LabelGraph | None = None
@@ -359,7 +363,14 @@ class CGMVAENetwork(nn.Module):
     @property
     def takes_sparse_rows(self) -> bool:
         """Whether features may be given as :class:`~cgmvae.nn.sparse.SparseRows`."""
-        return self.reconstruction is None
+        return self.reconstruction is None and self.row_encoder is None
+
+    def represent(self, rows: Any, streams: RandomStreams | None = None) -> Any:
+        """Return the features of rows, (M, B, D): what the row encoder makes of them."""
+        if self.row_encoder is None:
+            return rows
+        go_to_section(streams, Section.ROWS)
+        return self.row_encoder(rows, streams)
 
     def label_gaussians(self, streams: RandomStreams | None = None) -> Gaussian:
         """Return the Gaussians of the labels and, last, of the background, (M, L + 1, d)."""
@@ -402,7 +413,18 @@ class CGMVAENetwork(nn.Module):
 
     def forward(self, features: Tensor | SparseRows) -> Tensor:
         """Return the probabilities of all labels, (M, B, L), from the posterior's mean."""
-        return self.probabilities(self.logits(self.decode(features, self.encode(features).mean)))
+        return self.probabilities(self.predicted_logits(self.represent(features)))
+
+    def predicted_logits(
+        self, features: Tensor | SparseRows, streams: RandomStreams | None = None
+    ) -> Tensor:
+        """Return the logits of all labels, (M, B, L).
+
+        They come from the posterior's mean; with ``streams`` from a draw, and with dropout.
+        """
+        features = self._with_input_dropout(features, streams)
+        z = self.encode(features, streams).sample(streams)
+        return self.logits(self.decode(features, z, streams))
 
     def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, Eq. 3 and more, each (M, B)."""
@@ -415,7 +437,8 @@ class CGMVAENetwork(nn.Module):
         Without ``streams`` there is no dropout, and z is the posterior's mean.
         """
         config = self.config
-        features = self._with_input_dropout(batch.features, streams)
+        given = self.represent(batch.features, streams)
+        features = self._with_input_dropout(given, streams)
         go_to_section(streams, Section.ENCODER)
         posterior = self.encode(features, streams)
         draws = [posterior.sample(streams) for _ in range(config.n_draws)]
@@ -434,7 +457,7 @@ class CGMVAENetwork(nn.Module):
         labels, label_embeddings, bias = self._scored_labels(batch, streams)
         views = tuple(_view(embedding, label_embeddings, bias) for embedding in embeddings)
         return Outputs(
-            features=None if isinstance(batch.features, SparseRows) else batch.features,
+            features=None if isinstance(given, SparseRows) else given,
             reconstructed=reconstructed,
             posterior=posterior,
             z=kl_draw,

@@ -6,13 +6,14 @@ field by field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 from cgmvae.errors import InputError
 from cgmvae.model.network import NetworkConfig
+from cgmvae.model.objective import TERMS
 
 
 @dataclass(frozen=True)
@@ -195,3 +196,44 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
     if n_rows < VERY_MANY_ROWS:
         return preset
     return replace(preset, dropout=0.1, input_dropout=preset.input_dropout if sparse else 0.0)
+
+
+#: Fields of a preset that are numbers of its own, and the fields of its network.
+PRESET_NUMBERS = frozenset(each.name for each in fields(Preset)) - {
+    "network",
+    "training",
+    "further_weights",
+}
+NETWORK_FIELDS = frozenset(each.name for each in fields(NetworkConfig))
+
+
+def with_settings(
+    preset: Preset, given: Mapping[str, Any], *, training: Collection[str] = ()
+) -> Preset:
+    """Return a preset with settings put in its place.
+
+    Parameters
+    ----------
+    preset : Preset
+    given : mapping of str to anything
+        Fields of ``Preset`` and of ``NetworkConfig`` by name, and ``<term>_weight`` for any term of
+        ``objective.TERMS``.
+    training : collection of str
+        Names that belong to ``Preset.training``; none where others plan the training.
+    """
+    of_terms = {f"{term}_weight": term for term in TERMS if f"{term}_weight" not in PRESET_NUMBERS}
+    names = PRESET_NUMBERS | NETWORK_FIELDS | set(training) | of_terms.keys()
+    if unknown := sorted(set(given) - names):
+        raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
+
+    def chosen(names: Collection[str]) -> dict[str, Any]:
+        return {name: value for name, value in given.items() if name in names}
+
+    weights = {of_terms[name]: value for name, value in chosen(of_terms).items()}
+    return replace(
+        preset,
+        network=replace(preset.network, **chosen(NETWORK_FIELDS)),
+        training={**preset.training, **chosen(training)},
+        further_weights={**preset.further_weights, **weights},
+        **chosen(PRESET_NUMBERS),
+    )

@@ -244,6 +244,43 @@ class CounterStreams(RandomStreams):
         return dtype == torch.float32 and cuda.usable(torch.empty(0, device=self.device))
 
 
+class TorchStreams(RandomStreams):
+    """A single member that draws from torch's own generators, as other modules do.
+
+    ``torch.manual_seed`` makes it repeatable. Neither steps nor sections are keyed.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        super().__init__((0,), device)
+
+    def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
+        """Do nothing: torch's generators go on."""
+
+    def section(self, number: int) -> None:
+        """Do nothing: torch's generators go on."""
+
+    def half_words(self, *shape: int) -> Tensor:
+        """Return random int16 values of all bit patterns, (1, *shape)."""
+        half = _LEVELS // 2
+        return torch.randint(-half, half, (1, *shape), dtype=torch.int16, device=self.device)
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers in [0, 1), (1, *shape)."""
+        return torch.rand(1, *shape, dtype=dtype, device=self.device)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return standard normal numbers, (1, *shape)."""
+        return torch.randn(1, *shape, dtype=dtype, device=self.device)
+
+    def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
+        """Drop entries of ``x``, (1, n_rows, width), without reading the rate on the host."""
+        return x * (torch.rand_like(x) >= rate) / (1 - rate)
+
+    def fuses(self, x: Tensor) -> bool:
+        """Return False: kernels compute random numbers of their own."""
+        return False
+
+
 @lru_cache(maxsize=16)
 def _dropping(
     rates: tuple[float, ...], rate_dtype: torch.dtype, dtype: torch.dtype, device: torch.device

@@ -242,6 +242,8 @@ class _Run:
             lambda term: self.planner.factor(term, self.epoch),
             frozen=self.planner.in_second_stage(self.epoch),
         )
+        factors = torch.tensor(self.planner.encoder_factors(self.epoch))
+        self.step.adam.encoder_factor.copy_(factors)
         for i in range(self.planner.n_steps):
             batch = self._batch(order[:, i], weight[:, i])
             self.step.take(StepInput(batch, rates[i], numbers[i], self._step_numbers[i]))

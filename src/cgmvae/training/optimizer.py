@@ -39,11 +39,22 @@ class FlatParameters:
     """
 
     def __init__(self, module: nn.Module, *, half: bool = False) -> None:
-        named = sorted(module.named_parameters(), key=lambda item: item[1].dim() < 3)
+        encoder = getattr(module, "row_encoder", None)
+        slow = set() if encoder is None else set(encoder.parameters())
+        named = sorted(
+            module.named_parameters(), key=lambda item: (item[1].dim() < 3, item[1] in slow)
+        )
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self.shapes = [parameter.shape for parameter in self.parameters]
         self.n_matrices = n = sum(parameter.dim() >= 3 for parameter in self.parameters)
+        n_slow = sum(parameter in slow for parameter in self.parameters[n:])
+        #: The vectors of the network, and those of its row encoder.
+        self._vectors = [slice(n, len(named) - n_slow), slice(len(named) - n_slow, len(named))]
+        self._vectors = [group for group in self._vectors if group.stop > group.start]
+        firsts = [*range(n), *(group.start for group in self._vectors)]
+        #: Whether each part belongs to the row encoder, which may have a learning rate of its own.
+        self.of_encoder = [self.parameters[i] in slow for i in firsts]
         first = self.parameters[0]
         self._layers = list(layers_for_training(module)) if cuda.usable(first) else []
         sizes = [parameter[0].numel() for parameter in self.parameters]
@@ -71,10 +82,11 @@ class FlatParameters:
             width = size if rows is None else rows * parameter.shape[2]
             columns.append(slice(end, end + width))
             end += -(-width // step) * step
-        rest = sum(sizes[self.n_matrices :])
-        if rest:
-            columns.append(slice(end, end + rest))
-        return columns, end, -(-(end + rest) // step) * step
+        n_decayed = end
+        for group in self._vectors:
+            columns.append(slice(end, end + sum(sizes[group])))
+            end = columns[-1].stop
+        return columns, n_decayed, -(-end // step) * step
 
     def _set_training_weights(self) -> None:
         """Give layers the weights that a GPU multiplies by, and that gradients are taken for."""
@@ -100,7 +112,7 @@ class FlatParameters:
         return mask
 
     def parts(self, flat: Tensor) -> list[Tensor]:
-        """Return the matrices in a tensor like ``values``, and last all the rest together.
+        """Return the matrices in a tensor like ``values``, and last all vectors together.
 
         Each is (n_members, n). Most parameters are short, and a part costs a call.
         """
@@ -110,8 +122,8 @@ class FlatParameters:
         """Return d loss / d parts, each (n_members, n); 0 for unused parameters."""
         found = torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
         flat = [gradient.reshape(gradient.shape[0], -1) for gradient in found]
-        matrices, rest = flat[: self.n_matrices], flat[self.n_matrices :]
-        return [*matrices, torch.cat(rest, dim=1)] if rest else matrices
+        vectors = [torch.cat(flat[group], dim=1) for group in self._vectors]
+        return flat[: self.n_matrices] + vectors
 
     def joined(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return gradients of the parts as one tensor like ``values``."""
@@ -185,6 +197,8 @@ class PackedAdam:
         self._decays = self.weight_decay[:, 0].tolist()
         #: Weight decay applies to this many of the first parts.
         self._n_decayed = flat.n_matrices + decay_all
+        #: What the learning rates are multiplied by for the row encoder, (n_members,)
+        self.encoder_factor = torch.ones_like(self.weight_decay[:, 0])
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
 
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -217,7 +231,8 @@ class PackedAdam:
         update = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
         self.n_steps += active[:, None]
         steps = self.n_steps.to(torch.float32)
-        rates, shrinks = rate.tolist(), [1.0] * len(rate) if shrink is None else shrink.tolist()
+        rates = rate.tolist(), (rate * self.encoder_factor).tolist()
+        shrinks = [1.0] * len(rate) if shrink is None else shrink.tolist()
         for i in active.nonzero().squeeze(1).tolist():
             for number, (gradient, *others) in enumerate(zip(gradients, *self._parts, strict=True)):
                 own = gradient[i] if shrinks[i] >= 1 else gradient[i].mul_(shrinks[i])
@@ -229,7 +244,7 @@ class PackedAdam:
                     square,
                     [],
                     [steps[i, 0]],
-                    lr=rates[i],
+                    lr=rates[self.flat.of_encoder[number]][i],
                     beta1=self.betas[0],
                     beta2=self.betas[1],
                     weight_decay=self._decays[i] if number < self._n_decayed else 0.0,
@@ -248,15 +263,20 @@ class PackedAdam:
         decoupled = self.kind == "adamw"
         decay = self.weight_decay.double()
         ones = torch.ones_like(decay)
-        columns = (
-            on,
-            ones if shrink is None else shrink[:, None],
-            0 * ones if decoupled else decay,
-            1 - rate[:, None] * decay if decoupled else ones,
-            rate[:, None] / corrections[0],
-            corrections[1].rsqrt(),
-        )
-        scalars = torch.cat([column.to(torch.float32) for column in columns], dim=1)
+
+        def scalars(rate: Tensor) -> Tensor:
+            columns = (
+                on,
+                ones if shrink is None else shrink[:, None],
+                0 * ones if decoupled else decay,
+                1 - rate[:, None] * decay if decoupled else ones,
+                rate[:, None] / corrections[0],
+                corrections[1].rsqrt(),
+            )
+            return torch.cat([column.to(torch.float32) for column in columns], dim=1)
+
+        own = scalars(rate)
+        of_encoder = scalars(rate * self.encoder_factor) if any(self.flat.of_encoder) else own
         rounded = self.flat.rounded
         copies = [None] * len(gradients) if rounded is None else self.flat.parts(rounded)
         for i, (gradient, values, mean, square, copy) in enumerate(
@@ -267,7 +287,7 @@ class PackedAdam:
                 mean,
                 square,
                 gradient,
-                scalars,
+                of_encoder if self.flat.of_encoder[i] else own,
                 rounded=copy if i < self.flat.n_matrices else None,
                 betas=self.betas,
                 epsilon=self.epsilon,

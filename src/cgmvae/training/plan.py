@@ -119,6 +119,10 @@ class TrainingConfig:
     """Epochs without a better validation metric after which a member stops."""
     selection: str = "mean_of_five"
     """The validation metric whose best epoch is kept, one of ``selection.SELECTIONS``."""
+    encoder_learning_rate: float | None = None
+    """Learning rate of an encoder of one's own, at its highest; None for that of the network."""
+    encoder_frozen_epochs: int = 0
+    """First epochs in which such an encoder is not trained."""
     precision: Literal["tf32", "bf16"] = "tf32"
     """Precision of matrix products in training on a GPU; all else is float32 or finer."""
 
@@ -169,6 +173,13 @@ class Planner:
         """Return whether an epoch is in the second of two stages."""
         return 0 < self.config.first_stage <= number / self.config.epochs
 
+    def encoder_factors(self, number: int) -> list[float]:
+        """Return what each member's learning rate is multiplied by for a row encoder."""
+        if number < self.config.encoder_frozen_epochs:
+            return [0.0] * len(self.members)
+        own = self.config.encoder_learning_rate
+        return [1.0 if own is None else own / member.learning_rate for member in self.members]
+
     def _row_order(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         size, n_members = self.config.batch_size, len(self.members)
         order = np.empty((n_members, self.n_steps * size), np.int64)
@@ -176,9 +187,9 @@ class Planner:
         for i, member in enumerate(self.members):
             n = len(member.train_rows)
             own = member.train_rows[_order(member, number)]
-            # What fills up the shape is a row of the member's own: another's might not be finite.
-            order[i, n:] = own[0]
-            order[i, :n] = own
+            # What fills up the shape are rows of the member's own: another's might not be finite,
+            # and one row again and again would spoil the statistics of batch normalization.
+            order[i] = np.resize(own, order.shape[1])
             weight[i, :n] = 1.0
             if member.order_seed is not None:  # of rows on disk it goes through its own fold too
                 weight[i, :n] = ~np.isin(own, member.validation_rows)
