@@ -69,6 +69,26 @@ def test_a_file_that_the_catalog_does_not_know_is_warned_of(cgmvae, tmp_path, mo
     assert "checksum" in outcome.err
 
 
+def test_describe_any_table(describe, succeeds, tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text(
+        "site;depth;habitat;owl;hawk\n"
+        + "".join(f"S{i};{i},5;{'fen' if i % 2 else ''};0;1\n" for i in range(9))
+    )
+    found = describe(table)
+    assert found["samples"] == 9
+    assert [row["type"] for row in found["columns"]] == [
+        "unclear",
+        "number",
+        "category",
+        *["number"] * 2,
+    ]
+    assert [row["missing"] for row in found["columns"]] == [0, 0, 5, 0, 0]
+    assert found["columns"][2]["values"] == "fen"
+    out = succeeds("data", "describe", table)
+    assert out.endswith("its last 2 columns hold only 0 and 1: give --label-count -2.\n")
+
+
 # --- list ---------------------------------------------------------------------------------------
 
 

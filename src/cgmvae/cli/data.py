@@ -9,8 +9,17 @@ from typing import Annotated
 import typer
 
 from cgmvae.cli import console
-from cgmvae.cli.arguments import JsonOption, Source, check_not_input, option, with_source
+from cgmvae.cli.arguments import (
+    JsonOption,
+    Source,
+    check_not_input,
+    command_line_message,
+    option,
+    with_source,
+)
 from cgmvae.data import catalog, readers
+from cgmvae.data.files import data_name
+from cgmvae.data.readers.table import UnnamedLabelsError
 from cgmvae.data.streaming import TABLES, unpack
 
 app = typer.Typer(help="Data sets: list them, describe one, convert a file.", no_args_is_help=True)
@@ -45,8 +54,15 @@ def list_(json: JsonOption = False) -> None:
 @app.command()
 @with_source
 def describe(source: Source, json: JsonOption = False) -> None:
-    """Show the statistics of a data set or a file."""
-    dataset = source.load()
+    """Show the statistics of a data set or a file.
+
+    Of a table whose label columns are not named, the columns are shown instead.
+    """
+    try:
+        dataset = source.load()
+    except UnnamedLabelsError as error:
+        _describe_columns(source, error, json)
+        return
     statistics = dataset.describe().to_dict()
     entry = catalog.entries().get(dataset.name)
     printed = {}
@@ -61,6 +77,19 @@ def describe(source: Source, json: JsonOption = False) -> None:
         columns.append("printed in the paper")
         rows = [[*row, printed.get(key)] for row, key in zip(rows, statistics, strict=True)]
     console.print_table(dataset.name, columns, rows)
+
+
+def _describe_columns(source: Source, error: UnnamedLabelsError, json: bool) -> None:
+    """Show the columns of a table, and which of them may be labels."""
+    rows, advice = error.summary(), command_line_message(error)
+    if json:
+        name = data_name(source.name)
+        record = {"name": name, "samples": error.n_rows, "columns": rows, "advice": advice}
+        console.print_json(record)
+        return
+    title = f"{source.name}: {error.n_rows:,} rows, {len(rows):,} columns"
+    columns = ("column", "type", "missing", "distinct", "values")
+    console.print_table(title, columns, [[*row.values()] for row in rows], caption=advice)
 
 
 @app.command()

@@ -10,7 +10,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from cgmvae.cli import console, models
-from cgmvae.cli.arguments import JsonOption, ModelArgument, Source, flag, option, with_source
+from cgmvae.cli.arguments import (
+    LABEL_OPTIONS,
+    JsonOption,
+    ModelArgument,
+    Source,
+    flag,
+    option,
+    with_source,
+)
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.readers.table import LABELS_KEY
 from cgmvae.data.splits import Split
@@ -53,13 +61,14 @@ def evaluate(
     if all_rows and split_file is not None:
         raise InputError("--all-rows and --split-file exclude each other; leave one out.")
     fitted, names = models.load_model(model)
+    source = models.as_recorded(source, fitted.origin_)
     dataset = load_labelled(source, fitted, names)
     if split_file is not None:
         _, _, test = Split.load(split_file).parts(dataset)
         if test is None:
             raise InputError(f"The split {split_file} has no test rows; make one that has.")
         dataset = test
-    rows = as_fitted(dataset, fitted, names, "label_sets" in source.options)
+    rows = as_fitted(dataset, fitted, names, source.names_present_labels)
     scores, rule = fitted.predict_proba(rows.X), fitted.threshold_rule_
     found = measure(Scored(rows.Y, scores, rows.unknown), protocol=protocol, rule=rule)
     outputs = {name: chosen.apply(scores) for name, chosen in found.rules.items()}
@@ -99,24 +108,10 @@ def load_labelled(source: Source, fitted: Any, names: Sequence[str] | None) -> M
         "n_features": fitted.n_features_in_,
         "kinds": fitted.input_kinds() or numbers,
     }
-    named = any(name.startswith("label") for name in source.options)
-    if not source.in_catalog and not named and _is_table_without_labels(source):
+    table = None if LABEL_OPTIONS & {*source.options} else source.table()
+    if table is not None and LABELS_KEY not in table.stored:
         defaults["labels"] = fitted.label_names_
     return source.load(**defaults)
-
-
-def _is_table_without_labels(source: Source) -> bool:
-    """Return whether a file is a table without a record of which columns are labels."""
-    format_ = source.reader().name
-    if format_ != "parquet":
-        return format_ == "csv"
-    import pyarrow.parquet
-
-    try:
-        stored = pyarrow.parquet.read_schema(source.name).metadata or {}
-    except (pyarrow.ArrowException, OSError):  # the reader reports what is wrong
-        return True
-    return LABELS_KEY not in stored
 
 
 def as_fitted(

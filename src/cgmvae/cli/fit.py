@@ -68,6 +68,7 @@ def fit(
         raise InputError("--all-rows excludes --split and --save-split; leave them out.")
     dataset = load_training_data(source)
     chosen = None if all_rows else choose_split(dataset, split, seed)
+    warn_of_copies(dataset, chosen)
     started = time.perf_counter()
     resumed = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
     console.wait_for_processes()
@@ -96,6 +97,19 @@ def load_training_data(source: Source) -> MultiLabelDataset:
 def choose_split(dataset: MultiLabelDataset, kind: str | None, seed: int) -> Split:
     """Return a split of this kind; by default by group if there are groups."""
     return make_split(dataset, kind or ("random" if dataset.groups is None else "group"), seed=seed)
+
+
+def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
+    """Warn if the same rows are in training and in test."""
+    if split is None or not console.is_main_process():
+        return
+    train = np.concatenate([split.train, split.validation])
+    if n_copies := dataset.count_copies(split.test, train):
+        console.print_warning(
+            f"{n_copies:,} of the {len(split.test):,} test rows are also training rows, with the "
+            "same features and labels, which makes the test optimistic; remove the copies, or name "
+            "the column of rows that belong together (--groups)."
+        )
 
 
 def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoint: Path) -> bool:

@@ -15,7 +15,9 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,14 @@ from numpy.typing import NDArray
 
 from cgmvae import __version__
 from cgmvae.cli import console
-from cgmvae.cli.arguments import Source, flag_of, parse_settings
+from cgmvae.cli.arguments import (
+    COLUMN_OPTIONS,
+    LABEL_OPTIONS,
+    Source,
+    flag_of,
+    is_reading_option,
+    parse_settings,
+)
 from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
@@ -226,7 +235,37 @@ def _has_shape(value: Any, shape: Any) -> bool:
 def recorded_source(origin: Mapping[str, Any]) -> Source:
     """Return the data that a model was fitted on, as named at the time."""
     data = origin["data"]
-    return Source(data["source"], data["format"], dict(data["options"]))
+    options = {n: v for n, v in data["options"].items() if is_reading_option(n, v)}
+    return Source(data["source"], data["format"], options)
+
+
+def as_recorded(source: Source, origin: Any) -> Source:
+    """Return data that is read as the data of a model's origin was, except for what was given.
+
+    What the file does not have is left out: options of another format, and columns. So is which
+    columns are labels, because the model knows their names.
+    """
+    origin = valid_origin(origin)
+    if origin is None or source.in_catalog:
+        return source
+    recorded = recorded_source(origin)
+    if Path(source.name).suffix == Path(recorded.name).suffix:
+        source = replace(source, format=source.format or recorded.format)
+    accepted = inspect.signature(source.reader().read).parameters
+    options = {name: value for name, value in recorded.options.items() if name in accepted}
+    for name in ("labels", "label_prefix", "label_count"):
+        options.pop(name, None)
+    if LABEL_OPTIONS & {*source.options}:
+        options = {name: value for name, value in options.items() if name not in LABEL_OPTIONS}
+    table = replace(source, options=options | dict(source.options)).table()
+    known = set() if table is None else {*table.all_names}
+    for name in COLUMN_OPTIONS & {*options} if known else ():
+        value = options[name]
+        if isinstance(value, list):
+            options[name] = [column for column in value if column in known]
+        elif not {*(value.split(",") if name == "long" else [value])} <= known:
+            del options[name]
+    return replace(source, options=options | dict(source.options))
 
 
 def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:

@@ -54,6 +54,7 @@ def predict(
             f"The names {listed(ambiguous)} contain {separator!r}, the separator of label sets; "
             "choose another --separator."
         )
+    source = models.as_recorded(source, fitted.origin_)
     blocks, read = _open_blocks(source, fitted, names)
     joined_by, n_rows = separator if label_sets else None, 0
     with (

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -164,6 +165,23 @@ class MultiLabelDataset:
             official_split=take(self.official_split),
         )
 
+    def count_copies(self, rows: Any, among: Any) -> int:
+        """Return how many of some rows are also ``among`` others; both are indices.
+
+        Copies have the same features and labels. Equal features that occur with different labels
+        are a coincidence, as is the equality of a single feature. Rows that are mapped to a file
+        are not compared.
+        """
+        if isinstance(self.X, MappedRows) or self.n_features < 2:
+            return 0
+        both = np.concatenate([rows, among])
+        features, labels = _row_keys(self.X[both]), _row_keys(self.Y[both])
+        found: dict[bytes, set[bytes]] = {}
+        for key, own in zip(features, labels, strict=True):
+            found.setdefault(key, set()).add(own)
+        known = {key for key in features[len(rows) :] if len(found[key]) == 1}
+        return sum(key in known for key in features[: len(rows)])
+
     def in_memory(self) -> MultiLabelDataset:
         """Return the data set with all features in memory."""
         return replace(self, X=np.asarray(self.X)) if isinstance(self.X, MappedRows) else self
@@ -210,6 +228,24 @@ class MultiLabelDataset:
             missing_share=n_missing / max(1, n_values),
             feature_density=n_nonzero / max(1, n_values),
         )
+
+
+def _row_keys(X: Features) -> list[bytes]:
+    """Return bytes per row that are equal where all features are, missing ones included."""
+    if isinstance(X, Columns):
+        codes = []
+        for values in X.values:
+            index: dict[Any, int] = {}
+            cells = (
+                np.where(np.isnan(values), np.inf, values) if values.dtype.kind == "f" else values
+            )
+            codes.append([index.setdefault(cell, len(index)) for cell in cells.tolist()])
+        X = np.array(codes).T
+    if sp.issparse(X):
+        X = canonical(X)
+        parts = [slice(*part) for part in pairwise(X.indptr)]
+        return [X.indices[part].tobytes() + X.data[part].tobytes() for part in parts]
+    return [row.tobytes() for row in np.ascontiguousarray(X)]
 
 
 def split_unknown(Y: Any, code: float = np.nan) -> tuple[Matrix, Matrix | None]:

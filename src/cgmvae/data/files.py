@@ -78,20 +78,27 @@ def open_binary(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 @contextmanager
-def open_text(path: str | os.PathLike[str], *, newline: str | None = None) -> Iterator[IO[str]]:
-    """Open a UTF-8 text file for reading, decompressing ``.gz`` and ``.bz2``.
+def open_text(
+    path: str | os.PathLike[str],
+    *,
+    newline: str | None = None,
+    encoding: str = "utf-8-sig",
+    advice: str = "save it as UTF-8, for example with iconv",
+) -> Iterator[IO[str]]:
+    """Open a text file for reading, decompressing ``.gz`` and ``.bz2``.
 
-    A byte that is not UTF-8 raises an :class:`InputError` wherever it occurs in the file;
-    ``newline`` is that of :func:`open`.
+    A byte that does not belong to the encoding raises an :class:`InputError` with the advice,
+    wherever it occurs in the file; ``newline`` is that of :func:`open`.
     """
-    with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline=newline) as text:
+    with io.TextIOWrapper(open_binary(path), encoding=encoding, newline=newline) as text:
         try:
             yield text
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}); "
-                "save it as UTF-8, for example with iconv."
-            ) from error
+        except UnicodeError as error:
+            what = "UTF-8" if encoding == "utf-8-sig" else encoding
+            where = ""
+            if isinstance(error, UnicodeDecodeError):
+                where = f" (byte {error.object[error.start]:#04x})"
+            raise InputError(f"{path} is not {what} text{where}; {advice}.") from error
 
 
 def read_json(path: str | os.PathLike[str], *, advice: str) -> Any:

@@ -1,9 +1,10 @@
 """Files larger than memory: reading them in blocks, and converting tables to mapped folders.
 
 :func:`open_blocks` opens a file of any format of :mod:`cgmvae.data.readers`. CSV, Parquet, ARFF,
-svmlight and npz are read block by block; ``.npy`` files of the released code, and npz files whose
-array is in Fortran order, are loaded. The checks are those of reading the whole file, and so is the
-result. :func:`unpack` writes a table as the folder that training can read from.
+svmlight and npz are read block by block; other tables, long tables, ``.npy`` files of the released
+code, and npz files whose array is in Fortran order, are loaded. The checks are those of reading the
+whole file, and so is the result. :func:`unpack` writes a table as the folder that training can read
+from.
 """
 
 from __future__ import annotations
@@ -39,8 +40,15 @@ from cgmvae.data.readers.table.columns import (
 )
 from cgmvae.errors import InputError
 
-#: The formats that :func:`unpack` converts.
+#: The formats that :func:`unpack` converts, and all that hold a table.
 TABLES = ("csv", "parquet")
+TABLE_FORMATS = (*TABLES, *table.LOADERS)
+
+#: Reading options that are about the file, not about the columns of its table.
+FILE_OPTIONS = ("delimiter", "decimal", "encoding", "sheet")
+
+#: Rows per part of a table that is loaded as a whole.
+_LOADED_ROWS = 2**16
 
 #: Bytes of a column of a Parquet file that are read at once.
 _PARQUET_BUFFER = 2**20
@@ -87,10 +95,8 @@ def open_blocks(
     [[[0.5], [nan]], [[2.0]]]
     """
     chosen = readers.choose(path, format)
-    if chosen.name == "csv":
-        return CsvBlocks(path, features, others, **options)
-    if chosen.name == "parquet":
-        return ParquetBlocks(path, features, others, **options)
+    if chosen.name in TABLE_FORMATS:
+        return _table_blocks(path, chosen.name, features, others, options)
     openers: dict[str, Callable[..., Blocks]]
     openers = {"arff": _arff_blocks, "svmlight": _svmlight_blocks, "npz": _npz_blocks}
     if chosen.name in openers:
@@ -244,13 +250,14 @@ class TableBlocks(Blocks):
         options: Mapping[str, Any],
     ) -> None:
         reject_repeated(names)
-        named = {*as_list(options.get("drop") or ()), options.get("groups")}
+        given = TableOptions(**options)
+        named = {*given.ignored, given.groups, given.sets_column}
         rest = [name for name in names if name not in named]
-        if count := options.get("label_count"):
+        if count := given.label_count:
             rest = rest[count:] if count > 0 else rest[:count]
-        if prefix := options.get("label_prefix"):
+        if prefix := given.label_prefix:
             rest = [name for name in rest if not name.startswith(prefix)]
-        labels = as_list(options.get("labels") or ())
+        labels = as_list(given.labels or ())
         super().__init__(path, [name for name in rest if name not in {*others, *labels}])
         self.all_names = tuple(names)
         self.stored: dict[bytes, bytes] = {}
@@ -279,29 +286,79 @@ class TableBlocks(Blocks):
         """Yield these columns of all rows in parts, preferably of ``n_rows`` rows."""
 
 
+def _table_blocks(
+    path: str | os.PathLike[str],
+    format: str,
+    features: Collection[str],
+    others: Collection[str],
+    options: dict[str, Any],
+) -> TableBlocks:
+    """Open a table; a long one is pivoted if it has the two columns."""
+    file_options = {name: options[name] for name in FILE_OPTIONS if name in options}
+    options = {name: value for name, value in options.items() if name not in file_options}
+    blocks: TableBlocks
+    if format == "csv":
+        file = table.DelimitedFile(path, **file_options)
+        blocks = CsvBlocks(path, file, features, others, options)
+    elif format == "parquet":
+        blocks = ParquetBlocks(path, features, others, options)
+    else:
+        load, text_is_parsed = table.LOADERS[format]
+        rows = load(path, **file_options)
+        blocks = LoadedTableBlocks(path, rows, text_is_parsed, features, others, options)
+    pair = TableOptions(**options).row_and_label
+    if pair is not None and {*pair} <= {*blocks.all_names}:
+        names = [n for n in blocks.all_names if n not in as_list(options.get("drop") or ())]
+        rows = load_pyarrow().concat_tables(blocks.tables(names, n_rows=_LOADED_ROWS))
+        pivoted = table.pivot(rows, *pair)
+        return LoadedTableBlocks(path, pivoted, blocks.text_is_parsed, features, others, options)
+    return blocks
+
+
+class LoadedTableBlocks(TableBlocks):
+    """Blocks of an Arrow table in memory."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        rows: Any,
+        text_is_parsed: bool,
+        features: Collection[str],
+        others: Collection[str],
+        options: Mapping[str, Any],
+    ) -> None:
+        if rows.num_rows == 0:
+            raise InputError(f"{path} has columns and no rows; check how it was written.")
+        super().__init__(path, rows.column_names, set(others).difference(features), options)
+        self.text_is_parsed = text_is_parsed
+        self.stored = rows.schema.metadata or {}
+        self._rows = rows
+
+    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
+        yield self._rows.select(names)
+
+
 class CsvBlocks(TableBlocks):
-    """Blocks of a CSV file."""
+    """Blocks of a text table."""
 
     text_is_parsed = True
 
     def __init__(
         self,
         path: str | os.PathLike[str],
+        file: table.DelimitedFile,
         features: Collection[str],
         others: Collection[str],
-        *,
-        delimiter: str = ",",
-        **options: Any,
+        options: Mapping[str, Any],
     ) -> None:
         load_pyarrow()
-        names = table.read_csv_names(path, delimiter)
-        super().__init__(path, names, set(others).difference(features), options)
-        self._delimiter = delimiter
+        super().__init__(path, file.names, set(others).difference(features), options)
+        given = TableOptions(**options)
+        self._text, self._verbatim = file, (given.sets_column, given.groups)
 
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        n_columns = len(self.all_names)
-        for part in table.iterate_csv(self.path, n_columns, self._delimiter, self._open_file):
-            yield part.rename_columns(list(self.all_names)).select(names)
+        for part in self._text.tables(self._open_file, verbatim=self._verbatim):
+            yield part.select(names)
 
     def _open_file(self) -> IO[bytes]:
         self._file = files.open_binary(self.path)
@@ -316,7 +373,7 @@ class ParquetBlocks(TableBlocks):
         path: str | os.PathLike[str],
         features: Collection[str],
         others: Collection[str],
-        **options: Any,
+        options: Mapping[str, Any],
     ) -> None:
         files.reject_compressed(path, "Parquet")
         files.check_file(path)
@@ -456,7 +513,7 @@ def unpack(
     """
     blocks = open_blocks(path, format, **options)
     assert isinstance(blocks, TableBlocks)
-    options.pop("delimiter", None)
+    options = {name: value for name, value in options.items() if name not in FILE_OPTIONS}
     given = table.with_stored_options(TableOptions(**options), blocks.stored, blocks.path)
     roles = choose_roles(blocks.all_names, given)
     for name in roles.features:
@@ -487,9 +544,9 @@ def _read_labels(
     blocks: TableBlocks, roles: ColumnRoles, options: TableOptions, n_rows: int
 ) -> MultiLabelDataset:
     """Return a data set with all labels and groups, but no features."""
-    singles = [name for name in (options.groups, options.label_sets) if name is not None]
+    singles = [name for name in (options.groups, options.sets_column) if name is not None]
     tables = blocks.tables([*roles.labels, *singles], n_rows=n_rows)
-    if options.label_sets is not None:  # the labels are known only from all sets together
+    if options.sets_column is not None:  # the labels are known only from all sets together
         tables = iter([load_pyarrow().concat_tables(tables)])
     return stack_datasets(
         [

@@ -36,6 +36,9 @@ DENSE_LIMIT = 2 * 2**30
 #: Number of rows whose values are quoted if a column cannot be labels.
 _QUOTED_ROWS = 100
 
+#: What a number holds before and after its decimal mark.
+_BLANK_OR_SIGN, _REST = r"\s*[-+]?[0-9]*", r"[0-9]+(?:[eE][-+]?[0-9]+)?\s*"
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -45,10 +48,12 @@ def load_pyarrow() -> Any:
         import pyarrow
         import pyarrow.compute
         import pyarrow.csv
+        import pyarrow.feather
+        import pyarrow.json
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(
-            'CSV and Parquet need pyarrow; install it with pip install "cgmvae[tables]".'
+            'Tables need pyarrow; install it with pip install "cgmvae[tables]".'
         ) from error
     return pyarrow
 
@@ -70,10 +75,10 @@ def dataset_of(
     labels: Sequence[str] = roles.labels
     Y: Matrix
     unknown: Matrix | None
-    if options.label_sets is None:
+    if options.sets_column is None:
         Y, unknown = _label_columns(table, labels, options)
     else:
-        Y, unknown, labels = _label_sets(table, options.label_sets, options)
+        Y, unknown, labels = _label_sets(table, options.sets_column, options)
     return MultiLabelDataset(
         features,
         Y,
@@ -123,7 +128,7 @@ def _values(
         values = numbers_of(column, np.float32, text_is_parsed)
         if values is not None:
             return values, "number"
-    cells = _objects(column)
+    cells = objects_of(column)
     if kind == "number":  # in digits that Arrow cannot parse, or blank in every row
         texts = as_texts(name, cells)
         present = [text for text in texts if text is not None]
@@ -146,7 +151,7 @@ def _arrow_type(column: Any) -> ColumnType | None:
     return "date" if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type) else None
 
 
-def _objects(column: Any) -> NDArray[Any]:
+def objects_of(column: Any) -> NDArray[Any]:
     """Return a column that is not numeric as an array of objects or dates."""
     import pyarrow as pa
 
@@ -169,7 +174,6 @@ def _finite(name: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
 def _groups(table: Any, name: str) -> NDArray[Any]:
     """Return the groups, (n_samples,): integers unchanged, everything else as text."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     column = plain_column(table.column(name))
     if pa.types.is_integer(column.type) and not column.null_count:
@@ -180,12 +184,21 @@ def _groups(table: Any, name: str) -> NDArray[Any]:
         raise InputError(
             f"The groups of column {name!r} are neither text nor numbers; convert them."
         ) from error
-    blank = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
-    if pc.any(blank).as_py():
+    if has_blanks(column):
         raise InputError(
             f"The group column {name!r} has blank cells; give every row a group, or drop it."
         )
     return column.to_numpy().astype(np.str_)
+
+
+def has_blanks(column: Any) -> bool:
+    """Return whether a cell of a column is missing, or empty text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count or not pa.types.is_large_string(column.type):
+        return bool(column.null_count)
+    return bool(pc.any(pc.equal(pc.utf8_trim_whitespace(column), "")).as_py())
 
 
 def numbers_of(column: Any, dtype: Any, text_is_parsed: bool) -> NDArray[Any] | None:
@@ -206,6 +219,27 @@ def numbers_of(column: Any, dtype: Any, text_is_parsed: bool) -> NDArray[Any] | 
         return None
     with np.errstate(over="ignore"):
         return column.to_numpy().astype(dtype, copy=False)
+
+
+def with_decimal_points(table: Any, indices: Sequence[int]) -> Any:
+    """Replace the decimal comma of numbers by a point, in these columns of text."""
+    import pyarrow.compute as pc
+
+    for i in indices:
+        name, column = table.column_names[i], table.column(i)
+        with_point = column.filter(
+            pc.match_substring_regex(column, rf"^{_BLANK_OR_SIGN}\.{_REST}$")
+        )
+        if len(with_point):
+            raise InputError(
+                f"The column {name!r} holds {with_point[0].as_py()!r}, but the decimal mark of "
+                "the file is a comma; write numbers without separators of thousands, or give "
+                "decimal='.'."
+            )
+        pattern = rf"^({_BLANK_OR_SIGN}),({_REST})$"
+        column = pc.replace_substring_regex(column, pattern=pattern, replacement=r"\1.\2")
+        table = table.set_column(i, name, column)
+    return table
 
 
 def plain_column(column: Any) -> Any:
@@ -284,16 +318,25 @@ def _label_sets(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = plain_column(table.column(name))
-    if not pa.types.is_large_string(column.type):
+    column = plain_column(table.column(name)).combine_chunks()
+    is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    is_blank = np.zeros(len(column), bool)
+    if is_list:
+        is_blank = column.is_null().to_numpy(zero_copy_only=False)
+        sets = column.cast(pa.large_list(pa.large_string()))
+    elif pa.types.is_large_string(column.type):
+        nothing = pa.scalar("", column.type)
+        column = pc.fill_null(column, nothing)
+        missing = pc.is_in(
+            pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type)
+        )
+        sets = pc.split_pattern(pc.if_else(missing, nothing, column), options.separator)
+    else:
         raise InputError(
             f"The column {name!r} of label sets is not text; name the label columns instead."
         )
-    nothing = pa.scalar("", column.type)
-    column = pc.fill_null(column.combine_chunks(), nothing)
-    missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type))
-    sets = pc.split_pattern(pc.if_else(missing, nothing, column), options.separator)
     parts, rows = pc.utf8_trim_whitespace(sets.flatten()), pc.list_parent_indices(sets)
+    parts = pc.fill_null(parts, "")
     filled = pc.not_equal(parts, "")
     parts, rows = parts.filter(filled), rows.filter(filled).to_numpy()
     labels = sorted(parts.unique().to_pylist())
@@ -303,9 +346,10 @@ def _label_sets(
     shape = (table.num_rows, len(labels))
     Y = sp.csr_array((np.ones(len(codes), dtype=np.int64), (rows, codes)), shape=shape)
     Y.data = np.ones(Y.nnz, dtype=np.uint8)  # a label that a set names twice was summed
-    blank = np.diff(Y.indptr) == 0
-    if blank.any() and _blank_is_unknown(name, options):
-        unknown = sp.csr_array(blank[:, None]) @ sp.csr_array(np.ones((1, len(labels)), bool))
+    if not is_list:  # an empty list is not blank: it says that the row has no label
+        is_blank = np.diff(Y.indptr) == 0
+    if is_blank.any() and _blank_is_unknown(name, options):
+        unknown = sp.csr_array(is_blank[:, None]) @ sp.csr_array(np.ones((1, len(labels)), bool))
         return labels_as_stored(Y), unknown, labels
     return labels_as_stored(Y), None, labels
 
