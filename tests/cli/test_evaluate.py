@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from pyarrow import parquet
 from sklearn.metrics import f1_score
 
+import cgmvae as library
 from cgmvae.data import make_split, readers
 from cgmvae.evaluation import bootstrap_interval
 
@@ -181,3 +183,23 @@ def test_bad_input(refused, survey, model, tmp_path):
     }
     for words, arguments in bad.items():
         assert words in refused("evaluate", "birds.cgmvae", *arguments), words
+
+
+def test_svmlight_is_read_by_one_rule(succeeds, tmp_path, monkeypatch):
+    """Labels are the ids that occur, and features are numbered as in the training file."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    signs = rng.choice([-1, 1], 80)
+    rows = [f"{sign} 0:{rng.random():.3f} 1:{sign + rng.random():.3f} 2:1\n" for sign in signs]
+    Path("train.svm").write_text("".join(rows))
+    Path("new.svm").write_text("".join(re.sub(r" 0:\S+", "", row) for row in rows))  # no index 0
+    succeeds("fit", "train.svm", "--method", "binary-relevance", "--out", "m.cgmvae")
+    assert library.load("m.cgmvae").label_names_ == ("label_-1", "label_1")
+    for source in ("train.svm", "new.svm"):
+        found = json.loads(succeeds("evaluate", "m.cgmvae", source, "--json"))
+        assert found["metrics"]["micro_f1"]["value"] > 0.95
+        succeeds("predict", "m.cgmvae", source, "--out", "out.csv")
+        predicted = np.loadtxt("out.csv", delimiter=",", skiprows=1)
+        assert np.mean(predicted[:, 1] == (signs > 0)) > 0.95
+    Path("one.svm").write_text("".join(row for row in rows if row[0] == "1"))
+    assert json.loads(succeeds("evaluate", "m.cgmvae", "one.svm", "--json"))["rows"] > 0

@@ -390,7 +390,6 @@ def test_where_features_are_counted_from_is_decided_by_the_whole_file(tmp_path, 
     ("text", "words"),
     [
         ("1 1:1\n" * 30 + "1 a:1\n", "line 31: "),
-        ("1 1:1\n" * 30 + "7 1:1\n", "the label 7, which is out of range"),
         ("9 5 2\n" + "1 1:1\n" * 30, "states 9 rows and has 30"),
         ("# nothing\n", "has no rows"),
         (b"1 1:1\n" * 30 + b"\xff", "line 31: could not convert"),

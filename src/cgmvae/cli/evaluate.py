@@ -104,10 +104,11 @@ def load_labelled(source: Source, fitted: Any, names: Sequence[str] | None) -> M
     """
     numbers = None if names is None else dict.fromkeys(names, "number")
     defaults: dict[str, Any] = {
-        "n_labels": fitted.n_labels_,
         "n_features": fitted.n_features_in_,
         "kinds": fitted.input_kinds() or numbers,
     }
+    if not source.names_present_labels:
+        defaults["n_labels"] = fitted.n_labels_
     table = None if LABEL_OPTIONS & {*source.options} else source.table()
     if table is not None and LABELS_KEY not in table.stored:
         defaults["labels"] = fitted.label_names_

@@ -34,6 +34,7 @@ from cgmvae.cli.arguments import (
     parse_settings,
 )
 from cgmvae.data import MultiLabelDataset, make_split
+from cgmvae.data.readers import svmlight
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
 
@@ -200,7 +201,7 @@ def origin_record(
         "data": {
             "source": source.name,
             "format": source.format,
-            "options": dict(source.options),
+            "options": _found_options(source),
             "name": dataset.name,
             **_shape(dataset),
         },
@@ -211,6 +212,14 @@ def origin_record(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seconds": None if seconds is None else round(seconds, 1),
     }
+
+
+def _found_options(source: Source) -> dict[str, Any]:
+    """Return the reading options that were given, and what a few new rows would not show again."""
+    options = dict(source.options)
+    if not source.in_catalog and source.reader().name == "svmlight":
+        options.setdefault("zero_based", svmlight.is_zero_based(source.name))
+    return options
 
 
 def current_command() -> str:

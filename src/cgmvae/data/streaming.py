@@ -82,7 +82,7 @@ def open_blocks(
         Columns of a table that are not features, unless they are in ``features``. The file need not
         have any of them.
     **options
-        Options of the format's own ``read``. svmlight needs ``n_features`` and ``n_labels``.
+        Options of the format's own ``read``. svmlight needs ``n_features``.
 
     Examples
     --------
@@ -221,8 +221,10 @@ def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> MatrixBlocks:
 
 
 def _svmlight_blocks(
-    path: str | os.PathLike[str], *, n_features: int, **options: Any
+    path: str | os.PathLike[str], *, n_features: int, n_labels: int | None = None, **options: Any
 ) -> MatrixBlocks:
+    """Open an svmlight file; its labels are not checked."""
+
     def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
         with files.open_binary(path) as blocks._file:
             yield from svmlight.read_parts(
