@@ -13,13 +13,15 @@ applies:
    told apart are rejected.
 3. text: four words or more on average, and values that rarely repeat (more distinct values than
    half the number of cells, or more than 100).
-4. category: at most half as many distinct values as cells, or at most five.
+4. category: at most half as many distinct values as cells, or at most five. If most of them look
+   like numbers or dates (``10%``, ``1,5``, one ``x`` among numbers), a warning says so.
 5. Anything else has a different value in almost every row, like an identifier, and is rejected.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -55,6 +57,11 @@ _CATEGORY_DTYPES = ("category", "categorical", "enum")
 _MISSING_OBJECTS = ("nan", "NaT", "<NA>", "None")
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
+
+#: Numbers, possibly with a decimal comma, separators of thousands, a percent sign or a currency.
+_WRITTEN_NUMBER = re.compile(
+    r"[-+]?[$€£¥]? ?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)? ?[$€£¥%]?", re.ASCII
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +266,32 @@ def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -
             f"{distinct[0]!r}; drop it (drop=[{name!r}]), or declare its type (category=[{name!r}] "
             f"or text=[{name!r}])."
         )
+    _warn_of_unread(name, distinct, text_is_parsed)
     return "category"
+
+
+def _warn_of_unread(name: str, distinct: Sequence[str], text_is_parsed: bool) -> None:
+    """Warn of a category column that may be numbers or dates which were not recognized."""
+    plain = {text for text in distinct if _is_number(text)}
+    numbers = {text for text in distinct if _WRITTEN_NUMBER.fullmatch(text)} | plain
+    if not text_is_parsed:
+        numbers -= plain
+    dates = [t for t in distinct if _YEAR_FIRST.fullmatch(t) or _YEAR_LAST.fullmatch(t)]
+    if 2 * len(dates) > len(distinct):
+        what, remedy = "dates", "write all dates as in 2024-05-31"
+        odd = [text for text in distinct if text not in dates] or distinct
+    elif 2 * len(numbers) > len(distinct):
+        what, remedy = "numbers", "write these as numbers, or leave the cells blank"
+        odd = [text for text in distinct if text not in plain]
+        if any("," in text for text in odd):
+            remedy += "; if they have decimal commas, give decimal=','"
+    else:
+        return
+    warnings.warn(
+        f"The column {name!r} is read as categories because of {listed(odd)}, but most of its "
+        f"values look like {what}; {remedy}, or declare the column as category=[{name!r}].",
+        stacklevel=2,
+    )
 
 
 def parse_numbers(texts: Sequence[str]) -> NDArray[np.float64] | None:
