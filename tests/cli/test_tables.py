@@ -156,3 +156,19 @@ def test_the_same_rows_in_training_and_test_are_a_warning(cgmvae):
     assert "--groups" in outcome.err
     assert outcome.err.count("\n") == 1
     assert fit(cgmvae, "--overwrite", source=write("sites.csv", rows())).err == ""
+
+
+def test_categories_that_the_model_does_not_know_are_a_warning(succeeds, cgmvae, monkeypatch):
+    fit(succeeds)
+    new = changed(HEADER.index("habitat"), "dessert")
+    text = "'habitat' has categories that the model was not fitted with, by number of rows: 'des"
+    monkeypatch.setattr("cgmvae.cli.predict._BLOCK_ROWS", (8, 8))  # counted over all blocks
+    for command in (("evaluate",), ("predict", "--out", "out.csv")):
+        outcome = cgmvae(command[0], "sites.cgmvae", new, *command[1:])
+        assert outcome.code == 0
+        assert outcome.err.count("\n") == 1
+        assert f"{text}sert' (30);" in outcome.err
+    first, *others = rows()
+    write("rare.csv", [[*first[:3], "cave", *first[4:]], *others])  # rare, but not unseen
+    fit(succeeds, source="rare.csv", out="rare.cgmvae")
+    succeeds("predict", "rare.cgmvae", "rare.csv", "--out", "rare_out.csv")

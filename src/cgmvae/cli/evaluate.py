@@ -142,9 +142,13 @@ def as_fitted(
         # An added label is unknown in a row whose labels are all unknown.
         blank = np.asarray(mask.sum(axis=1)).ravel() == len(found)
         unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, indices])
+    X = dataset.X[:, columns]
+    unseen = models.UnseenCategories(fitted)
+    unseen.count(X)
+    unseen.warn()
     return replace(
         dataset,
-        X=dataset.X[:, columns],
+        X=X,
         Y=Y[:, indices].toarray(),
         feature_names=tuple(dataset.feature_names[column] for column in columns),
         label_names=wanted,

@@ -33,10 +33,13 @@ from cgmvae.cli.arguments import (
     is_reading_option,
     parse_settings,
 )
-from cgmvae.data import MultiLabelDataset, make_split
+from cgmvae.data import Columns, MultiLabelDataset, make_split
 from cgmvae.data.readers import svmlight
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
+
+#: Number of categories that a warning names.
+_NAMED = 5
 
 #: Singular and plural of each column type.
 _COLUMN_TYPES = {
@@ -118,6 +121,31 @@ def match_features(
     if extra := [name for name in found if name not in known]:
         console.print_warning(f"Columns that the model does not know are ignored: {listed(extra)}.")
     return np.array([indices[name] for name in wanted], np.int64)
+
+
+class UnseenCategories:
+    """Categories that no training row of a model had, counted over blocks of rows."""
+
+    def __init__(self, model: Any) -> None:
+        self._preparation = model.preparation_
+        self._counts: dict[str, Counter[str]] = {}
+
+    def count(self, X: Any) -> None:
+        """Count the unseen categories of some rows."""
+        if self._preparation is not None and isinstance(X, Columns):
+            for column, counts in self._preparation.unseen(X).items():
+                self._counts.setdefault(column, Counter()).update(counts)
+
+    def warn(self) -> None:
+        """Print one warning per column that has any."""
+        for column, counts in self._counts.items():
+            shown = ", ".join(f"{name!r} ({n:,})" for name, n in counts.most_common(_NAMED))
+            more = f" and {len(counts) - _NAMED:,} more" if len(counts) > _NAMED else ""
+            console.print_warning(
+                f"The column {column!r} has categories that the model was not fitted with, by "
+                f"number of rows: {shown}{more}; it has learned nothing about them, so check their "
+                "spelling."
+            )
 
 
 def columns_record(model: Any) -> list[dict[str, Any]] | None:

@@ -57,6 +57,7 @@ def predict(
     source = models.as_recorded(source, fitted.origin_)
     blocks, read = _open_blocks(source, fitted, names)
     joined_by, n_rows = separator if label_sets else None, 0
+    unseen = models.UnseenCategories(fitted)
     with (
         console.reading_progress("Predicting") as progress,
         files.atomic_path(out) as temporary,
@@ -64,9 +65,11 @@ def predict(
     ):
         file.write(_csv([["labels"] if label_sets else fitted.label_names_]))
         for X in read:
+            unseen.count(X)
             file.writelines(_texts(fitted, fitted.predict_proba(X), probabilities, joined_by))
             n_rows += X.shape[0]
             progress(n_rows, blocks.share_read())
+    unseen.warn()
     console.print_text(
         f"Wrote predictions for {n_rows:,} rows and {fitted.n_labels_:,} labels to {out}."
     )
