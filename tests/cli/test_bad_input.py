@@ -96,7 +96,7 @@ def test_bad_input(refused, bad_files):
     before = contents(bad_files)
     for name, (arguments, words) in CASES.items():
         source, *options = arguments
-        for command in (["describe", source], ["convert", source, "old.npz"]):
+        for command in (["describe", source], ["convert", source, "old.npz", "--overwrite"]):
             sentence = refused("data", *command, *options)
             assert sentence.endswith((".", "?")), name
             assert [word for word in words if word not in sentence] == [], f"{name}: {sentence}"

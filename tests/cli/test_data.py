@@ -214,6 +214,17 @@ def test_a_file_is_not_converted_into_itself(refused, toy, monkeypatch):
     assert toy.read_bytes() == before
 
 
+def test_an_existing_file_is_replaced_only_when_asked(refused, succeeds, toy, tmp_path):
+    target = tmp_path / "there.csv"
+    target.write_text("mine")
+    assert "there.csv exists; name another file, or give --overwrite." in refused(
+        "data", "convert", toy, target
+    )
+    assert target.read_text() == "mine"
+    succeeds("data", "convert", toy, target, "--overwrite")
+    assert target.read_text().startswith('"feature_0"')
+
+
 def test_reading_options_reach_their_readers(describe, succeeds, toy, tmp_path):
     np.save(tmp_path / "birds_data.npy", np.hstack([np.full((4, 1), 9), Y, X]))
     found = describe(tmp_path / "birds_data.npy", "--n-labels", 3, "--meta-offset", 1)

@@ -11,8 +11,10 @@ import typer
 from cgmvae.cli import console
 from cgmvae.cli.arguments import (
     JsonOption,
+    OverwriteOption,
     Source,
     check_not_input,
+    check_target,
     command_line_message,
     option,
     with_source,
@@ -98,6 +100,7 @@ def convert(
     source: Source,
     target: Annotated[str, typer.Argument(metavar="TARGET", hidden=True)],
     target_format: Annotated[str | None, option("TEXT", "Format of the new file.")] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write a data set to the file TARGET; a failure writes nothing.
 
@@ -106,6 +109,8 @@ def convert(
     """
     to_folder = readers.choose(target, target_format).name == "mapped"
     check_not_input(Path(target), source.name)
+    if not to_folder:
+        check_target(target, source.name, overwrite=overwrite)
     if to_folder and not source.in_catalog and (table := source.reader().name) in TABLES:
         with console.reading_progress("Converting") as progress:
             dataset = unpack(source.name, target, format=table, progress=progress, **source.options)

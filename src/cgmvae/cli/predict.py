@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cgmvae.cli import console, models
 from cgmvae.cli.arguments import ModelArgument, Source, check_target, flag, option, with_source
 from cgmvae.data import files
-from cgmvae.data.columns import Columns
+from cgmvae.data.columns import Columns, parse_numbers
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.streaming import Blocks
 from cgmvae.errors import InputError, listed
@@ -23,6 +23,10 @@ _BLOCK_CELLS, _BLOCK_ROWS = 2**22, (256, 16_384)
 
 #: Predicted cells that are converted to text at a time.
 _TEXT_CELLS = 2**18
+
+
+#: First characters of what a spreadsheet takes for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @with_source
@@ -105,7 +109,7 @@ def _texts(
     for start in range(0, len(values), n_rows):
         part = values[start : start + n_rows]
         if probabilities:
-            yield _csv(part.astype(np.str_).tolist())
+            yield _csv(part.astype(np.str_).tolist(), escape=False)
         elif separator is None:  # all cells have one digit
             cells = np.full((len(part), 2 * part.shape[1]), ord(","), np.uint8)
             cells[:, ::2] = part + ord("0")
@@ -115,7 +119,14 @@ def _texts(
             yield _csv([separator.join(names[row])] for row in part.astype(bool))
 
 
-def _csv(rows: Iterable[Sequence[str]]) -> bytes:
+def _csv(rows: Iterable[Sequence[str]], *, escape: bool = True) -> bytes:
+    """Return rows as CSV; ``escape`` keeps a spreadsheet from running a name as a formula."""
     text = io.StringIO()
+    if escape:
+        rows = [[_escaped(cell) for cell in row] for row in rows]
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
+
+
+def _escaped(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(_FORMULA) and parse_numbers([cell]) is None else cell
