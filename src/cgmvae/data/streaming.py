@@ -441,7 +441,7 @@ class _Context:
                 if cell is not None and cell.strip() not in MISSING:
                     self._cells[name][0] = cell
                     break
-        n_rows = max(map(len, self._cells.values()))
+        n_rows = max(map(len, self._cells.values()), default=0)
         if n_rows == 0:
             return rows
         columns = []

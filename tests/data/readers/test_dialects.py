@@ -196,13 +196,26 @@ def test_lists_of_labels(tmp_path):
     ("name", "message"),
     [
         ("a.xlsx", "is not a readable Excel workbook"),
-        ("a.jsonl", "does not hold one JSON object per line"),
+        ("a.jsonl", "line 1: not a JSON object; write one per line"),
         ("a.feather", "is not a readable Feather file"),
     ],
 )
 def test_damaged_files(tmp_path, name, message):
     with pytest.raises(InputError, match=message):
         read(write(tmp_path, '[{"x": 1', name), **OWL)
+
+
+@pytest.mark.parametrize("line", ["null", "[1]", "{", "[" * 10_000])
+def test_a_line_that_is_no_object(tmp_path, line):
+    path = write(tmp_path, f'{{"x": 1, "owl": 1}}\n\n{line}\n', "a.jsonl")
+    with pytest.raises(InputError, match="line 3: not a JSON object"):
+        read(path, **OWL)
+
+
+def test_values_of_different_types(tmp_path):
+    path = write(tmp_path, '{"x": 1, "owl": 1}\n{"x": "deep", "owl": 0}\n', "a.jsonl")
+    with pytest.raises(InputError, match=r"values of 'x' in .* have different types"):
+        read(path, **OWL)
 
 
 # --- Long tables --------------------------------------------------------------------------------

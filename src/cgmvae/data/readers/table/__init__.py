@@ -25,7 +25,7 @@ from cgmvae.data import files
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.readers.table.cells import GROUP_COLUMN, dataset_of, load_pyarrow, table_of
-from cgmvae.data.readers.table.columns import TableOptions, as_list, choose_roles
+from cgmvae.data.readers.table.columns import TableOptions, as_list, choose_roles, reject_repeated
 from cgmvae.data.readers.table.delimited import DelimitedFile, suffix_delimiter
 from cgmvae.data.readers.table.layout import UnnamedLabelsError, find_row_column, pivot
 from cgmvae.errors import InputError, first_line
@@ -40,9 +40,6 @@ __all__ = [
     "write_csv",
     "write_parquet",
 ]
-
-#: Bytes of JSON lines that are parsed at once; a line must not be longer.
-_JSON_BLOCK = 64 * 2**20
 
 #: Keys of the metadata that :func:`write_parquet` adds to the schema: the names of the label
 #: columns as a JSON list, the name of the group column, and the types of the features as a JSON
@@ -189,6 +186,7 @@ def _dataset(
     if table.num_rows == 0:
         raise InputError(f"{path} has columns and no rows; check how it was written.")
     options = with_stored_options(options, table.schema.metadata or {}, path)
+    reject_repeated(table.column_names)
     if not options.label_options:
         raise UnnamedLabelsError(path, table, text_is_parsed=text_is_parsed)
     roles = choose_roles(table.column_names, options)
@@ -271,18 +269,32 @@ def _sheet_column(cells: list[Any]) -> Any:
 
 
 def load_jsonl(path: str | os.PathLike[str]) -> Any:
-    """Load JSON lines as an Arrow table."""
+    """Load JSON lines as an Arrow table, whose columns are the keys of all lines."""
     pa = load_pyarrow()
-    options = pa.json.ReadOptions(block_size=_JSON_BLOCK)
-    try:
-        with files.open_binary(path) as file:
-            table = pa.json.read_json(file, options)
-            table.validate(full=True)
-            return table
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} does not hold one JSON object per line ({first_line(error)}); check it."
-        ) from error
+    rows, names = [], dict[str, None]()
+    # Arrow's own reader crashes on a line such as ``null``.
+    with files.open_text(path) as text:
+        for number, line in enumerate(text, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}, line {number:,}: not a JSON object; write one per line.")
+            rows.append(row)
+            names.update(dict.fromkeys(row))
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            raise InputError(
+                f"The values of {name!r} in {path} have different types ({first_line(error)}); "
+                "write all as numbers, or all as text."
+            ) from error
+    return pa.table(columns)
 
 
 def load_feather(path: str | os.PathLike[str]) -> Any:

@@ -49,7 +49,6 @@ def load_pyarrow() -> Any:
         import pyarrow.compute
         import pyarrow.csv
         import pyarrow.feather
-        import pyarrow.json
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(

@@ -6,10 +6,11 @@ from its first rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cgmvae.data.columns import MISSING, as_texts, guess_type
 from cgmvae.data.readers.table.cells import has_blanks, numbers_of, objects_of, plain_column
@@ -47,24 +48,34 @@ class UnnamedLabelsError(InputError):
 
     def summary(self) -> list[dict[str, Any]]:
         """Return the type, missing and distinct cells and first values of each column."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         rows = []
         for name in self._table.column_names:
             column = plain_column(self._table.column(name))
             numbers = numbers_of(column, np.float64, self._text_is_parsed)
-            cells = column.to_pylist()
-            texts = [None if cell is None else str(cell).strip() for cell in cells]
-            distinct = dict.fromkeys(text for text in texts if text not in (None, *MISSING))
             try:
                 kind = "number" if numbers is not None else _type(name, column)
             except InputError:
                 kind = "unclear"
+            try:
+                texts = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+            except pa.ArrowException:  # lists and records
+                cells = column.to_pylist()
+                texts = pa.array([None if cell is None else str(cell) for cell in cells])
+            present = texts.filter(
+                pc.invert(pc.is_in(texts, pa.array([None, *MISSING], texts.type)))
+            )
+            distinct = present.unique()
+            values = [text[:_LENGTH] for text in distinct[:_QUOTED].to_pylist()]
             rows.append(
                 {
                     "column": name,
                     "type": kind,
-                    "missing": sum(text in (None, *MISSING) for text in texts),
+                    "missing": len(texts) - len(present),
                     "distinct": len(distinct),
-                    "values": ", ".join(text[:_LENGTH] for text in [*distinct][:_QUOTED]),
+                    "values": ", ".join(values),
                 }
             )
         return rows
@@ -127,23 +138,19 @@ def find_row_column(table: Any, label: str, names: Sequence[str]) -> str | None:
     Several rows share its value, each with another label, and most of the other columns are the
     same in all of these rows.
     """
-    import pyarrow as pa
-
     table = table.slice(0, _ROWS)
     chosen = [name for name in names if name != label][:_COLUMNS]
-    keys = {name: plain_column(table.column(name)) for name in (label, *chosen)}
+    codes = {name: _codes(table.column(name)) for name in (label, *chosen)}
 
     def n_distinct(*names: str) -> int:
         """Return the number of distinct combinations of cells."""
-        places = [str(place) for place in range(len(names))]
-        parts = pa.table([keys[name] for name in names], names=places)
-        return int(parts.group_by(places).aggregate([]).num_rows)
+        return len(np.unique(np.column_stack([codes[name] for name in names]), axis=0))
 
     n_labels = n_distinct(label)
     if not 1 < n_labels <= table.num_rows / _ROWS_EACH:
         return None
     for name in chosen:
-        numbers = numbers_of(keys[name], np.float64, text_is_parsed=True)
+        numbers = numbers_of(table.column(name), np.float64, text_is_parsed=True)
         if numbers is not None and (np.nan_to_num(numbers) % 1).any():  # a measurement
             continue
         n_rows = n_distinct(name)
@@ -165,29 +172,30 @@ def pivot(table: Any, row: str, label: str) -> Any:
     occurrences of a row.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    names = table.column_names
-    places = [str(place) for place in range(len(names))]  # names that no suffix makes ambiguous
-    plain = pa.table([plain_column(column) for column in table.columns], names=places)
-    row_place, label_place = (str(names.index(name)) for name in (row, label))
-    if has_blanks(plain[row_place]):
+    if has_blanks(plain_column(table.column(row))):
         raise InputError(f"The column {row!r} of a long table has blank cells; fill them.")
-    others = [place for place in places if place not in (row_place, label_place)]
-    every = pc.CountOptions(mode="all")
-    grouped = plain.group_by(row_place, use_threads=False).aggregate(
-        [(label_place, "list")]
-        + [(place, "first", pc.ScalarAggregateOptions(skip_nulls=False)) for place in others]
-        + [(place, "count_distinct", every) for place in others]
-    )
-    for place in others:
-        varies = pc.greater(grouped[f"{place}_count_distinct"], 1)
-        if pc.any(varies).as_py():
-            name, where = names[int(place)], grouped[row_place].filter(varies)[0].as_py()
+    groups = _codes(table.column(row))
+    _, first = np.unique(groups, return_index=True)
+    for name in table.column_names:
+        codes = _codes(table.column(name))
+        varies = codes != codes[first][groups]
+        if name != label and varies.any():
+            where = table.column(row)[int(varies.argmax())].as_py()
             raise InputError(
                 f"The column {name!r} differs between the rows of {row} {where!r}, of which a long "
                 f"table makes one; drop it (drop=['{name}'])."
             )
-    suffixes = {row_place: "", label_place: "_list"}
-    columns = [grouped[place + suffixes.get(place, "_first")] for place in places]
-    return pa.table(columns, names=names)
+    order = np.argsort(groups, kind="stable")
+    ends = np.cumsum([0, *np.bincount(groups)])
+    cells = plain_column(table.column(label)).combine_chunks().take(order)
+    sets = pa.LargeListArray.from_arrays(ends, cells)
+    return table.take(first).set_column(table.column_names.index(label), label, sets)
+
+
+def _codes(column: Any) -> NDArray[np.int64]:
+    """Return a number per cell, equal for equal cells, in the order of their first occurrence."""
+    codes: dict[Any, int] = {}
+    cells = plain_column(column).to_pylist()
+    keys = (cell if isinstance(cell, Hashable) else repr(cell) for cell in cells)
+    return np.array([codes.setdefault(key, len(codes)) for key in keys], np.int64)
