@@ -94,6 +94,10 @@ EpochsOption = Annotated[int | None, option("N", "Passes over the training rows.
 DeviceOption = Annotated[str | None, option("NAME", "auto (default), cpu or cuda.")]
 SeedOption = Annotated[int, option("N", "Same seed, same result.", min=0, max=2**32 - 1)]
 OverwriteOption = Annotated[bool, flag("--overwrite", "Replace existing files.")]
+DropEmptyOption = Annotated[
+    bool,
+    flag("--drop-empty/--all-rows", "Leave out rows without a positive label, as the paper does."),
+]
 JsonOption = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 #: Options of parameters whose flag is not simply the parameter's name.

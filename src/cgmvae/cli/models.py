@@ -187,7 +187,7 @@ _SPLIT = {
     "seed": int,
     "fractions": list,
     "train_fraction": float | int,
-    "drop_unlabelled": bool,
+    "drop_empty": bool,
     "rows": {"train": int, "validation": int, "test": int},
 }
 _RECORD = {
@@ -201,7 +201,12 @@ _RECORD = {
 
 
 def origin_record(
-    source: Source, dataset: MultiLabelDataset, split: Split | None, seconds: float | None = None
+    source: Source,
+    dataset: MultiLabelDataset,
+    split: Split | None,
+    seconds: float | None = None,
+    *,
+    drop_empty: bool = False,
 ) -> dict[str, Any]:
     """Return what is needed to reproduce a model, for JSON.
 
@@ -210,7 +215,8 @@ def origin_record(
     source, dataset
         The data as named on the command line, and what was read from it.
     split : Split, optional
-        Made by :func:`~cgmvae.data.make_split` with its defaults; None if all rows were used.
+        Made by :func:`~cgmvae.data.make_split` with its defaults but for ``drop_empty``; None if
+        all rows were used.
     seconds : float, optional
         Duration of the training, unless an earlier training was resumed.
     """
@@ -222,7 +228,7 @@ def origin_record(
             "seed": split.seed,
             "fractions": list(defaults["fractions"].default),
             "train_fraction": split.train_fraction,
-            "drop_unlabelled": defaults["drop_unlabelled"].default,
+            "drop_empty": drop_empty,
             "rows": {part: len(getattr(split, part)) for part in ("train", "validation", "test")},
         }
     return {

@@ -122,10 +122,14 @@ def _dataset(name: str) -> MultiLabelDataset:
 
 
 def load_parts(spec: RunSpec) -> Parts:
-    """Return the rows of a run; labels are hidden in the training rows only."""
+    """Return the rows of a run; labels are hidden in the training rows only.
+
+    Rows without a positive label are dropped, as in the paper.
+    """
     data = _dataset(spec.data)
     kind = "random" if data.groups is None else "group"
-    split = make_split(data, kind, seed=spec.split, train_fraction=spec.train_fraction)
+    share = spec.train_fraction
+    split = make_split(data, kind, seed=spec.split, train_fraction=share, drop_empty=True)
     train, validation, test = (
         data.rows(rows) for rows in (split.train, split.validation, split.test)
     )
