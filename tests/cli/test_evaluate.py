@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 
 import cgmvae as library
 from cgmvae.data import make_split, readers
-from cgmvae.evaluation import bootstrap_interval
+from cgmvae.evaluation import Scored, bootstrap_interval, label_scores
 
 METRICS = ["example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1"]
 
@@ -27,10 +27,9 @@ def values(report):
 
 
 def by_scikit_learn(Y, predicted, scores):
-    """Compute the five metrics with scikit-learn and by hand; rows without labels are 0/0."""
-    some = (Y.sum(1) + predicted.sum(1)) > 0
+    """Compute the five metrics with scikit-learn and by hand; 0/0 rows have an example-F1 of 1."""
     return {
-        "example_f1": f1_score(Y[some], predicted[some], average="samples", zero_division=0),
+        "example_f1": f1_score(Y, predicted, average="samples", zero_division=1),
         "micro_f1": f1_score(Y, predicted, average="micro"),
         "macro_f1": f1_score(Y, predicted, average="macro", zero_division=0),
         "hamming_accuracy": np.equal(Y, predicted).mean(),
@@ -94,6 +93,44 @@ def test_rows_without_any_label_have_no_precision(succeeds, survey, model):
     assert "–" in succeeds("evaluate", "birds.cgmvae", "birds.npz")
 
 
+def test_the_metrics_of_each_label(succeeds, survey, model):
+    report = evaluate(succeeds, "birds.npz", "--per-label")
+    scored = Scored(survey.Y, model.predict_proba(survey.X))
+    expected = label_scores(scored, model.threshold_rule_, survey.label_names)
+    assert report["labels"] == [label._asdict() for label in expected]
+    text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--per-label")
+    for label in expected:
+        row = next(line for line in text.splitlines() if label.label in line)
+        assert row.split()[-8:-6] == [str(label.rows), str(label.predicted)]
+        assert row.split()[-2] == f"{label.auc:.3f}"
+
+
+def test_the_rows_with_the_most_wrong_labels(succeeds, survey, model):
+    found = evaluate(succeeds, "birds.npz", "--errors", "4")["errors"]
+    wrong = np.not_equal(survey.Y, model.predict(survey.X)).sum(1)
+    assert [len(e["missed"]) + len(e["extra"]) for e in found] == sorted(wrong)[:-5:-1]
+    for error in found:
+        row = error["row"] - 1  # counted from 1
+        assert wrong[row] == len(error["missed"]) + len(error["extra"])
+        assert error["values"].startswith(f"tree height (m) {survey.X[row, 0]:.4g}, %sand ")
+    text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--errors", "4")
+    assert "Rows of birds.npz are counted from 1, without a header." in text
+    assert any(line.split()[:1] == [str(found[0]["row"])] for line in text.splitlines())
+
+
+def test_rows_without_a_label_count_unless_dropped(succeeds, refused, survey, model):
+    Y = survey.Y.copy()
+    Y[:50] = 0
+    readers.write(replace(survey, Y=Y), "birds.npz")
+    readers.write(survey.rows(np.flatnonzero(Y.any(1))), "some.npz")
+    assert evaluate(succeeds)["rows"] == 150
+    dropped = evaluate(succeeds, "birds.npz", "--drop-empty")
+    assert values(dropped) == values(evaluate(succeeds, "some.npz"))
+    readers.write(replace(survey, Y=0 * Y), "none.npz")
+    sentence = refused("evaluate", "birds.cgmvae", "none.npz", "--drop-empty")
+    assert sentence == "None of the rows has a positive label; leave out --drop-empty."
+
+
 # --- From fit to evaluate through files ---------------------------------------------------------
 
 
@@ -106,6 +143,10 @@ def test_fit_predict_evaluate(succeeds, survey):
     assert report["rows"] == fitted["split"]["rows"]["test"]
     text = succeeds("evaluate", "birds.cgmvae", "birds.csv", "--split-file", "split.json")
     assert "trained on" not in text
+    remembered = succeeds("evaluate", "birds.cgmvae", "--json")
+    assert json.loads(remembered) == report
+    assert json.loads(succeeds("evaluate", "birds.cgmvae", "birds.csv", "--json")) == report
+    assert evaluate(succeeds, "birds.csv", "--all-rows")["rows"] == 150
     succeeds("predict", "birds.cgmvae", "birds.csv", "--out", "out.csv")
     with Path("out.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)

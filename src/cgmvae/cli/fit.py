@@ -152,6 +152,7 @@ def test_and_save(
         scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)
         found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
         metrics = console.without_nan(found.metrics)
+        model.origin_["metrics"] = metrics
     models.save_model(model, dataset, out)  # from here on it expects the names of its features
     origin = model.origin_["split"]
     best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]

@@ -37,6 +37,7 @@ from cgmvae.data import Columns, MultiLabelDataset, make_split
 from cgmvae.data.readers import svmlight
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
+from cgmvae.evaluation import METRIC_TITLES
 
 #: Number of categories that a warning names.
 _NAMED = 5
@@ -311,6 +312,23 @@ def as_recorded(source: Source, origin: Any) -> Source:
     return replace(source, options=options | dict(source.options))
 
 
+def source_to_read(model: str, origin: Mapping[str, Any] | None, given: Source | None) -> Source:
+    """Return the data to read: what was given, otherwise what the model was fitted on."""
+    if given is not None:
+        return as_recorded(given, origin)
+    if origin is None:
+        raise InputError(
+            f"{model} does not record which data it was fitted on; name the data after the model."
+        )
+    stored = recorded_source(origin)
+    if not stored.in_catalog and not Path(stored.name).exists():
+        raise InputError(
+            f"{stored.name}, which {model} was fitted on, no longer exists; name the data after "
+            "the model."
+        )
+    return stored
+
+
 def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:
     """Return whether a data set has the size and label count of the recorded one."""
     return all(origin["data"].get(name) == value for name, value in _shape(dataset).items())
@@ -320,6 +338,21 @@ def recorded_split(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> Spl
     """Reproduce the recorded split of the data."""
     given = {name: origin["split"][name] for name in _SPLIT if name != "rows"}
     return make_split(dataset, **given | {"fractions": tuple(given["fractions"])})
+
+
+def recorded_test_rows(
+    origin: Mapping[str, Any] | None, dataset: MultiLabelDataset
+) -> NDArray[np.int64] | None:
+    """Return the recorded test rows of the data; None if it is other data or has none."""
+    if origin is None or origin["split"] is None or not same_data(origin, dataset):
+        return None
+    return recorded_split(origin, dataset).test
+
+
+def recorded_metrics(origin: Mapping[str, Any]) -> dict[str, float | None] | None:
+    """Return the metrics on the test rows, by name; None if there are none."""
+    metrics = origin.get("metrics")
+    return metrics if _has_shape(metrics, dict.fromkeys(METRIC_TITLES, float | None)) else None
 
 
 def _shape(dataset: MultiLabelDataset) -> dict[str, int]:
