@@ -147,6 +147,8 @@ def test_fit_predict_evaluate(succeeds, survey):
     assert json.loads(remembered) == report
     assert json.loads(succeeds("evaluate", "birds.cgmvae", "birds.csv", "--json")) == report
     assert evaluate(succeeds, "birds.csv", "--all-rows")["rows"] == 150
+    readers.write(survey.rows(np.arange(150)[::-1]), "turned.csv")
+    assert evaluate(succeeds, "turned.csv")["rows"] == 150  # which of them are test rows?
     succeeds("predict", "birds.cgmvae", "birds.csv", "--out", "out.csv")
     with Path("out.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)

@@ -13,6 +13,7 @@ import inspect
 import platform
 import shlex
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +36,7 @@ from cgmvae.cli.arguments import (
 )
 from cgmvae.data import Columns, MultiLabelDataset, make_split
 from cgmvae.data.readers import svmlight
-from cgmvae.data.splits import Split
+from cgmvae.data.splits import Split, positive_cells
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
 
@@ -182,6 +183,7 @@ _DATA = {
     "n_features": int,
     "n_labels": int,
     "n_positive": int,
+    "labels_checksum": int,
 }
 _SPLIT = {
     "kind": str,
@@ -330,7 +332,13 @@ def source_to_read(model: str, origin: Mapping[str, Any] | None, given: Source |
 
 
 def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:
-    """Return whether a data set has the size and label count of the recorded one."""
+    """Return whether a data set is the recorded one, as far as its size and its labels tell.
+
+    The same rows in another order, or without the groups that they were split by, are not.
+    """
+    needed = {"group": dataset.groups, "official": dataset.official_split}
+    if origin["split"] is not None and needed.get(origin["split"]["kind"], 0) is None:
+        return False
     return all(origin["data"].get(name) == value for name, value in _shape(dataset).items())
 
 
@@ -361,4 +369,12 @@ def _shape(dataset: MultiLabelDataset) -> dict[str, int]:
         "n_features": dataset.n_features,
         "n_labels": dataset.n_labels,
         "n_positive": int(dataset.Y.sum(dtype=np.int64)),
+        "labels_checksum": _checksum(dataset),
     }
+
+
+def _checksum(dataset: MultiLabelDataset) -> int:
+    """Return a checksum of which labels are positive in which row."""
+    cells = positive_cells(dataset.Y)
+    parts = (np.ascontiguousarray(part, "<i8").data for part in (cells.indptr, cells.indices))
+    return zlib.crc32(b"".join(parts))
