@@ -33,7 +33,7 @@ CASES = {
     # Contents that need another option
     "counts": (["counts.csv", "--label", "owl"], ["'owl' holds 3", "--counts presence"]),
     "blank label": (["blank.csv", "--label", "owl"], ["'owl' has blank", "--blank-labels"]),
-    "identifiers": (["ids.csv", "--label", "owl"], ["'x'", "'id0'", "--drop"]),
+    "identifiers": (["ids.csv", "--label", "owl"], ["'x'", "'id0'", "--id x"]),
     # Options that are wrong, missing, or of another format
     "misspelt column": (["toy.csv", "--label", "own"], ["no column 'own'", "'owl'"]),
     "missing option": (["toy.npy"], ["--n-labels is required for released files"]),

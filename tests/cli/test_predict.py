@@ -41,7 +41,7 @@ def contents(folder):
 
 
 def predict(call, source, *options, out="out.csv", model="birds.cgmvae"):
-    return call("predict", model, source, "--out", out, *options)
+    return call("predict", model, source, "--out", out, "--overwrite", *options)
 
 
 # --- What is written ----------------------------------------------------------------------------

@@ -69,6 +69,43 @@ def test_from_a_file_to_predictions(succeeds, cgmvae):
     np.testing.assert_allclose(found, model.predict_proba(data.X), atol=1e-6)
 
 
+def test_identifiers_are_carried_into_all_output(succeeds, cgmvae, refused):
+    reading = ("--label-prefix", "sp_", "--counts", "presence", "--id", "site")
+    succeeds("fit", "sites.csv", *reading, "--out", "sites.cgmvae", *SMALL)
+    model = library.load("sites.cgmvae")
+    assert "site" not in model.input_kinds()
+    succeeds("predict", "sites.cgmvae", "sites.csv", "--out", "out.csv")
+    header, *found = csv.reader(Path("out.csv").read_text().splitlines())
+    assert header == ["site", "sp_owl", "sp_duck", "sp_frog"]
+    assert [row[0] for row in found] == [f"S{i}" for i in range(120)]
+    assert "out.csv exists" in refused("predict", "sites.cgmvae", "sites.csv", "--out", "out.csv")
+    succeeds("predict", "sites.cgmvae", "sites.csv", "--out", "sets.csv", "--label-sets")
+    sets = list(csv.reader(Path("sets.csv").read_text().splitlines()))[1:]
+    names = np.array(header[1:])
+    assert sets == [[row[0], ";".join(names[np.array(row[1:]) == "1"])] for row in found]
+    found = succeeds("evaluate", "sites.cgmvae", "--all-rows", "--errors", "3", "--json")
+    [error] = json.loads(found)["errors"]
+    assert error["id"] == f"S{error['row'] - 1}"
+    without = write("bare.csv", [row[1:] for row in rows(5)], HEADER[1:])
+    outcome = cgmvae("predict", "sites.cgmvae", without, "--out", "bare_out.csv")
+    assert outcome.err == (
+        "Warning: bare.csv has no column 'site', so its predictions have no identifiers.\n"
+    )
+    assert Path("bare_out.csv").read_text().startswith("sp_owl,sp_duck,sp_frog\n")
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_identifier_that_is_noticed_is_set_aside(cgmvae):
+    reading = ("--label-prefix", "sp_", "--counts", "presence")
+    outcome = cgmvae("fit", "sites.csv", *reading, "--out", "sites.cgmvae", *SMALL)
+    assert outcome.code == 0
+    assert outcome.err == (
+        "Warning: The column 'site' has a different value in almost every row, such as 'S0', so it "
+        "is not used as a feature; if it identifies the rows, give --id site.\n"
+    )
+    assert "site" not in library.load("sites.cgmvae").input_kinds()
+
+
 def test_column_types_can_be_given(succeeds):
     fit(succeeds, "--text", "habitat", "--category", "depth", "--date", "day")
     kinds = library.load("sites.cgmvae").input_kinds()

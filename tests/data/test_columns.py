@@ -52,9 +52,13 @@ class TestGuess:
     def test_text_of_a_typed_file_is_no_number(self):
         assert kind_of(["01234", "5"], text_is_parsed=False) == "category"
 
-    def test_identifiers_are_refused(self):
-        with pytest.raises(InputError, match=r"'x' has a different value .* 'site-0'; drop it"):
-            kind_of([f"site-{i}" for i in range(6)])
+    def test_identifiers_are_set_aside(self):
+        sites = [f"site-{i}" for i in range(6)]
+        sentence = r"'x' has a different value .* 'site-0', so it is not used .* id='x'"
+        with pytest.raises(InputError, match=rf"No feature column is left: .*{sentence}"):
+            as_columns({"x": sites})
+        with pytest.warns(UserWarning, match=sentence):
+            assert as_columns({"x": sites, "depth": range(6)}).names == ("depth",)
 
     def test_numbers_with_other_things_are_refused(self):
         with pytest.raises(InputError, match=r"'x' holds numbers, but also 'n/a' and 1 more"):

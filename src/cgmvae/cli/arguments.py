@@ -64,6 +64,7 @@ READING_OPTIONS = {
     "counts": _reading(str, "'presence' turns counts in label columns into 0 and 1."),
     "blank_labels": _reading(str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
     "groups": _reading(str, "Column (or npz key) of groups that a split keeps together."),
+    "id": _reading(str, "Column that identifies the rows: no feature, but in all output."),
     "drop": _reading(list[str], "Column to leave out; repeat for each.", "--drop"),
     "category": _reading(list[str], "Column of categories; repeat for each.", "--category"),
     "date": _reading(list[str], "Column of dates; repeat for each.", "--date"),
@@ -82,7 +83,7 @@ READING_OPTIONS = {
 LABEL_OPTIONS = {"labels", "label_prefix", "label_count", "label_sets", "long"}
 
 #: Those that name columns which a file with other rows need not have.
-COLUMN_OPTIONS = {"label_sets", "long", "groups", "drop", "category", "date", "text"}
+COLUMN_OPTIONS = {"label_sets", "long", "groups", "id", "drop", "category", "date", "text"}
 
 # Arguments are hidden and described in the text of each command: typer would list them with their
 # Python types.

@@ -150,6 +150,7 @@ def _error_record(
     """Return the wrong labels of a row and what the row is, for JSON."""
     return {
         "row": int(indices[error.row]) + 1,
+        "id": None if rows.ids is None else str(rows.ids[error.row]),
         "missed": dict(error.missed),
         "extra": dict(error.extra),
         "values": row_text(rows.X, rows.feature_names, error.row),
@@ -169,10 +170,13 @@ def _print_errors(errors: Sequence[dict[str, Any]], source: str) -> None:
     def names(scores: dict[str, float]) -> str:
         return ", ".join(f"{name} {score:.2f}" for name, score in scores.items()) or "–"
 
+    def row_name(error: dict[str, Any]) -> str:
+        return f"{error['row']} ({error['id']})" if error["id"] else str(error["row"])
+
     console.print_table(
         f"The {len(errors):,} rows with the most wrong labels, and their probabilities",
         ["row", "missed", "extra", "values"],
-        [[e["row"], names(e["missed"]), names(e["extra"]), e["values"]] for e in errors],
+        [[row_name(e), names(e["missed"]), names(e["extra"]), e["values"]] for e in errors],
         caption=f"Rows of {source} are counted from 1, without a header.",
     )
 

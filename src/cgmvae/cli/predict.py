@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.cli import console, models
-from cgmvae.cli.arguments import ModelArgument, Source, check_target, flag, option, with_source
+from cgmvae.cli.arguments import (
+    ModelArgument,
+    OverwriteOption,
+    Source,
+    check_target,
+    flag,
+    option,
+    with_source,
+)
 from cgmvae.data import files
 from cgmvae.data.columns import Columns, parse_numbers
 from cgmvae.data.dataset import Matrix
@@ -39,17 +47,18 @@ def predict(
     ] = False,
     label_sets: Annotated[bool, flag("--label-sets", "Write one column of label names.")] = False,
     separator: Annotated[str, option("TEXT", "Separator of the names in that column.")] = ";",
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Predict the labels of new rows, and write them to a CSV file.
 
     MODEL is a file that 'cgmvae fit' wrote. Columns are matched by name, in any order; label
-    columns are not needed.
+    columns are not needed. If the model was fitted with --id, the first column identifies the rows.
     """
     if probabilities and label_sets:
         raise InputError("--probabilities and --label-sets exclude each other; leave one out.")
     if files.data_suffix(out) != ".csv":
         raise InputError(f"Predictions are written as CSV, not as {out}; name a .csv file.")
-    check_target(out, model, source.name, overwrite=True)
+    check_target(out, model, source.name, overwrite=overwrite)
     fitted, names = models.load_model(model)
     if label_sets and not separator:
         raise InputError("The separator of the label sets is empty; give one, such as ';'.")
@@ -60,17 +69,29 @@ def predict(
         )
     source = models.as_recorded(source, fitted.origin_)
     blocks, read = _open_blocks(source, fitted, names)
-    joined_by, n_rows = separator if label_sets else None, 0
+    recorded = (models.valid_origin(fitted.origin_) or {}).get("data", {}).get("options", {})
+    if blocks.id_name is None and "id" in recorded:
+        console.print_warning(
+            f"{source.name} has no column {recorded['id']!r}, so its predictions have no "
+            "identifiers."
+        )
+    header = ["labels"] if label_sets else list(fitted.label_names_)
+    if blocks.id_name in header:
+        raise InputError(f"The column {blocks.id_name!r} of the rows is a label; choose another.")
+    ids, joined_by, n_rows = blocks.ids(), separator if label_sets else None, 0
     unseen = models.UnseenCategories(fitted)
     with (
         console.reading_progress("Predicting") as progress,
         files.atomic_path(out) as temporary,
         files.create_binary(temporary) as file,
     ):
-        file.write(_csv([["labels"] if label_sets else fitted.label_names_]))
+        file.write(_csv([header if blocks.id_name is None else [blocks.id_name, *header]]))
         for X in read:
             unseen.count(X)
-            file.writelines(_texts(fitted, fitted.predict_proba(X), probabilities, joined_by))
+            lines = _texts(fitted, fitted.predict_proba(X), probabilities, joined_by)
+            if blocks.id_name is not None:
+                lines = _with_ids(lines, ids)
+            file.writelines(lines)
             n_rows += X.shape[0]
             progress(n_rows, blocks.share_read())
     unseen.warn()
@@ -117,6 +138,13 @@ def _texts(
             yield cells.tobytes()
         else:
             yield _csv([separator.join(names[row])] for row in part.astype(bool))
+
+
+def _with_ids(texts: Iterable[bytes], ids: Iterator[str]) -> Iterator[bytes]:
+    """Put the identifier of its row before each line."""
+    for text in texts:
+        rows = csv.reader(io.StringIO(text.decode(), newline=""))
+        yield _csv(([next(ids), *row] for row in rows), escape=False)
 
 
 def _csv(rows: Iterable[Sequence[str]], *, escape: bool = True) -> bytes:

@@ -15,7 +15,8 @@ applies:
    half the number of cells, or more than 100).
 4. category: at most half as many distinct values as cells, or at most five. If most of them look
    like numbers or dates (``10%``, ``1,5``, one ``x`` among numbers), a warning says so.
-5. Anything else has a different value in almost every row, like an identifier, and is rejected.
+5. Anything else has a different value in almost every row, like an identifier. It is set aside with
+   a warning, since nothing can be learned from it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ _BOOLEANS = {"true": 1.0, "false": 0.0}
 _WRITTEN_NUMBER = re.compile(
     r"[-+]?[$€£¥]? ?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)? ?[$€£¥%]?", re.ASCII
 )
+
+
+class IdentifierError(InputError):
+    """A column has a different value in almost every row, so it cannot be a feature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +174,8 @@ def as_columns(
     _check_present(wanted, names)
     table = dict(zip(X.names, X.values, strict=True)) if isinstance(X, Columns) else X
     keys = dict(zip(names, table if isinstance(table, Mapping) else table.columns, strict=True))
-    found = []
+    found: list[tuple[str, NDArray[Any], ColumnType]] = []
+    identifiers = []
     for name in wanted:
         source = table[keys[name]]
         dtype = str(getattr(source, "dtype", "")).split("(")[0].lower()
@@ -181,8 +187,22 @@ def as_columns(
                 f"The column {name!r} holds lists of different lengths; drop it, or convert it to "
                 "text."
             ) from error
-        found.append(typed_column(name, values, given.get(name) or own.get(name) or by_dtype))
-    return Columns(wanted, tuple(f[0] for f in found), tuple(f[1] for f in found))
+        try:
+            typed = typed_column(name, values, given.get(name) or own.get(name) or by_dtype)
+            found.append((name, *typed))
+        except IdentifierError as error:
+            identifiers.append(error)
+    set_aside(identifiers, n_columns=len(wanted))
+    used = tuple(name for name, _, _ in found)
+    return Columns(used, tuple(v for _, v, _ in found), tuple(kind for _, _, kind in found))
+
+
+def set_aside(identifiers: Sequence[IdentifierError], *, n_columns: int) -> None:
+    """Warn that columns are not used as features; raise if none of ``n_columns`` is left."""
+    if n_columns and len(identifiers) == n_columns:
+        raise InputError(f"No feature column is left: {identifiers[0]}")
+    for error in identifiers:
+        warnings.warn(str(error), stacklevel=2)
 
 
 def names_of(X: Any) -> list[str]:
@@ -261,10 +281,10 @@ def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -
     if n_words >= TEXT_WORDS and (rarely_repeats or len(distinct) > MANY_VALUES):
         return "text"
     if rarely_repeats and len(distinct) > FEW_VALUES:
-        raise InputError(
+        raise IdentifierError(
             f"The column {name!r} has a different value in almost every row, such as "
-            f"{distinct[0]!r}; drop it (drop=[{name!r}]), or declare its type (category=[{name!r}] "
-            f"or text=[{name!r}])."
+            f"{distinct[0]!r}, so it is not used as a feature; if it identifies the rows, give "
+            f"id={name!r}."
         )
     _warn_of_unread(name, distinct, text_is_parsed)
     return "category"

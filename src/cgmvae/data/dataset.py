@@ -1,4 +1,4 @@
-"""A multi-label data set: features, labels, names, unknown labels, groups.
+"""A multi-label data set: features, labels, names, unknown labels, groups, identifiers.
 
 Everything that reads data (:mod:`cgmvae.data.readers`, :mod:`cgmvae.data.catalog`,
 :mod:`cgmvae.data.synthetic`) ends in a :class:`MultiLabelDataset`; everything that trains or
@@ -86,6 +86,9 @@ class MultiLabelDataset:
         True where it is unknown whether the label applies.
     groups : array, (n_samples,), optional
         Rows of the same group, such as a survey route, must not be split between training and test.
+    ids : array, (n_samples,), optional
+        Identifiers of the rows, as text: never a feature, but carried into predictions and lists of
+        rows.
     official_split : array of int, (n_samples,), optional
         The publisher's own split: 0 train, 1 test, 2 validation.
     name : str
@@ -106,6 +109,7 @@ class MultiLabelDataset:
     feature_names: Sequence[str] = ()
     unknown: Matrix | None = None
     groups: NDArray[Any] | None = None
+    ids: NDArray[Any] | None = None
     official_split: NDArray[Any] | None = None
     name: str = "data"
 
@@ -132,6 +136,8 @@ class MultiLabelDataset:
         set_(self, "feature_names", column_names(names, "feature", X.shape[1]))
         if self.groups is not None:
             set_(self, "groups", row_values(self.groups, "groups", X.shape[0]))
+        if self.ids is not None:
+            set_(self, "ids", row_values(self.ids, "ids", X.shape[0]).astype(np.str_))
         if self.official_split is not None:
             set_(self, "official_split", _split_codes(self.official_split, X.shape[0]))
 
@@ -162,6 +168,7 @@ class MultiLabelDataset:
             Y=take(self.Y),
             unknown=take(self.unknown),
             groups=take(self.groups),
+            ids=take(self.ids),
             official_split=take(self.official_split),
         )
 
@@ -283,6 +290,7 @@ def stack_datasets(parts: Sequence[MultiLabelDataset]) -> MultiLabelDataset:
         Y=Y,
         unknown=unknown,
         groups=np.concatenate([p.groups for p in parts]) if parts[0].groups is not None else None,
+        ids=np.concatenate([p.ids for p in parts]) if parts[0].ids is not None else None,
         official_split=None,
     )
 

@@ -30,7 +30,7 @@ from cgmvae.data.dataset import (
 )
 from cgmvae.data.mapped import BLOCK_BYTES, vstack
 from cgmvae.data.readers import arff, mapped, npz, svmlight, table
-from cgmvae.data.readers.table.cells import columns_of, dataset_of, load_pyarrow
+from cgmvae.data.readers.table.cells import columns_of, dataset_of, ids_of, load_pyarrow
 from cgmvae.data.readers.table.columns import (
     ColumnRoles,
     TableOptions,
@@ -46,6 +46,9 @@ TABLE_FORMATS = (*TABLES, *table.LOADERS)
 
 #: Reading options that are about the file, not about the columns of its table.
 FILE_OPTIONS = ("delimiter", "decimal", "encoding", "sheet")
+
+#: Rows whose identifiers are read at a time.
+_ID_ROWS = 2**14
 
 #: Rows per part of a table that is loaded as a whole.
 _LOADED_ROWS = 2**16
@@ -111,7 +114,11 @@ class Blocks(ABC):
     ----------
     column_names : tuple of str
         The columns that can be features.
+    id_name : str or None
+        The column that identifies the rows, if any.
     """
+
+    id_name: str | None = None
 
     def __init__(self, path: str | os.PathLike[str], column_names: Sequence[str]) -> None:
         self.path = Path(path)
@@ -148,6 +155,13 @@ class Blocks(ABC):
             raise InputError(
                 f"{self.path} cannot be read ({error.strerror or error}); fetch it again."
             ) from error
+
+    def ids(self) -> Iterator[str]:
+        """Yield the identifiers of all rows, if there are any; tables are read once more."""
+        yield from self._ids()
+
+    def _ids(self) -> Iterable[str]:
+        return ()
 
     def share_read(self) -> float | None:
         """Return how much of the file has been read, from 0 to 1; None if unknown."""
@@ -190,6 +204,11 @@ class LoadedBlocks(MatrixBlocks):
 
     def __init__(self, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
         super().__init__(path, dataset.feature_names, lambda *_: [dataset.X])
+        self._dataset = dataset
+        self.id_name = None if dataset.ids is None else "id"
+
+    def _ids(self) -> Iterable[str]:
+        return () if self._dataset.ids is None else self._dataset.ids.tolist()
 
 
 def _npz_blocks(path: str | os.PathLike[str], *, groups: str = "group") -> MatrixBlocks:
@@ -253,7 +272,7 @@ class TableBlocks(Blocks):
     ) -> None:
         reject_repeated(names)
         given = TableOptions(**options)
-        named = {*given.ignored, given.groups, given.sets_column}
+        named = {*given.ignored, given.groups, given.id, given.sets_column}
         rest = [name for name in names if name not in named]
         if count := given.label_count:
             rest = rest[count:] if count > 0 else rest[:count]
@@ -262,6 +281,7 @@ class TableBlocks(Blocks):
         labels = as_list(given.labels or ())
         super().__init__(path, [name for name in rest if name not in {*others, *labels}])
         self.all_names = tuple(names)
+        self.id_name = given.id_column if given.id_column in names else None
         self.stored: dict[bytes, bytes] = {}
 
     def tables(self, names: Sequence[str], *, n_rows: int) -> Iterator[Any]:
@@ -280,8 +300,13 @@ class TableBlocks(Blocks):
                 context.note_dates(part)
         for part in even_parts(self._tables(names, n_rows), n_rows):
             rows = context.prepended_to(part)
-            values = columns_of(rows, names, kinds=types, text_is_parsed=self.text_is_parsed)
+            values, _ = columns_of(rows, names, kinds=types, text_is_parsed=self.text_is_parsed)
             yield values[rows.num_rows - part.num_rows :]
+
+    def _ids(self) -> Iterator[str]:
+        if self.id_name is not None:
+            for part in self.tables([self.id_name], n_rows=_ID_ROWS):
+                yield from ids_of(part, self.id_name).tolist()
 
     @abstractmethod
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
@@ -356,7 +381,7 @@ class CsvBlocks(TableBlocks):
         load_pyarrow()
         super().__init__(path, file.names, set(others).difference(features), options)
         given = TableOptions(**options)
-        self._text, self._verbatim = file, (given.sets_column, given.groups)
+        self._text, self._verbatim = file, (given.sets_column, given.groups, given.id)
 
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
         for part in self._text.tables(self._open_file, verbatim=self._verbatim):
@@ -385,8 +410,9 @@ class ParquetBlocks(TableBlocks):
         if self._n_rows == 0:
             raise InputError(f"{path} has columns and no rows; check how it was written.")
         stored = schema.metadata or {}
-        others = {*others, table.stored_groups(stored) or ""}.difference(features)
-        super().__init__(path, schema.names, others, options)
+        own = {key: table.stored_column(stored, key) for key in (table.GROUPS_KEY, table.IDS_KEY)}
+        others = {*others, *filter(None, own.values())}.difference(features)
+        super().__init__(path, schema.names, others, {"id": own[table.IDS_KEY], **options})
         self.stored = stored
 
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
@@ -546,7 +572,8 @@ def _read_labels(
     blocks: TableBlocks, roles: ColumnRoles, options: TableOptions, n_rows: int
 ) -> MultiLabelDataset:
     """Return a data set with all labels and groups, but no features."""
-    singles = [name for name in (options.groups, options.sets_column) if name is not None]
+    columns = (options.groups, options.id_column, options.sets_column)
+    singles = [name for name in columns if name is not None]
     tables = blocks.tables([*roles.labels, *singles], n_rows=n_rows)
     if options.sets_column is not None:  # the labels are known only from all sets together
         tables = iter([load_pyarrow().concat_tables(tables)])

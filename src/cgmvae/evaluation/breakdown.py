@@ -107,7 +107,7 @@ def row_errors(
     def named(row: int, cells: NDArray[np.bool_]) -> list[tuple[str, float]]:
         labels = np.flatnonzero(cells[row])
         labels = labels[np.argsort(-scores[row, labels], kind="stable")]
-        return [(label_names[i], float(scores[row, i])) for i in labels]
+        return [(label_names[i], float(scores[row, i])) for i in labels.tolist()]
 
     return [
         RowErrors(

@@ -188,7 +188,7 @@ def _terms(metric: str, Y: Any, outputs: Any, unknown: Any) -> _Terms:
         total = np.add(true, guess, dtype=np.float32)
         return _Terms(2 * (true & guess).astype(np.float32), total, 0.0)
     both, total = 2 * (true & guess).sum(1), true.sum(1) + guess.sum(1)
-    counted = known.any(1)
+    counted = known.sum(1) > 0
     if metric == "micro_f1":
         return _columns(both, total)
     if metric == "example_f1":

@@ -24,7 +24,13 @@ from typing import Any, get_args
 from cgmvae.data import files
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import MultiLabelDataset
-from cgmvae.data.readers.table.cells import GROUP_COLUMN, dataset_of, load_pyarrow, table_of
+from cgmvae.data.readers.table.cells import (
+    GROUP_COLUMN,
+    ID_COLUMN,
+    dataset_of,
+    load_pyarrow,
+    table_of,
+)
 from cgmvae.data.readers.table.columns import TableOptions, as_list, choose_roles, reject_repeated
 from cgmvae.data.readers.table.delimited import DelimitedFile, suffix_delimiter
 from cgmvae.data.readers.table.layout import UnnamedLabelsError, find_row_column, pivot
@@ -45,6 +51,7 @@ __all__ = [
 #: columns as a JSON list, the name of the group column, and the types of the features as a JSON
 #: object.
 LABELS_KEY, GROUPS_KEY, KINDS_KEY = b"cgmvae.labels", b"cgmvae.groups", b"cgmvae.kinds"
+IDS_KEY = b"cgmvae.ids"
 
 #: The smallest number of bytes that a cell of a Parquet file takes in memory.
 _CELL_BYTES = 4
@@ -103,7 +110,7 @@ def read_csv(
     file = DelimitedFile(path, delimiter, decimal, encoding)
     if given.label_options:
         choose_roles(file.names, given)  # before the rows are read
-    table = pa.concat_tables(file.tables(verbatim=(given.sets_column, given.groups)))
+    table = pa.concat_tables(file.tables(verbatim=(given.sets_column, given.groups, given.id)))
     return _dataset(table, given, path, name, text_is_parsed=True)
 
 
@@ -321,7 +328,7 @@ LOADERS: dict[str, tuple[Callable[..., Any], bool]] = {
 
 
 def write_csv(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-    """Write a data set as CSV (or with tabs): features, labels, groups in the column ``group``.
+    """Write a data set as CSV (or with tabs): features, labels, columns ``group`` and ``id``.
 
     Missing features and unknown labels are left blank. A file that ends in ``.gz`` or ``.bz2`` is
     compressed. The official split and the types of the columns are not written.
@@ -336,17 +343,20 @@ def write_csv(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
 
 
 def write_parquet(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-    """Write a data set as Parquet: features, labels, and groups in the column ``group``.
+    """Write a data set as Parquet: features, labels, and the columns ``group`` and ``id``.
 
     Missing features and unknown labels are null. The schema's metadata stores which columns are the
-    labels and the groups, and the types of the features unless all are numbers (``cgmvae.labels``,
-    ``cgmvae.groups``, ``cgmvae.kinds``). The official split is not written.
+    labels, groups and identifiers, and the types of the features unless all are numbers
+    (``cgmvae.labels``, ``cgmvae.groups``, ``cgmvae.ids``, ``cgmvae.kinds``). The official split is
+    not written.
     """
     pa = load_pyarrow()
     files.reject_compressed(path, "Parquet")
     metadata = {LABELS_KEY: json.dumps(dataset.label_names)}
     if dataset.groups is not None:
         metadata[GROUPS_KEY] = GROUP_COLUMN
+    if dataset.ids is not None:
+        metadata[IDS_KEY] = ID_COLUMN
     if isinstance(dataset.X, Columns):
         metadata[KINDS_KEY] = json.dumps(dataset.X.by_name())
     table = table_of(dataset).replace_schema_metadata(metadata)
@@ -388,13 +398,14 @@ def with_stored_options(
         options,
         labels=labels,
         blank_labels=options.blank_labels or "unknown",
-        groups=options.groups or stored_groups(stored),
+        groups=options.groups or stored_column(stored, GROUPS_KEY),
+        id=options.id or stored_column(stored, IDS_KEY),
     )
 
 
-def stored_groups(stored: dict[bytes, bytes]) -> str | None:
-    """Return the name of the group column in the schema's metadata; None if there is none."""
-    name = stored.get(GROUPS_KEY)
+def stored_column(stored: dict[bytes, bytes], key: bytes) -> str | None:
+    """Return the name of the group or id column in the schema's metadata; None if absent."""
+    name = stored.get(key)
     return None if name is None else name.decode(errors="replace")
 
 

@@ -18,8 +18,10 @@ from cgmvae.data.columns import (
     MISSING,
     Columns,
     ColumnType,
+    IdentifierError,
     as_texts,
     parse_numbers,
+    set_aside,
     typed_column,
 )
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
@@ -27,8 +29,8 @@ from cgmvae.data.readers.conventions import labels_as_stored
 from cgmvae.data.readers.table.columns import ColumnRoles, TableOptions
 from cgmvae.errors import InputError
 
-#: Name of the column that the groups are written to.
-GROUP_COLUMN = "group"
+#: Names of the columns that groups and identifiers are written to.
+GROUP_COLUMN, ID_COLUMN = "group", "id"
 
 #: Upper limit of the bytes of a sparse data set as the dense table that is written.
 DENSE_LIMIT = 2 * 2**30
@@ -64,7 +66,7 @@ def dataset_of(
 
     ``text_is_parsed`` says whether text in the feature columns may be numbers, as in CSV.
     """
-    features = columns_of(
+    features, names = columns_of(
         table,
         roles.features,
         kinds=options.types,
@@ -82,9 +84,10 @@ def dataset_of(
         features,
         Y,
         label_names=labels,
-        feature_names=roles.features,
+        feature_names=names,
         unknown=unknown,
         groups=None if options.groups is None else _groups(table, options.groups),
+        ids=None if options.id_column is None else ids_of(table, options.id_column),
         name=name,
     )
 
@@ -96,27 +99,35 @@ def columns_of(
     kinds: Mapping[str, ColumnType],
     text_is_parsed: bool,
     guess: bool = True,
-) -> Features:
-    """Convert the named columns of an Arrow table to features, in the order of the names.
+) -> tuple[Features, tuple[str, ...]]:
+    """Convert the named columns of an Arrow table to features; return them and their names.
 
     They become a float32 array, (n_samples, n_features), if all are numbers, otherwise Columns. The
     types of columns that are not in ``kinds`` are guessed, or text unless they are numbers; if rows
-    are read in parts, all types must be given.
+    are read in parts, all types must be given. Identifiers that a guess finds are set aside.
     """
     features = np.empty((table.num_rows, len(names)), dtype=np.float32)
     others: dict[int, tuple[NDArray[Any], ColumnType]] = {}
+    identifiers: dict[int, IdentifierError] = {}
     for j, name in enumerate(names):
         column = table.column(name)
         kind = kinds.get(name, _arrow_type(column))
-        values, kind = _values(name, column, kind, text_is_parsed=text_is_parsed, guess=guess)
+        try:
+            values, kind = _values(name, column, kind, text_is_parsed=text_is_parsed, guess=guess)
+        except IdentifierError as error:
+            identifiers[j] = error
+            continue
         if kind == "number":
             features[:, j] = _finite(name, values)
         else:
             others[j] = values, kind
+    set_aside(list(identifiers.values()), n_columns=len(names))
+    kept = [j for j in range(len(names)) if j not in identifiers]
+    names = tuple(names[j] for j in kept)
     if not others:
-        return features
-    found = [others.get(j, (features[:, j], "number")) for j in range(len(names))]
-    return Columns(tuple(names), tuple(f[0] for f in found), tuple(f[1] for f in found))
+        return features[:, kept] if identifiers else features, names
+    found = [others.get(j, (features[:, j], "number")) for j in kept]
+    return Columns(names, tuple(f[0] for f in found), tuple(f[1] for f in found)), names
 
 
 def _values(
@@ -188,6 +199,20 @@ def _groups(table: Any, name: str) -> NDArray[Any]:
             f"The group column {name!r} has blank cells; give every row a group, or drop it."
         )
     return column.to_numpy().astype(np.str_)
+
+
+def ids_of(table: Any, name: str) -> NDArray[np.str_]:
+    """Return the identifiers of the rows as text, (n_samples,); empty where the cell is blank."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        column = plain_column(table.column(name)).cast(pa.large_string())
+    except pa.ArrowException as error:
+        raise InputError(
+            f"The identifiers of column {name!r} are neither text nor numbers; convert them."
+        ) from error
+    return pc.fill_null(column, "").to_numpy().astype(np.str_)
 
 
 def has_blanks(column: Any) -> bool:
@@ -354,16 +379,18 @@ def _label_sets(
 
 
 def table_of(dataset: MultiLabelDataset) -> Any:
-    """Convert a data set to an Arrow table: feature columns, label columns, group column."""
+    """Convert a data set to an Arrow table: features, labels, groups, identifiers."""
     pa = load_pyarrow()
     names = [*dataset.feature_names, *dataset.label_names]
     if dataset.groups is not None:
         names.append(GROUP_COLUMN)
+    if dataset.ids is not None:
+        names.append(ID_COLUMN)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(
-            f"The name {twice[0]!r} would be given to two columns among the features, the labels "
-            f"and {GROUP_COLUMN!r}; rename one, or write npz."
+            f"The name {twice[0]!r} would be given to two columns among the features, the labels, "
+            f"{GROUP_COLUMN!r} and {ID_COLUMN!r}; rename one, or write npz."
         )
     if "" in names:
         raise InputError("A feature or label has an empty name; rename it, or write npz.")
@@ -382,6 +409,9 @@ def table_of(dataset: MultiLabelDataset) -> Any:
                 )
             _reject_surrogates(np.unique(groups).tolist())
         columns.append(pa.array(groups))
+    if dataset.ids is not None:
+        _reject_surrogates(dataset.ids.tolist())
+        columns.append(pa.array(dataset.ids))
     return pa.table(columns, names=names)
 
 

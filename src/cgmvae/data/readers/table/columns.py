@@ -1,4 +1,4 @@
-"""The roles of the columns of a table: features, labels, groups, or none.
+"""The roles of the columns of a table: features, labels, groups, identifiers, or none.
 
 They are decided by name alone, before :mod:`cgmvae.data.readers.table.cells` converts the cells.
 """
@@ -36,7 +36,7 @@ class TableOptions:
         Prefix of the names of the label columns; it stays part of the names.
     label_count : int, optional
         The first ``label_count`` columns, or the last ``-label_count``, are labels (as in MEKA),
-        not counting the columns of ``groups`` and ``drop``.
+        not counting the columns of ``groups``, ``id`` and ``drop``.
     label_sets : str, optional
         A column with the names of each row's labels, such as ``owl;hawk`` or (in files with types)
         a list of names. The labels are sorted by name.
@@ -53,6 +53,8 @@ class TableOptions:
         makes every label of the row unknown.
     groups : str, optional
         The column of the groups, which are read as text.
+    id : str, optional
+        The column that identifies the rows, read as text; by default the row column of ``long``.
     drop : sequence of str
         Columns to ignore.
     text, category, date : sequence of str
@@ -71,6 +73,7 @@ class TableOptions:
     counts: Counts = "refuse"
     blank_labels: BlankLabels | None = None
     groups: str | None = None
+    id: str | None = None
     drop: Sequence[str] = ()
     text: Sequence[str] = ()
     category: Sequence[str] = ()
@@ -106,6 +109,11 @@ class TableOptions:
     def sets_column(self) -> str | None:
         """The column that names the labels of a row, of ``label_sets`` or ``long``."""
         return self.label_sets if self.row_and_label is None else self.row_and_label[1]
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that identifies the rows, of ``id`` or ``long``."""
+        return self.id or (self.row_and_label or (None,))[0]
 
     @property
     def ignored(self) -> list[str]:
@@ -148,7 +156,8 @@ def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
     options.check()
     reject_repeated(names)
     labels = as_list(options.labels or ())
-    single = [name for name in (options.groups, options.sets_column) if name is not None]
+    columns = (options.groups, options.id, options.sets_column)
+    single = [name for name in columns if name is not None]
     taken = [*options.ignored, *single, *labels]
     typed = [name for name, _ in options.declared]
     known = set(names)
@@ -167,7 +176,8 @@ def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
     chosen = set(labels)
     reject_repeated(
         [*taken, *chosen.difference(taken), *typed],
-        "is given twice among the labels, groups, dropped columns and types; give it once",
+        "is given twice among the labels, groups, identifiers, dropped columns and types; give it "
+        "once",
     )
     features = [name for name in rest if name not in chosen]
     if not features:
