@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -419,41 +417,16 @@ def _setting_types(estimator: type) -> dict[str, Any]:
 
 def _parse_value(name: str, text: str, hint: Any) -> Any:
     """Return the value of a setting, checked against the type of its field."""
+    from cgmvae.methods.inputs import requirement
+
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    if value is None and NoneType in get_args(hint):
-        return None
-    number = (get_args(hint) or (hint,))[0]  # the first of ``float | None``
     if get_origin(hint) is tuple:
-        type_ = "sizes"
         value = tuple(value) if isinstance(value, list) else (value,)
-    elif get_origin(hint) is Literal or hint is str:
-        type_ = "name"
-    else:
-        type_ = "probability" if number is float and "dropout" in name else number.__name__
-    wanted, fits = _VALUE_TYPES.get(type_, _VALUE_TYPES["other"])
-    if not fits(value):
-        raise InputError(f"The setting {name} is {text}; it must be {wanted}.")
+    if get_origin(hint) is Literal:  # the estimator knows its choices
+        hint = str
+    if wanted := requirement(name, value, hint):
+        raise InputError(f"The setting {name} is {text}; {wanted}.")
     return value
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 1 <= value < 2**31
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf
-
-
-#: What a setting of each type must be, in words and as a check.
-_VALUE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "bool": ("true or false", lambda value: type(value) is bool),
-    "int": ("a whole number of at least 1", _is_count),
-    "float": ("a number of at least 0", _is_number),
-    "probability": ("at least 0 and below 1", lambda value: _is_number(value) and value < 1),
-    "name": ("a name", lambda value: isinstance(value, str)),
-    "other": ("a value that the method accepts", lambda value: True),
-    "sizes": ("whole numbers of at least 1, such as [256, 128]", lambda v: all(map(_is_count, v))),
-}

@@ -20,7 +20,7 @@ from cgmvae.data.mapped import dense, is_sparse
 from cgmvae.errors import InputError
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
-from cgmvae.methods.inputs import Rows, check_choices, check_whole, targets_of_rows
+from cgmvae.methods.inputs import Rows, check_declared, check_whole, targets_of_rows
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.objective import TERMS
@@ -129,8 +129,8 @@ class CGMVAEClassifier(
         weights = {term: given.pop(name) for name, term in further if name in given}
         if unknown := sorted(set(given) - names):
             raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
-        check_choices(NetworkConfig, given)
-        check_choices(TrainingConfig, given)
+        for record in (NetworkConfig, TrainingConfig, Preset):
+            check_declared(record, given)
         network = {name: value for name, value in given.items() if name in _NETWORK_FIELDS}
         training = {name: value for name, value in given.items() if name in _TRAINING_FIELDS}
         return dataclasses.replace(
