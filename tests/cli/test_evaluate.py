@@ -241,7 +241,7 @@ def test_svmlight_is_read_by_one_rule(succeeds, tmp_path, monkeypatch):
     for source in ("train.svm", "new.svm"):
         found = json.loads(succeeds("evaluate", "m.cgmvae", source, "--json"))
         assert found["metrics"]["micro_f1"]["value"] > 0.95
-        succeeds("predict", "m.cgmvae", source, "--out", "out.csv")
+        succeeds("predict", "m.cgmvae", source, "--out", "out.csv", "--overwrite")
         predicted = np.loadtxt("out.csv", delimiter=",", skiprows=1)
         assert np.mean(predicted[:, 1] == (signs > 0)) > 0.95
     Path("one.svm").write_text("".join(row for row in rows if row[0] == "1"))
