@@ -178,7 +178,7 @@ COMMANDS = {
     ),
     "convert": Command(
         "table.csv",
-        cgmvae("data", "convert", "data.npz", "table.csv"),
+        cgmvae("data", "convert", "data.npz", "table.csv", "--overwrite"),
         lambda folder, printed: (folder / "table.csv").read_bytes(),
         _nothing,
     ),

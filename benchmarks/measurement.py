@@ -271,12 +271,14 @@ def hypothesis_files_in(folder: Path) -> Iterator[None]:
 def load_parts(name: str, seed: int, n_rows: int | None = None) -> list[MultiLabelDataset]:
     """Return the training, validation and test rows of a split; by group if the data has groups.
 
-    ``n_rows`` limits the data to its first rows.
+    Rows without a positive label are dropped, as in the paper. ``n_rows`` limits the data to its
+    first rows.
     """
     data = load_dataset(name)
     if n_rows is not None:
         data = data.rows(np.arange(n_rows))
-    split = make_split(data, "random" if data.groups is None else "group", seed=seed)
+    kind = "random" if data.groups is None else "group"
+    split = make_split(data, kind, seed=seed, drop_empty=True)
     return [data.rows(rows) for rows in (split.train, split.validation, split.test)]
 
 

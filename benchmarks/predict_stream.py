@@ -76,7 +76,17 @@ def memory_while_running(process: int) -> int:
 def predict(model: Path, source: Path) -> Run:
     """Run the command, and sample its memory."""
     out = source.with_name("predictions.csv")
-    command = [sys.executable, "-m", "cgmvae", "predict", model, source, "--out", out]
+    command = [
+        sys.executable,
+        "-m",
+        "cgmvae",
+        "predict",
+        model,
+        source,
+        "--out",
+        out,
+        "--overwrite",
+    ]
     start, peak = time.perf_counter(), 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as child:
         while child.poll() is None:

@@ -17,6 +17,12 @@ settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let labels be constant or unknown without a warning: many tests are about such labels."""
+    ignored = "ignore::cgmvae.methods.inputs.LabelWarning"
+    config.addinivalue_line("filterwarnings", ignored)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)

@@ -20,9 +20,9 @@ from torch.func import functional_call
 
 from cgmvae.errors import InputError
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.methods.inputs import check_choices, check_dropout, check_whole
+from cgmvae.methods.inputs import check_declared, check_whole
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.presets import for_data, with_settings
+from cgmvae.model.presets import Preset, for_data, with_settings
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.rng import RandomStreams, TorchStreams
@@ -95,9 +95,9 @@ class CGMVAE(nn.Module):
     ) -> None:
         super().__init__()
         check_whole(1, n_features=n_features, n_labels=n_labels)
-        check_choices(NetworkConfig, settings)
+        for record in (NetworkConfig, Preset):
+            check_declared(record, settings)
         self.preset = own = with_settings(for_data(preset, n_rows, sparse=False), settings)
-        check_dropout(dropout=own.dropout, input_dropout=own.input_dropout)
         self.n_features, self.n_labels = n_features, n_labels
         self.weights = {name: float(weight) for name, weight in own.weights().items() if weight}
         if own.network.reconstruction == "none":

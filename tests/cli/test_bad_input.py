@@ -21,7 +21,7 @@ CASES = {
     "folder by name": (["birds"], ["birds", "is a folder"]),
     "empty name": ([""], ["is a folder"]),
     "long name": (["a" * 300], ["cannot be read", "too long"]),
-    "unknown suffix": (["birds.xlsx"], ["birds.xlsx", "format", "arff, npz, svmlight, csv"]),
+    "unknown suffix": (["birds.ods"], ["birds.ods", "arff, npz, svmlight, csv", "(--format)"]),
     "unknown name": (["yaest"], ["no data set 'yaest'", "did you mean yeast"]),
     "data set not here": (["ebird"], ["'ebird'", "CGMVAE_DATA"]),
     # Damaged and hostile files
@@ -29,14 +29,13 @@ CASES = {
     "cut gzip": (["cut.arff.gz", "--label", "owl"], ["cut.arff.gz is damaged"]),
     "lying gzip": (["lies.svm.gz"], ["lies.svm.gz"]),
     "objects": (["objects.npz"], ["Python objects"]),
-    "not UTF-8": (["latin.csv", "--label", "owl"], ["latin.csv", "not UTF-8"]),
+    "not UTF-8": (["latin.csv", "--label", "owl"], ["latin.csv", "not UTF-8", "--encoding cp1252"]),
     # Contents that need another option
     "counts": (["counts.csv", "--label", "owl"], ["'owl' holds 3", "--counts presence"]),
     "blank label": (["blank.csv", "--label", "owl"], ["'owl' has blank", "--blank-labels"]),
-    "identifiers": (["ids.csv", "--label", "owl"], ["'x'", "'id0'", "--drop"]),
+    "identifiers": (["ids.csv", "--label", "owl"], ["'x'", "'id0'", "--id x"]),
     # Options that are wrong, missing, or of another format
     "misspelt column": (["toy.csv", "--label", "own"], ["no column 'own'", "'owl'"]),
-    "no labels": (["toy.csv"], ["label columns", "none was given"]),
     "missing option": (["toy.npy"], ["--n-labels is required for released files"]),
     "option of others": (["toy.npz", "--label", "owl"], ["--label does not apply to npz files"]),
     "option for catalog": (["yeast", "--label-count", "1"], ["yeast", "no reading options"]),
@@ -67,13 +66,21 @@ def bad_files(folder):
     for name, text in texts.items():
         (folder / name).write_text(text)
     (folder / "birds").mkdir()
-    (folder / "birds.xlsx").write_bytes(b"PK")
+    (folder / "birds.ods").write_bytes(b"PK")
     (folder / "cut.arff.gz").write_bytes(packed[: len(packed) // 2])
     (folder / "lies.svm.gz").write_bytes(lying)
     (folder / "latin.csv").write_bytes("café,owl\n1,0\n".encode("latin-1"))
     np.savez("objects.npz", X=np.array([[{}]], dtype=object), Y=Y)
     np.save("toy.npy", np.zeros((3, 5)))
     return folder
+
+
+def test_a_table_whose_labels_nobody_named(refused, bad_files):
+    sentence = refused("data", "convert", "toy.csv", "new.npz")
+    assert sentence.endswith("its last column holds only 0 and 1: give --label-count -1.")
+    (bad_files / "toy.csv").write_text("x,owl\n1,a\n2,a\n")
+    sentence = refused("data", "convert", "toy.csv", "new.npz")
+    assert sentence.endswith("(--label, --label-prefix, --label-count, --label-sets or --long).")
 
 
 def contents(folder):
@@ -89,7 +96,7 @@ def test_bad_input(refused, bad_files):
     before = contents(bad_files)
     for name, (arguments, words) in CASES.items():
         source, *options = arguments
-        for command in (["describe", source], ["convert", source, "old.npz"]):
+        for command in (["describe", source], ["convert", source, "old.npz", "--overwrite"]):
             sentence = refused("data", *command, *options)
             assert sentence.endswith((".", "?")), name
             assert [word for word in words if word not in sentence] == [], f"{name}: {sentence}"
@@ -97,7 +104,7 @@ def test_bad_input(refused, bad_files):
 
 
 BAD_TARGETS = {
-    "new.xlsx": "format of new.xlsx is not clear",
+    "new.ods": "format of new.ods is not clear",
     "new.npy": "can only be read",
     "no/new.npz": "folder no does not exist",
     "there.npz": "there.npz is a folder",

@@ -88,6 +88,26 @@ def test_a_file_that_the_catalog_does_not_know_is_warned_of(cgmvae, tmp_path, mo
     assert "checksum" in outcome.err
 
 
+def test_describe_any_table(describe, succeeds, tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text(
+        "site;depth;habitat;owl;hawk\n"
+        + "".join(f"S{i};{i},5;{'fen' if i % 2 else ''};0;1\n" for i in range(9))
+    )
+    found = describe(table)
+    assert found["samples"] == 9
+    assert [row["type"] for row in found["columns"]] == [
+        "unclear",
+        "number",
+        "category",
+        *["number"] * 2,
+    ]
+    assert [row["missing"] for row in found["columns"]] == [0, 0, 5, 0, 0]
+    assert found["columns"][2]["values"] == "fen"
+    out = succeeds("data", "describe", table)
+    assert out.endswith("its last 2 columns hold only 0 and 1: give --label-count -2.\n")
+
+
 # --- list ---------------------------------------------------------------------------------------
 
 
@@ -211,6 +231,17 @@ def test_a_file_is_not_converted_into_itself(refused, toy, monkeypatch):
         == "toy.npz is an input of this command; name another file."
     )
     assert toy.read_bytes() == before
+
+
+def test_an_existing_file_is_replaced_only_when_asked(refused, succeeds, toy, tmp_path):
+    target = tmp_path / "there.csv"
+    target.write_text("mine")
+    assert "there.csv exists; name another file, or give --overwrite." in refused(
+        "data", "convert", toy, target
+    )
+    assert target.read_text() == "mine"
+    succeeds("data", "convert", toy, target, "--overwrite")
+    assert target.read_text().startswith('"feature_0"')
 
 
 def test_reading_options_reach_their_readers(describe, succeeds, toy, tmp_path):

@@ -46,7 +46,10 @@ def test_each_column_with_what_is_done_to_it(succeeds, table):
     thresholds = library.load("m.cgmvae").threshold_rule_.thresholds.tolist()
     assert found["threshold"] == {"rule": "per-label", "thresholds": thresholds}
     printed = succeeds("describe", "m.cgmvae")
+    micro_f1 = found["origin"]["metrics"]["micro_f1"]
     for part in (
+        f"On its test rows: example-F1 {found['origin']['metrics']['example_f1']:.3f}, micro-F1 "
+        f"{micro_f1:.3f}",
         "ML-kNN",
         "60 rows of sites.csv",
         "0 or 1 for each of 2 categories",

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from pyarrow import parquet
 from sklearn.metrics import f1_score
 
+import cgmvae as library
 from cgmvae.data import make_split, readers
-from cgmvae.evaluation import bootstrap_interval
+from cgmvae.evaluation import Scored, bootstrap_interval, label_scores
 
 METRICS = ["example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1"]
 
@@ -25,10 +27,9 @@ def values(report):
 
 
 def by_scikit_learn(Y, predicted, scores):
-    """Compute the five metrics with scikit-learn and by hand; rows without labels are 0/0."""
-    some = (Y.sum(1) + predicted.sum(1)) > 0
+    """Compute the five metrics with scikit-learn and by hand; 0/0 rows have an example-F1 of 1."""
     return {
-        "example_f1": f1_score(Y[some], predicted[some], average="samples", zero_division=0),
+        "example_f1": f1_score(Y, predicted, average="samples", zero_division=1),
         "micro_f1": f1_score(Y, predicted, average="micro"),
         "macro_f1": f1_score(Y, predicted, average="macro", zero_division=0),
         "hamming_accuracy": np.equal(Y, predicted).mean(),
@@ -92,6 +93,44 @@ def test_rows_without_any_label_have_no_precision(succeeds, survey, model):
     assert "–" in succeeds("evaluate", "birds.cgmvae", "birds.npz")
 
 
+def test_the_metrics_of_each_label(succeeds, survey, model):
+    report = evaluate(succeeds, "birds.npz", "--per-label")
+    scored = Scored(survey.Y, model.predict_proba(survey.X))
+    expected = label_scores(scored, model.threshold_rule_, survey.label_names)
+    assert report["labels"] == [label._asdict() for label in expected]
+    text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--per-label")
+    for label in expected:
+        row = next(line for line in text.splitlines() if label.label in line)
+        assert row.split()[-8:-6] == [str(label.rows), str(label.predicted)]
+        assert row.split()[-2] == f"{label.auc:.3f}"
+
+
+def test_the_rows_with_the_most_wrong_labels(succeeds, survey, model):
+    found = evaluate(succeeds, "birds.npz", "--errors", "4")["errors"]
+    wrong = np.not_equal(survey.Y, model.predict(survey.X)).sum(1)
+    assert [len(e["missed"]) + len(e["extra"]) for e in found] == sorted(wrong)[:-5:-1]
+    for error in found:
+        row = error["row"] - 1  # counted from 1
+        assert wrong[row] == len(error["missed"]) + len(error["extra"])
+        assert error["values"].startswith(f"tree height (m) {survey.X[row, 0]:.4g}, %sand ")
+    text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--errors", "4")
+    assert "Rows of birds.npz are counted from 1, without a header." in text
+    assert any(line.split()[:1] == [str(found[0]["row"])] for line in text.splitlines())
+
+
+def test_rows_without_a_label_count_unless_dropped(succeeds, refused, survey, model):
+    Y = survey.Y.copy()
+    Y[:50] = 0
+    readers.write(replace(survey, Y=Y), "birds.npz")
+    readers.write(survey.rows(np.flatnonzero(Y.any(1))), "some.npz")
+    assert evaluate(succeeds)["rows"] == 150
+    dropped = evaluate(succeeds, "birds.npz", "--drop-empty")
+    assert values(dropped) == values(evaluate(succeeds, "some.npz"))
+    readers.write(replace(survey, Y=0 * Y), "none.npz")
+    sentence = refused("evaluate", "birds.cgmvae", "none.npz", "--drop-empty")
+    assert sentence == "None of the rows has a positive label; leave out --drop-empty."
+
+
 # --- From fit to evaluate through files ---------------------------------------------------------
 
 
@@ -104,6 +143,12 @@ def test_fit_predict_evaluate(succeeds, survey):
     assert report["rows"] == fitted["split"]["rows"]["test"]
     text = succeeds("evaluate", "birds.cgmvae", "birds.csv", "--split-file", "split.json")
     assert "trained on" not in text
+    remembered = succeeds("evaluate", "birds.cgmvae", "--json")
+    assert json.loads(remembered) == report
+    assert json.loads(succeeds("evaluate", "birds.cgmvae", "birds.csv", "--json")) == report
+    assert evaluate(succeeds, "birds.csv", "--all-rows")["rows"] == 150
+    readers.write(survey.rows(np.arange(150)[::-1]), "turned.csv")
+    assert evaluate(succeeds, "turned.csv")["rows"] == 150  # which of them are test rows?
     succeeds("predict", "birds.cgmvae", "birds.csv", "--out", "out.csv")
     with Path("out.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
@@ -181,3 +226,23 @@ def test_bad_input(refused, survey, model, tmp_path):
     }
     for words, arguments in bad.items():
         assert words in refused("evaluate", "birds.cgmvae", *arguments), words
+
+
+def test_svmlight_is_read_by_one_rule(succeeds, tmp_path, monkeypatch):
+    """Labels are the ids that occur, and features are numbered as in the training file."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    signs = rng.choice([-1, 1], 80)
+    rows = [f"{sign} 0:{rng.random():.3f} 1:{sign + rng.random():.3f} 2:1\n" for sign in signs]
+    Path("train.svm").write_text("".join(rows))
+    Path("new.svm").write_text("".join(re.sub(r" 0:\S+", "", row) for row in rows))  # no index 0
+    succeeds("fit", "train.svm", "--method", "binary-relevance", "--out", "m.cgmvae")
+    assert library.load("m.cgmvae").label_names_ == ("label_-1", "label_1")
+    for source in ("train.svm", "new.svm"):
+        found = json.loads(succeeds("evaluate", "m.cgmvae", source, "--json"))
+        assert found["metrics"]["micro_f1"]["value"] > 0.95
+        succeeds("predict", "m.cgmvae", source, "--out", "out.csv", "--overwrite")
+        predicted = np.loadtxt("out.csv", delimiter=",", skiprows=1)
+        assert np.mean(predicted[:, 1] == (signs > 0)) > 0.95
+    Path("one.svm").write_text("".join(row for row in rows if row[0] == "1"))
+    assert json.loads(succeeds("evaluate", "m.cgmvae", "one.svm", "--json"))["rows"] > 0

@@ -19,7 +19,7 @@ SMALL = (*SIZES, "--setting=decoder_hidden=[]", "--epochs=3", "--device=cpu")
 COMMANDS = {
     "model": ("fit", "birds.npz", "--out=model", "--members=1", *SMALL, "--overwrite"),
     "found": ("search", "birds.npz", "--out=found", "--space=space.json", *SMALL, "--overwrite"),
-    "table.csv": ("data", "convert", "birds.npz", "table.csv"),
+    "table.csv": ("data", "convert", "birds.npz", "table.csv", "--overwrite"),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import cgmvae as library
 from cgmvae.cli import console
 from cgmvae.cli.arguments import parse_settings
-from cgmvae.data import make_split, readers
+from cgmvae.data import MultiLabelDataset, make_split, readers
 from cgmvae.data.serialization import read_tensors
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
@@ -30,6 +30,10 @@ def contents(folder):
 
 def fit(call, *arguments, source="birds.npz", out="birds.cgmvae", small=SMALL):
     return call("fit", source, "--out", out, *small, *arguments)
+
+
+def columns_of(X):
+    return {f"feature_{i}": column for i, column in enumerate(X.T)}
 
 
 def stop_after(monkeypatch, epoch):
@@ -112,12 +116,32 @@ def test_groups_are_not_divided(succeeds, survey):
     assert Split.load("split.json").kind == "random"
 
 
-def test_all_rows(succeeds, survey):
-    report = json.loads(fit(succeeds, "--all-rows", "--json"))
+def test_without_a_test(succeeds, survey):
+    report = json.loads(fit(succeeds, "--no-test", "--json"))
     assert (report["split"], report["metrics"]) == (None, None)
-    text = fit(succeeds, "--all-rows", "--overwrite")
+    text = fit(succeeds, "--no-test", "--overwrite")
     assert "from all 150 rows of birds." in text
     assert "validation" not in text
+
+
+def test_rows_without_a_label_count(succeeds, tmp_path, monkeypatch):
+    """Of 2,500 plots, 70% have none of five species: the model still knows how frequent each is."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 6))
+    logits = X @ rng.normal(scale=0.6, size=(6, 5)) + [-2.7, -3.2, -3.4, -3.8, -4.2]
+    Y = rng.random(logits.shape) < 1 / (1 + np.exp(-logits))
+    n_empty = int((~Y.any(1)).sum())
+    assert 0.65 < n_empty / 2500 < 0.75
+    readers.write(MultiLabelDataset(X, Y), "plots.npz")
+    kept = json.loads(fit(succeeds, "--all-rows", "--json", source="plots.npz", out="kept.cgmvae"))
+    assert sum(kept["split"]["rows"].values()) == 2500
+    assert kept["split"]["rows"]["test"] == 250
+    predicted = library.load("kept.cgmvae").predict_proba(columns_of(X)).mean(0)
+    np.testing.assert_allclose(predicted, Y.mean(0), atol=0.02)
+    text = fit(succeeds, "--drop-empty", source="plots.npz", out="dropped.cgmvae")
+    assert f"{n_empty:,} rows without a positive label were left out." in text
+    assert library.load("dropped.cgmvae").origin_["split"]["drop_empty"]
 
 
 # --- Stopping and going on ----------------------------------------------------------------------
@@ -172,7 +196,7 @@ BAD = {
     "has no groups to split by": ("--split", "group"),
     "'guess'": ("--threshold-rule", "guess"),
     "--members": ("--members", "0"),
-    "--all-rows excludes --split": ("--all-rows", "--split", "random"),
+    "--no-test excludes --split": ("--no-test", "--split", "random"),
     "The setting 'latent_dim' has no value": ("--setting", "latent_dim"),
     "no setting 'size'; there are activation,": ("--setting", "size=3"),
     "latent_dim is 0; it must be a whole number": ("--setting", "latent_dim=0"),

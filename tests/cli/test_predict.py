@@ -41,7 +41,7 @@ def contents(folder):
 
 
 def predict(call, source, *options, out="out.csv", model="birds.cgmvae"):
-    return call("predict", model, source, "--out", out, *options)
+    return call("predict", model, source, "--out", out, "--overwrite", *options)
 
 
 # --- What is written ----------------------------------------------------------------------------
@@ -264,3 +264,15 @@ def test_what_is_no_model_is_refused(refused, survey, tmp_path):
     for name in ("missing.cgmvae", "there", "text.cgmvae", "new.npz", "cut.cgmvae"):
         assert name in predict(refused, "new.npz", model=name)
     assert contents(tmp_path) == before
+
+
+def test_no_name_of_a_label_is_a_formula_in_a_spreadsheet(succeeds, survey, model, tmp_path):
+    model.label_names_ = ("=1+1", "@now", "-3", "-x", "owl")
+    model.feature_names_in_ = np.array(survey.feature_names, dtype=object)
+    model.save("odd.cgmvae")
+    succeeds("predict", "odd.cgmvae", "birds.npz", "--out", "odd.csv")
+    assert Path("odd.csv").read_text().splitlines()[0] == "'=1+1,'@now,-3,'-x,owl"
+    succeeds("predict", "odd.cgmvae", "birds.npz", "--out", "odd_sets.csv", "--label-sets")
+    cells = [row[0] for row in csv.reader(Path("odd_sets.csv").read_text().splitlines())]
+    assert any(cell.startswith("'=1+1") for cell in cells)
+    assert not any(cell.startswith(("=", "@")) for cell in cells)

@@ -70,7 +70,7 @@ def test_what_a_model_remembers_of_its_making(succeeds, survey):
         "seed": 3,
         "fractions": [0.8, 0.1, 0.1],
         "train_fraction": 1.0,
-        "drop_unlabelled": True,
+        "drop_empty": False,
         "rows": rows,
     }
     assert origin["command"].startswith("cgmvae fit birds.csv --label-prefix sp_")
@@ -100,7 +100,7 @@ def test_the_data_is_not_replaced_by_its_page(succeeds, refused, survey):
 
 
 def test_rows_that_were_trained_on(succeeds, survey):
-    fit(succeeds, "--all-rows")
+    fit(succeeds, "--no-test")
     page = make_page(succeeds)
     assert "was trained on these rows" in page
     assert "label prior" not in page

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,21 +69,56 @@ def test_from_a_file_to_predictions(succeeds, cgmvae):
     np.testing.assert_allclose(found, model.predict_proba(data.X), atol=1e-6)
 
 
+def test_identifiers_are_carried_into_all_output(succeeds, cgmvae, refused):
+    reading = ("--label-prefix", "sp_", "--counts", "presence", "--id", "site")
+    succeeds("fit", "sites.csv", *reading, "--out", "sites.cgmvae", *SMALL)
+    model = library.load("sites.cgmvae")
+    assert "site" not in model.input_kinds()
+    succeeds("predict", "sites.cgmvae", "sites.csv", "--out", "out.csv")
+    header, *found = csv.reader(Path("out.csv").read_text().splitlines())
+    assert header == ["site", "sp_owl", "sp_duck", "sp_frog"]
+    assert [row[0] for row in found] == [f"S{i}" for i in range(120)]
+    assert "out.csv exists" in refused("predict", "sites.cgmvae", "sites.csv", "--out", "out.csv")
+    succeeds("predict", "sites.cgmvae", "sites.csv", "--out", "sets.csv", "--label-sets")
+    sets = list(csv.reader(Path("sets.csv").read_text().splitlines()))[1:]
+    names = np.array(header[1:])
+    assert sets == [[row[0], ";".join(names[np.array(row[1:]) == "1"])] for row in found]
+    found = succeeds("evaluate", "sites.cgmvae", "--all-rows", "--errors", "3", "--json")
+    [error] = json.loads(found)["errors"]
+    assert error["id"] == f"S{error['row'] - 1}"
+    without = write("bare.csv", [row[1:] for row in rows(5)], HEADER[1:])
+    outcome = cgmvae("predict", "sites.cgmvae", without, "--out", "bare_out.csv")
+    assert outcome.err == (
+        "Warning: bare.csv has no column 'site', so its predictions have no identifiers.\n"
+    )
+    assert Path("bare_out.csv").read_text().startswith("sp_owl,sp_duck,sp_frog\n")
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_identifier_that_is_noticed_is_set_aside(cgmvae):
+    reading = ("--label-prefix", "sp_", "--counts", "presence")
+    outcome = cgmvae("fit", "sites.csv", *reading, "--out", "sites.cgmvae", *SMALL)
+    assert outcome.code == 0
+    assert outcome.err == (
+        "Warning: The column 'site' has a different value in almost every row, such as 'S0', so it "
+        "is not used as a feature; if it identifies the rows, give --id site.\n"
+    )
+    assert "site" not in library.load("sites.cgmvae").input_kinds()
+
+
 def test_column_types_can_be_given(succeeds):
     fit(succeeds, "--text", "habitat", "--category", "depth", "--date", "day")
     kinds = library.load("sites.cgmvae").input_kinds()
     assert kinds == {"day": "date", "depth": "category", "habitat": "text", "notes": "text"}
 
 
-def test_evaluate_matches_columns_by_name(succeeds, cgmvae):
+def test_evaluate_matches_columns_by_name(succeeds):
     fit(succeeds)
-    counts = ("--counts", "presence", "--json")
-    first = cgmvae("evaluate", "sites.cgmvae", "sites.csv", *counts)
-    assert first.err == "Warning: Columns that the model does not know are ignored: 'site'.\n"
+    first = succeeds("evaluate", "sites.cgmvae", "sites.csv", "--json")
     order = [4, 3, 2, 1, 5, 6, 7]
     write("turned.csv", [[row[i] for i in order] for row in rows()], [HEADER[i] for i in order])
-    again = succeeds("evaluate", "sites.cgmvae", "turned.csv", *counts)
-    assert json.loads(again)["metrics"] == json.loads(first.out)["metrics"]
+    again = succeeds("evaluate", "sites.cgmvae", "turned.csv", "--json")
+    assert json.loads(again)["metrics"] == json.loads(first)["metrics"]
 
 
 def test_a_column_of_another_type_is_refused(succeeds, cgmvae):
@@ -105,3 +141,71 @@ def test_a_model_of_numbers_refuses_words(succeeds, refused):
     sentence = refused("evaluate", "sites.cgmvae", source, "--counts", "presence")
     assert "'depth'" in sentence
     assert "'deep'" in sentence
+
+
+def test_new_rows_are_read_as_the_first_ones_were(succeeds, refused):
+    """What was said about the file is not said again, and what a file lacks is not asked for."""
+    text = Path("sites.csv").read_text(encoding="utf-8").replace(",", "~")
+    Path("sites.csv").write_text(text.replace("wetland", "wätland"), encoding="cp1252")
+    fit(succeeds, "--delimiter", "~", "--encoding", "cp1252", "--groups", "day")
+    succeeds("predict", "sites.cgmvae", "sites.csv", "--out", "out.csv")
+    here = succeeds("evaluate", "sites.cgmvae", "sites.csv", "--all-rows", "--json")
+    lines = [line.split("~") for line in Path("sites.csv").read_text("cp1252").splitlines()]
+    rest = [line[2:] for line in lines]  # neither the dropped column nor the groups
+    Path("rest.csv").write_text("\n".join(map("~".join, rest)) + "\n", encoding="cp1252")
+    there = succeeds("evaluate", "sites.cgmvae", "rest.csv", "--json")
+    values = [{k: v["value"] for k, v in json.loads(e)["metrics"].items()} for e in (here, there)]
+    assert values[0] == values[1]
+    write("commas.csv", rest[1:], rest[0])
+    assert "lacks" in refused("predict", "sites.cgmvae", "commas.csv", "--out", "new.csv")
+    new = ("--delimiter", ",", "--encoding", "utf-8", "--out", "new.csv")
+    succeeds("predict", "sites.cgmvae", "commas.csv", *new)
+    assert Path("new.csv").read_bytes() == Path("out.csv").read_bytes()
+
+
+def test_a_long_table_from_fit_to_evaluation(succeeds):
+    """One row per species seen; the same sites as one row each give the same model."""
+    kept = [row for row in rows() if any(row[5:])]
+    wide = [[*row[:5], *(int(count > 0) for count in row[5:])] for row in kept]
+    write("wide.csv", [row[1:] for row in wide], HEADER[1:])
+    species = HEADER[5:]
+    long = [
+        [*row[:5], name]
+        for row in wide
+        for name, seen in zip(species, row[5:], strict=True)
+        if seen
+    ]
+    write("long.csv", long, [*HEADER[:5], "species"])
+    succeeds("fit", "long.csv", "--long", "site,species", "--out", "long.cgmvae", *SMALL)
+    metrics = []
+    for source in ("long.csv", "wide.csv"):
+        found = json.loads(succeeds("evaluate", "long.cgmvae", source, "--all-rows", "--json"))
+        metrics.append(found["metrics"])
+        assert found["rows"] == len(kept)
+    assert metrics[0] == metrics[1]
+
+
+def test_the_same_rows_in_training_and_test_are_a_warning(cgmvae):
+    repeated = [row for row in rows(30) for _ in range(4)]
+    outcome = fit(cgmvae, source=write("sites.csv", repeated))
+    assert outcome.code == 0
+    assert re.match(r"Warning: \d+ of the \d+ test rows are also training rows, ", outcome.err)
+    assert "--groups" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert fit(cgmvae, "--overwrite", source=write("sites.csv", rows())).err == ""
+
+
+def test_categories_that_the_model_does_not_know_are_a_warning(succeeds, cgmvae, monkeypatch):
+    fit(succeeds)
+    new = changed(HEADER.index("habitat"), "dessert")
+    text = "'habitat' has categories that the model was not fitted with, by number of rows: 'des"
+    monkeypatch.setattr("cgmvae.cli.predict._BLOCK_ROWS", (8, 8))  # counted over all blocks
+    for command in (("evaluate",), ("predict", "--out", "out.csv")):
+        outcome = cgmvae(command[0], "sites.cgmvae", new, *command[1:])
+        assert outcome.code == 0
+        assert outcome.err.count("\n") == 1
+        assert f"{text}sert' (30);" in outcome.err
+    first, *others = rows()
+    write("rare.csv", [[*first[:3], "cave", *first[4:]], *others])  # rare, but not unseen
+    fit(succeeds, source="rare.csv", out="rare.cgmvae")
+    succeeds("predict", "rare.cgmvae", "rare.csv", "--out", "rare_out.csv")

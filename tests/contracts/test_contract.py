@@ -187,7 +187,6 @@ def test_degenerate_data(name, survey):
     cases = {
         "no positive label": (X, np.zeros_like(Y)),
         "only positive labels": (X, np.ones_like(Y)),
-        "nothing known": (X, np.full_like(Y, np.nan)),
         "no fully known row": (X, np.where(np.arange(5) == np.arange(120)[:, None] % 5, np.nan, Y)),
         "constant features": (np.ones_like(X), Y),
         "two rows": (X[:2], Y[:2]),

@@ -304,3 +304,12 @@ def test_whatever_is_taken_can_be_multiplied(indices, indptr):
         return
     assert (table @ np.ones(3)).sum() == indptr[-1]
     assert (table @ table.T).shape == (3, 3)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array, None])
+def test_copies_are_counted(make):
+    X = np.array([[1, np.nan], [2, 0], [1, np.nan], [2, 0], [3, 0], [0, 4]], np.float32)
+    features = as_columns({"a": X[:, 0], "b": X[:, 1]}) if make is None else make(X)
+    data = MultiLabelDataset(features, [[1], [0], [1], [1], [0], [0]])
+    assert data.count_copies([0, 1, 4], [2, 3, 5]) == 1  # the labels of the second differ
+    assert data.count_copies([0, 1], [4, 5]) == 0

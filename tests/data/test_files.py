@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import os
 import signal
 import subprocess
 import sys
@@ -188,6 +189,38 @@ class TestAtomicPath:
             assert target.read_text() == "old"
         assert target.read_text() == "new"
         assert list(tmp_path.iterdir()) == [target]
+
+    def test_permissions_stay(self, tmp_path):
+        target = tmp_path / "a.txt"
+        target.write_text("old")
+        target.chmod(0o600)
+        with atomic_path(target) as temporary:
+            temporary.write_text("new")
+        assert target.stat().st_mode & 0o777 == 0o600
+        assert target.read_text() == "new"
+
+    def test_a_link_stays_a_link(self, tmp_path):
+        (tmp_path / "kept").mkdir()
+        link, target = tmp_path / "a.txt.gz", tmp_path / "kept" / "b"
+        link.symlink_to(target)
+        for text in (b"first", b"second"):
+            with atomic_path(link) as temporary, create_binary(temporary) as file:
+                file.write(text)
+            assert link.is_symlink()
+            assert gzip.decompress(target.read_bytes()) == text
+        assert sorted(tmp_path.rglob("*")) == [link, tmp_path / "kept", target]
+
+    def test_the_folder_is_flushed_after_the_file_took_its_place(self, tmp_path, monkeypatch):
+        flushed = []
+
+        def fsync(descriptor):
+            name = Path(f"/proc/self/fd/{descriptor}").readlink()
+            flushed.append((name.name, (tmp_path / "a.txt").exists()))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with atomic_path(tmp_path / "a.txt") as temporary:
+            temporary.write_text("new")
+        assert flushed == [("a.txt", False), (tmp_path.name, True)]
 
     def test_an_error_leaves_the_old_file_and_nothing_else(self, tmp_path):
         target = tmp_path / "a.csv"

@@ -61,7 +61,7 @@ class TestRandom:
         n = len(kept)
         order = kept[np.random.RandomState(seed).permutation(n)]
 
-        split = make_split(dataset_of(arrays), seed=seed)
+        split = make_split(dataset_of(arrays), seed=seed, drop_empty=True)
 
         np.testing.assert_array_equal(split.train, order[: int(0.8 * n)])
         np.testing.assert_array_equal(split.validation, order[int(0.8 * n) : int(0.9 * n)])
@@ -78,12 +78,12 @@ class TestRandom:
         unknown = np.zeros((40, 2), dtype=bool)
         unknown[:5] = True
         data = MultiLabelDataset(np.zeros((40, 1)), Y, unknown=unknown)
-        assert set(everything(make_split(data))) == set(range(5, 40))
+        assert set(everything(make_split(data, drop_empty=True))) == set(range(5, 40))
 
-    def test_unlabelled_rows_can_stay(self):
+    def test_rows_without_labels_stay(self):
         data = a_survey()
         assert data.describe().rows_without_labels > 0
-        split = make_split(data, drop_unlabelled=False)
+        split = make_split(data)
         np.testing.assert_array_equal(np.sort(everything(split)), np.arange(data.n_samples))
 
 
@@ -97,7 +97,7 @@ class TestGroup:
         names = names[np.random.RandomState(seed).permutation(len(names))]
         cuts = int(0.8 * len(names)), int(0.9 * len(names))
 
-        split = make_split(dataset_of(arrays), "group", seed=seed)
+        split = make_split(dataset_of(arrays), "group", seed=seed, drop_empty=True)
 
         for rows, chosen in zip(
             (split.train, split.validation, split.test), np.split(names, cuts), strict=True
@@ -156,14 +156,14 @@ class TestStratified:
     def test_the_sizes_are_those_of_the_random_split(self, seed, frequency, n_labels):
         Y = np.random.default_rng(seed).random((60, n_labels)) < frequency
         data = MultiLabelDataset(np.zeros((60, 1)), Y)
-        split = make_split(data, "stratified", seed=seed, drop_unlabelled=False)
+        split = make_split(data, "stratified", seed=seed)
         assert [len(split.train), len(split.validation), len(split.test)] == [48, 6, 6]
 
     def test_rows_without_labels_are_spread(self):
         Y = np.zeros((200, 2), dtype=np.uint8)
         Y[:100, 0] = 1
         data = MultiLabelDataset(np.zeros((200, 1)), Y)
-        split = make_split(data, "stratified", drop_unlabelled=False)
+        split = make_split(data, "stratified")
         assert [(rows >= 100).sum() for rows in (split.train, split.validation, split.test)] == [
             80,
             10,
@@ -181,7 +181,7 @@ class TestOfficial:
     def test_the_publishers_test_rows_are_the_test_rows(self, data_folder):
         arrays = real_labels(data_folder, "delicious")
         labelled = arrays["Y"].any(axis=1)
-        split = make_split(dataset_of(arrays), "official")
+        split = make_split(dataset_of(arrays), "official", drop_empty=True)
         publisher = arrays["official_split"]
         np.testing.assert_array_equal(split.test, np.flatnonzero((publisher == TEST) & labelled))
         n_train = ((publisher == TRAIN) & labelled).sum()
@@ -203,7 +203,7 @@ class TestEveryKind:
     @settings(max_examples=20, deadline=None)
     def test_the_parts_are_disjoint_and_cover_the_kept_rows(self, kind, seed, data_seed, drop):
         data = a_survey(seed=data_seed)
-        split = make_split(data, kind, seed=seed, drop_unlabelled=drop)
+        split = make_split(data, kind, seed=seed, drop_empty=drop)
         kept = np.flatnonzero(data.Y.any(axis=1)) if drop else np.arange(data.n_samples)
         np.testing.assert_array_equal(np.sort(everything(split)), kept)
 
@@ -350,8 +350,8 @@ class TestBadInput:
         data = MultiLabelDataset(
             data.X, data.Y * 0, groups=data.groups, official_split=data.official_split
         )
-        with pytest.raises(InputError, match=r"0 rows .* leaves no train rows"):
-            make_split(data, kind)
+        with pytest.raises(InputError, match="No row of 'data' has a positive label"):
+            make_split(data, kind, drop_empty=True)
 
     @pytest.mark.parametrize(
         ("kind", "fields", "message"),

@@ -60,19 +60,19 @@ def _lines(Y, predicted, unknown):
 
 
 def _by_loops(Y, predicted, unknown):
-    rows = list(_lines(Y, predicted, unknown))
+    rows = [(true, guess) for true, guess in _lines(Y, predicted, unknown) if true]
     labels = list(_lines(Y.T, predicted.T, unknown.T))
     cells = [(t, g) for true, guess in rows for t, g in zip(true, guess, strict=True)]
     return {
-        "example_f1": _mean_f1(rows, None),
+        "example_f1": _mean_f1(rows, 1),
+        "example_f1 skip": _mean_f1(rows, None),
         "example_f1 0": _mean_f1(rows, 0),
-        "example_f1 1": _mean_f1(rows, 1),
         "micro_f1": _f1([t for t, _ in cells], [g for _, g in cells], 0),
         "macro_f1": _mean_f1(labels, 0),
         "macro_f1 1": _mean_f1(labels, 1),
         "macro_f1 skip": _mean_f1(labels, None),
         "hamming_accuracy": sum(t == g for t, g in cells) / len(cells) if cells else 0,
-        "subset_accuracy": sum(true == guess for true, guess in rows) / len(rows),
+        "subset_accuracy": sum(true == guess for true, guess in rows) / max(len(rows), 1),
     }
 
 
@@ -80,7 +80,7 @@ def _ours(Y, predicted, unknown=None):
     return {
         "example_f1": example_f1(Y, predicted, unknown=unknown),
         "example_f1 0": example_f1(Y, predicted, unknown=unknown, empty=0),
-        "example_f1 1": example_f1(Y, predicted, unknown=unknown, empty=1),
+        "example_f1 skip": example_f1(Y, predicted, unknown=unknown, empty="skip"),
         "micro_f1": micro_f1(Y, predicted, unknown=unknown),
         "macro_f1": macro_f1(Y, predicted, unknown=unknown),
         "macro_f1 1": macro_f1(Y, predicted, unknown=unknown, absent=1),
@@ -95,7 +95,7 @@ def test_agrees_with_scikit_learn(case):
     Y, predicted = CASES[case]
     expected = {
         "example_f1 0": f1_score(Y, predicted, average="samples", zero_division=0),
-        "example_f1 1": f1_score(Y, predicted, average="samples", zero_division=1),
+        "example_f1": f1_score(Y, predicted, average="samples", zero_division=1),
         "micro_f1": f1_score(Y, predicted, average="micro", zero_division=0),
         "macro_f1": f1_score(Y, predicted, average="macro", zero_division=0),
         "macro_f1 1": f1_score(Y, predicted, average="macro", zero_division=1),
@@ -129,8 +129,9 @@ def test_counts_of_tensors_with_leading_axes_equal_numpy(dtype, rng):
     guesses[0, 0] = False
     true[:4] = False
     t, g = torch.as_tensor(true).to(dtype), torch.as_tensor(guesses).to(dtype)
+    known = torch.full((20,), 5)
     counts = Counts(
-        (t * g).sum(-2), g.sum(-2), t.sum(-2), (t * g).sum(-1), g.sum(-1), t.sum(-1), 100
+        (t * g).sum(-2), g.sum(-2), t.sum(-2), (t * g).sum(-1), g.sum(-1), t.sum(-1), known
     )
     for name in ("example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "subset_accuracy"):
         for empty in ("skip", 0, 1):
@@ -145,7 +146,7 @@ def test_counts_of_tensors_with_leading_axes_equal_numpy(dtype, rng):
 
 
 def test_the_number_of_known_cells_may_have_leading_axes_too():
-    zeros, known = torch.zeros(2, 3), torch.tensor([0, 6])
+    zeros, known = torch.zeros(2, 3), torch.tensor([[0, 0], [3, 3]])
     wrong = torch.tensor([[0, 0, 0], [1, 2, 0]])
     counts = Counts(zeros, wrong, zeros, zeros, zeros, zeros, known)
     assert counts.hamming_accuracy().tolist() == [0, 0.5]

@@ -1,7 +1,7 @@
 """C-GMVAE: embeddings, latent space, known labels, presets and settings."""
 
 import dataclasses
-from typing import get_args, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -292,8 +292,14 @@ class TestSettings:
     @pytest.mark.parametrize("config", [NetworkConfig, TrainingConfig])
     def test_every_field_can_be_set(self, config):
         for name in (field.name for field in dataclasses.fields(config)):
-            value = get_args(get_type_hints(config)[name])
-            value = value[0] if value and isinstance(value[0], str) else 3
+            hint = get_type_hints(config)[name]
+            value = {bool: True, str: "micro_f1"}.get(hint, 0.5 if "dropout" in name else 3)
+            if choices := [each for each in get_args(hint) if isinstance(each, str)]:
+                value = choices[0]
+            elif get_origin(hint) is tuple:
+                value = (3,)
+            if name == "decoder_dropout":
+                value = False
             found = CGMVAEClassifier(settings={name: value}).resolved_preset(1)
             if config is NetworkConfig:
                 assert getattr(found.network, name) == value

@@ -7,7 +7,9 @@ import scipy.sparse as sp
 
 from cgmvae.data import MultiLabelDataset
 from cgmvae.errors import InputError
+from cgmvae.methods import CGMVAEClassifier, MLkNN
 from cgmvae.methods.inputs import (
+    LabelWarning,
     Rows,
     as_targets,
     check_whole,
@@ -151,3 +153,56 @@ def test_an_invalid_count_is_rejected(value):
     check_whole(1, k=1, n=np.int64(7))
     with pytest.raises(InputError, match=f"n is {value}; it must be a whole number of at least 1"):
         check_whole(1, k=1, n=value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"learning_rate": -1}, "learning_rate is -1; it must be a number of at least 0"),
+        ({"learning_rate": np.nan}, "learning_rate is nan"),
+        ({"embedding_dim": 0}, "embedding_dim is 0; it must be a whole number of at least 1"),
+        ({"n_members": 2.5}, "n_members is 2.5; it must be a whole number"),
+        ({"epochs": True}, "epochs is True"),
+        ({"dropout": 1}, "dropout is 1; it must be at least 0 and below 1"),
+        ({"scaling": "log"}, "scaling is 'log'; choose one of auto, "),
+        ({"settings": {"feature_hidden": (8, 0)}}, "feature_hidden is .* whole numbers"),
+        ({"settings": {"layer_norm": 1}}, "layer_norm is 1; it must be true or false"),
+        ({"settings": {"temperature": -1.0}}, "temperature is -1.0"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_before_training(survey, parameters, message):
+    with pytest.raises(InputError, match=message):
+        CGMVAEClassifier(**parameters).fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize("parameters", [{"k": 0}, {"s": -1.0}, {"neighbors": "some"}])
+def test_other_methods_declare_their_parameters_too(survey, parameters):
+    [name] = parameters
+    with pytest.raises(InputError, match=f"{name} is "):
+        MLkNN(**parameters).fit(survey.X, survey.Y)
+
+
+def test_labels_that_cannot_be_learned(survey):
+    model, X = MLkNN(random_state=0), survey.X
+    with pytest.raises(InputError, match="All labels of all rows are unknown"):
+        model.fit(X, np.full(survey.Y.shape, np.nan))
+    with pytest.raises(InputError, match="Y has no columns"):
+        model.fit(X, survey.Y[:, :0])
+    with pytest.warns(LabelWarning, match="No row has a positive label"):
+        model.fit(X, 0 * survey.Y)
+    presences = survey.Y.astype(float)
+    presences[presences[:, 2] == 0, 2] = np.nan
+    with pytest.warns(LabelWarning, match="predicted everywhere: 'label_2'; give rows"):
+        model.fit(X, presences)
+
+
+def test_columns_of_numbers_are_matched_by_name(survey):
+    frame = pd.DataFrame(survey.X, columns=[f"x{i}" for i in range(survey.n_features)])
+    model = MLkNN(random_state=0).fit(frame, survey.Y)
+    expected = model.predict_proba(frame)
+    np.testing.assert_array_equal(model.predict_proba(frame[frame.columns[::-1]]), expected)
+    with pytest.warns(UserWarning, match="does not know are ignored: 'more'"):
+        found = model.predict_proba(frame.assign(more=1.0))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InputError, match="lacks 1 of the model's 6 columns: 'x0'"):
+        model.predict(frame.drop(columns="x0"))

@@ -221,7 +221,7 @@ def ruled_report(request, tmp_path_factory, report_rows):
 def lonely_report(tmp_path_factory):
     """Return the report of a model with one label."""
     data, _ = make_survey(120, 3, 1, n_groups=1, cardinality=0.5, seed=1)
-    split = make_split(data, seed=0, drop_unlabelled=False)
+    split = make_split(data, seed=0)
     model = BinaryRelevance(random_state=0)
     return make_report(tmp_path_factory.mktemp("report"), model, ReportRows.of_split(data, split))
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -23,7 +21,14 @@ import typer
 from cgmvae.cli.console import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, readers
 from cgmvae.data.files import atomic_path
-from cgmvae.data.streaming import Blocks, LoadedBlocks, open_blocks
+from cgmvae.data.streaming import (
+    FILE_OPTIONS,
+    TABLE_FORMATS,
+    Blocks,
+    LoadedBlocks,
+    TableBlocks,
+    open_blocks,
+)
 from cgmvae.errors import InputError
 
 # --- Options ------------------------------------------------------------------------------------
@@ -51,21 +56,32 @@ READING_OPTIONS = {
     "labels": _reading(list[str], "Name of a label column; repeat for each.", "--label"),
     "label_prefix": _reading(str, "Columns whose name starts with TEXT are labels."),
     "label_count": _reading(int, "The first N columns are labels; the last N if negative."),
-    "label_sets": _reading(str, "Column that holds all labels of a row, separated."),
+    "label_sets": _reading(str, "Column that holds all labels of a row, separated or as a list."),
+    "long": _reading(str, "ROW,LABEL: the columns of a table with one row per occurrence."),
     "separator": _reading(str, "Separator of the labels in that column (default ;)."),
     "counts": _reading(str, "'presence' turns counts in label columns into 0 and 1."),
     "blank_labels": _reading(str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
     "groups": _reading(str, "Column (or npz key) of groups that a split keeps together."),
+    "id": _reading(str, "Column that identifies the rows: no feature, but in all output."),
     "drop": _reading(list[str], "Column to leave out; repeat for each.", "--drop"),
     "category": _reading(list[str], "Column of categories; repeat for each.", "--category"),
     "date": _reading(list[str], "Column of dates; repeat for each.", "--date"),
     "text": _reading(list[str], "Column of free text; repeat for each.", "--text"),
-    "delimiter": _reading(str, "Separator of the cells of a CSV file (default ,)."),
+    "delimiter": _reading(str, "Separator of the cells of a text table (default: found out)."),
+    "decimal": _reading(str, "Decimal mark of a text table, . or , (default: found out)."),
+    "encoding": _reading(str, "Encoding of a text table, such as cp1252 (default UTF-8)."),
+    "sheet": _reading(str, "Sheet of a workbook that has several."),
     "n_labels": _reading(int, "Number of labels (svmlight and released files)."),
     "n_features": _reading(int, "Number of features (svmlight files)."),
     "zero_based": _reading(bool, "Whether svmlight features are numbered from 0 or from 1."),
     "meta_offset": _reading(int, "Columns to skip before the labels (released files)."),
 }
+
+#: Those that say where the labels of a table are.
+LABEL_OPTIONS = {"labels", "label_prefix", "label_count", "label_sets", "long"}
+
+#: Those that name columns which a file with other rows need not have.
+COLUMN_OPTIONS = {"label_sets", "long", "groups", "id", "drop", "category", "date", "text"}
 
 # Arguments are hidden and described in the text of each command: typer would list them with their
 # Python types.
@@ -77,12 +93,16 @@ EpochsOption = Annotated[int | None, option("N", "Passes over the training rows.
 DeviceOption = Annotated[str | None, option("NAME", "auto (default), cpu or cuda.")]
 SeedOption = Annotated[int, option("N", "Same seed, same result.", min=0, max=2**32 - 1)]
 OverwriteOption = Annotated[bool, flag("--overwrite", "Replace existing files.")]
+DropEmptyOption = Annotated[
+    bool,
+    flag("--drop-empty/--all-rows", "Leave out rows without a positive label, as the paper does."),
+]
 JsonOption = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
 
 #: Options of parameters whose flag is not simply the parameter's name.
 _FLAGS = {
     "labels": "--label",
-    "label_columns": "--label, --label-prefix, --label-count or --label-sets",
+    "label_columns": "--label, --label-prefix, --label-count, --label-sets or --long",
     "column_types": "--category, --date or --text",
     "kinds": "--category, --date or --text",
     "n_members": "--members",
@@ -90,7 +110,7 @@ _FLAGS = {
 }
 
 #: A reading option with its value, as the messages of the readers write it for Python users.
-_PYTHON_OPTION = re.compile(rf"\b({'|'.join(READING_OPTIONS)})=\[?'([^']*)'\]?")
+_PYTHON_OPTION = re.compile(rf"\b({'|'.join(READING_OPTIONS)})=(?:\[?'([^']*)'\]?|(-?\d+))")
 
 #: Advice of the data layer, and the commands that follow it.
 _COMMANDS = {
@@ -99,13 +119,23 @@ _COMMANDS = {
 }
 
 
+def is_reading_option(name: str, value: Any) -> bool:
+    """Return whether a value, of a file of unknown origin, can be that of a reading option."""
+    if name not in READING_OPTIONS:
+        return False
+    type_ = get_args(get_args(READING_OPTIONS[name])[0])[0]
+    if get_origin(type_) is list:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return type(value) is type_
+
+
 def flag_of(parameter: str) -> str:
     """Return the option, or options, that set a parameter."""
     return _FLAGS.get(parameter, "--" + parameter.replace("_", "-"))
 
 
-def command_line_message(error: InputError) -> str:
-    """Return the message of an error with options in place of Python parameters.
+def command_line_message(error: InputError | Warning) -> str:
+    """Return the message of an error or a warning with options in place of Python parameters.
 
     Examples
     --------
@@ -114,7 +144,9 @@ def command_line_message(error: InputError) -> str:
     >>> command_line_message(InputError("There is no column 'owl'.", parameter="labels"))
     "There is no column 'owl' (--label)."
     """
-    message = _PYTHON_OPTION.sub(lambda m: f"{flag_of(m[1])} {shlex.quote(m[2])}", str(error))
+    message = _PYTHON_OPTION.sub(
+        lambda m: f"{flag_of(m[1])} {m[3] or shlex.quote(m[2])}", str(error)
+    )
     for advice, command in _COMMANDS.items():
         message = message.replace(advice, command)
     parameter = getattr(error, "parameter", None)
@@ -191,6 +223,12 @@ class Source:
         except OSError:  # the name is too long for the file system
             return False
 
+    @property
+    def names_present_labels(self) -> bool:
+        """Whether a row names the labels it has, so that a label that no row names is absent."""
+        lists = {"label_sets", "long"} & {*self.options}
+        return bool(lists) or (not self.in_catalog and self.reader().name == "svmlight")
+
     def reader(self) -> readers.Format:
         """Return the format of the file, after checking that the file and its options fit."""
         path = readers.check_source(self.name, self.format)
@@ -201,6 +239,15 @@ class Source:
                 f"{flag_of(unknown[0])} does not apply to {reader.name} files; leave it out."
             )
         return reader
+
+    def table(self) -> TableBlocks | None:
+        """Open a table to see its columns, whatever they mean; None for any other data."""
+        if self.in_catalog or (format_ := self.reader().name) not in TABLE_FORMATS:
+            return None
+        options = {name: value for name, value in self.options.items() if name in FILE_OPTIONS}
+        blocks = open_blocks(self.name, format_, **options)
+        assert isinstance(blocks, TableBlocks)
+        return blocks
 
     def load(self, **defaults: Any) -> MultiLabelDataset:
         """Load the data set; ``defaults`` are reading options for what was not given.
@@ -370,41 +417,16 @@ def _setting_types(estimator: type) -> dict[str, Any]:
 
 def _parse_value(name: str, text: str, hint: Any) -> Any:
     """Return the value of a setting, checked against the type of its field."""
+    from cgmvae.methods.inputs import requirement
+
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    if value is None and NoneType in get_args(hint):
-        return None
-    number = (get_args(hint) or (hint,))[0]  # the first of ``float | None``
     if get_origin(hint) is tuple:
-        type_ = "sizes"
         value = tuple(value) if isinstance(value, list) else (value,)
-    elif get_origin(hint) is Literal or hint is str:
-        type_ = "name"
-    else:
-        type_ = "probability" if number is float and "dropout" in name else number.__name__
-    wanted, fits = _VALUE_TYPES.get(type_, _VALUE_TYPES["other"])
-    if not fits(value):
-        raise InputError(f"The setting {name} is {text}; it must be {wanted}.")
+    if get_origin(hint) is Literal:  # the estimator knows its choices
+        hint = str
+    if wanted := requirement(name, value, hint):
+        raise InputError(f"The setting {name} is {text}; {wanted}.")
     return value
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 1 <= value < 2**31
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf
-
-
-#: What a setting of each type must be, in words and as a check.
-_VALUE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "bool": ("true or false", lambda value: type(value) is bool),
-    "int": ("a whole number of at least 1", _is_count),
-    "float": ("a number of at least 0", _is_number),
-    "probability": ("at least 0 and below 1", lambda value: _is_number(value) and value < 1),
-    "name": ("a name", lambda value: isinstance(value, str)),
-    "other": ("a value that the method accepts", lambda value: True),
-    "sizes": ("whole numbers of at least 1, such as [256, 128]", lambda v: all(map(_is_count, v))),
-}

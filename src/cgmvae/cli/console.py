@@ -184,9 +184,9 @@ def metric_text(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.3f}"
 
 
-def without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace NaN, which JSON lacks, by None."""
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
+    return {name: None if value != value else value for name, value in values.items()}
 
 
 # --- Progress -----------------------------------------------------------------------------------

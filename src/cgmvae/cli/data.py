@@ -9,8 +9,19 @@ from typing import Annotated
 import typer
 
 from cgmvae.cli import console
-from cgmvae.cli.arguments import JsonOption, Source, check_not_input, option, with_source
+from cgmvae.cli.arguments import (
+    JsonOption,
+    OverwriteOption,
+    Source,
+    check_not_input,
+    check_target,
+    command_line_message,
+    option,
+    with_source,
+)
 from cgmvae.data import catalog, readers
+from cgmvae.data.files import data_name
+from cgmvae.data.readers.table import UnnamedLabelsError
 from cgmvae.data.streaming import TABLES, unpack
 
 app = typer.Typer(
@@ -58,8 +69,15 @@ def fetch(name: Annotated[str, typer.Argument(help="Name in the catalog.")]) -> 
 @app.command()
 @with_source
 def describe(source: Source, json: JsonOption = False) -> None:
-    """Show the statistics of a data set or a file."""
-    dataset = source.load()
+    """Show the statistics of a data set or a file.
+
+    Of a table whose label columns are not named, the columns are shown instead.
+    """
+    try:
+        dataset = source.load()
+    except UnnamedLabelsError as error:
+        _describe_columns(source, error, json)
+        return
     statistics = dataset.describe().to_dict()
     entry = catalog.entries().get(dataset.name)
     printed = {}
@@ -76,12 +94,26 @@ def describe(source: Source, json: JsonOption = False) -> None:
     console.print_table(dataset.name, columns, rows)
 
 
+def _describe_columns(source: Source, error: UnnamedLabelsError, json: bool) -> None:
+    """Show the columns of a table, and which of them may be labels."""
+    rows, advice = error.summary(), command_line_message(error)
+    if json:
+        name = data_name(source.name)
+        record = {"name": name, "samples": error.n_rows, "columns": rows, "advice": advice}
+        console.print_json(record)
+        return
+    title = f"{source.name}: {error.n_rows:,} rows, {len(rows):,} columns"
+    columns = ("column", "type", "missing", "distinct", "values")
+    console.print_table(title, columns, [[*row.values()] for row in rows], caption=advice)
+
+
 @app.command()
 @with_source
 def convert(
     source: Source,
     target: Annotated[str, typer.Argument(metavar="TARGET", hidden=True)],
     target_format: Annotated[str | None, option("TEXT", "Format of the new file.")] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write a data set to the file TARGET; a failure writes nothing.
 
@@ -90,6 +122,8 @@ def convert(
     """
     to_folder = readers.choose(target, target_format).name == "mapped"
     check_not_input(Path(target), source.name)
+    if not to_folder:
+        check_target(target, source.name, overwrite=overwrite)
     if to_folder and not source.in_catalog and (table := source.reader().name) in TABLES:
         with console.reading_progress("Converting") as progress:
             dataset = unpack(source.name, target, format=table, progress=progress, **source.options)

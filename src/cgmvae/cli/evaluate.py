@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from cgmvae.cli import console, models
-from cgmvae.cli.arguments import JsonOption, ModelArgument, Source, flag, option, with_source
+from cgmvae.cli.arguments import (
+    LABEL_OPTIONS,
+    JsonOption,
+    ModelArgument,
+    Source,
+    flag,
+    option,
+    with_source,
+)
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.readers.table import LABELS_KEY
-from cgmvae.data.splits import Split
+from cgmvae.data.splits import Split, nonempty_rows
 from cgmvae.errors import InputError, listed
-from cgmvae.evaluation import METRIC_TITLES, Scored, bootstrap_interval
+from cgmvae.evaluation import (
+    METRIC_TITLES,
+    LabelScores,
+    RowErrors,
+    Scored,
+    bootstrap_interval,
+    label_scores,
+    row_errors,
+    row_text,
+)
 from cgmvae.evaluation import evaluate as measure
 
 #: Notes about the protocols that need no separate validation rows.
@@ -25,65 +43,141 @@ _NOTES = {
 }
 PROTOCOLS = tuple(_NOTES)
 
-_TRAINED_ON = (
-    "Rows that the model was trained on make the result optimistic; --split-file excludes them."
-)
+_TRAINED_ON = "Rows that the model was trained on make the result optimistic."
 
 
 @with_source
 def evaluate(
     model: ModelArgument,
-    source: Source,
+    source: Source | None = None,
     protocol: Annotated[str, option("NAME", f"{' or '.join(PROTOCOLS)}.")] = "validation",
     split_file: Annotated[
         str | None, option("FILE", "Use the test rows of a split that 'fit' wrote.")
     ] = None,
     all_rows: Annotated[
-        bool, flag("--all-rows", "Use all rows (default without a split).")
+        bool, flag("--all-rows", "Use the rows that the model was trained on, too.")
     ] = False,
+    drop_empty: Annotated[
+        bool, flag("--drop-empty", "Leave out rows without a positive label, as the paper does.")
+    ] = False,
+    per_label: Annotated[
+        bool, flag("--per-label", "Show precision, recall, F1, … of each label, too.")
+    ] = False,
+    errors: Annotated[
+        int | None, option("N", "Show the N rows with the most wrong labels, too.", min=1)
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Measure a model on labeled rows, with confidence intervals.
 
-    MODEL is a file that 'cgmvae fit' wrote. Columns of features and labels are matched by name.
-    The 95% intervals come from a bootstrap over rows (or groups of rows).
+    MODEL is a file that 'cgmvae fit' wrote; it records its data, how it was read, and its test
+    rows. Without SOURCE, or with that data as SOURCE, the test rows are used; of any other data all
+    rows. Columns of features and labels are matched by name. The 95% intervals come from a
+    bootstrap over rows (or groups of rows).
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"There is no protocol {protocol!r}; choose {' or '.join(PROTOCOLS)}.")
     if all_rows and split_file is not None:
         raise InputError("--all-rows and --split-file exclude each other; leave one out.")
     fitted, names = models.load_model(model)
+    origin = models.valid_origin(fitted.origin_)
+    source = models.source_to_read(model, origin, source)
     dataset = load_labelled(source, fitted, names)
-    if split_file is not None:
-        _, _, test = Split.load(split_file).parts(dataset)
-        if test is None:
-            raise InputError(f"The split {split_file} has no test rows; make one that has.")
-        dataset = test
-    rows = as_fitted(dataset, fitted, names, "label_sets" in source.options)
+    test_rows = None if all_rows else _test_rows(origin, dataset, split_file)
+    is_test = test_rows is not None
+    rows = as_fitted(dataset, fitted, names, source.names_present_labels).in_memory()
+    indices = np.arange(rows.n_samples) if test_rows is None else test_rows
+    if drop_empty:
+        indices = indices[np.isin(indices, nonempty_rows(rows.Y))]
+        if len(indices) == 0:
+            raise InputError("None of the rows has a positive label; leave out --drop-empty.")
+    rows = rows.rows(indices)
     scores, rule = fitted.predict_proba(rows.X), fitted.threshold_rule_
-    found = measure(Scored(rows.Y, scores, rows.unknown), protocol=protocol, rule=rule)
+    scored = Scored(rows.Y, scores, rows.unknown)
+    found = measure(scored, protocol=protocol, rule=rule)
     outputs = {name: chosen.apply(scores) for name, chosen in found.rules.items()}
     outputs["precision_at_1"] = scores
     given: Any = {"unknown": rows.unknown, "groups": rows.groups}
     metrics = {
         name: bootstrap_interval(name, rows.Y, outputs[name], **given) for name in METRIC_TITLES
     }
+    rule = found.rules["micro_f1"]
+    labels = label_scores(scored, rule, rows.label_names) if per_label else []
+    wrong = row_errors(scored, rule, rows.label_names, limit=errors) if errors else []
+    listed_errors = [_error_record(error, rows, indices) for error in wrong]
     report = {"model": model, "data": dataset.name, "rows": rows.n_samples, "protocol": protocol}
-    report |= {"test_rows_only": split_file is not None, "confidence": 0.95}
+    report |= {"test_rows_only": is_test, "confidence": 0.95}
     if json:
-        console.print_json(
-            {**report, "metrics": {n: console.without_nan(v._asdict()) for n, v in metrics.items()}}
-        )
+        report["metrics"] = {n: console.without_nan(v._asdict()) for n, v in metrics.items()}
+        if per_label:
+            report["labels"] = [console.without_nan(label._asdict()) for label in labels]
+        if errors:
+            report["errors"] = listed_errors
+        console.print_json(report)
         return
-    notes = [_NOTES[protocol], *([] if split_file else [_TRAINED_ON])]
+    notes = [_NOTES[protocol], *([] if is_test else [_TRAINED_ON])]
     console.print_table(
-        f"{dataset.name}: {rows.n_samples:,} rows, protocol '{protocol}'",
+        f"{dataset.name}: {rows.n_samples:,} {'test ' if is_test else ''}rows, "
+        f"protocol '{protocol}'",
         ["metric", "value", "95% from", "to"],
         [
             [METRIC_TITLES[name], *map(console.metric_text, interval)]
             for name, interval in metrics.items()
         ],
         caption=" ".join(notes),
+    )
+    if per_label:
+        _print_labels(labels)
+    if errors:
+        _print_errors(listed_errors, source.name)
+
+
+def _test_rows(
+    origin: Mapping[str, Any] | None, dataset: MultiLabelDataset, split_file: str | None
+) -> NDArray[np.int64] | None:
+    """Return the test rows of a split file, otherwise those that the model records, if any."""
+    if split_file is None:
+        return models.recorded_test_rows(origin, dataset)
+    split = Split.load(split_file)
+    if split.parts(dataset)[2] is None:
+        raise InputError(f"The split {split_file} has no test rows; make one that has.")
+    return split.test
+
+
+def _error_record(
+    error: RowErrors, rows: MultiLabelDataset, indices: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Return the wrong labels of a row and what the row is, for JSON."""
+    return {
+        "row": int(indices[error.row]) + 1,
+        "id": None if rows.ids is None else str(rows.ids[error.row]),
+        "missed": dict(error.missed),
+        "extra": dict(error.extra),
+        "values": row_text(rows.X, rows.feature_names, error.row),
+    }
+
+
+def _print_labels(labels: Sequence[LabelScores]) -> None:
+    titles = ["label", "rows", "predicted", "precision", "recall", "F1", "avg. precision", "AUC"]
+    console.print_table(
+        "Each label",
+        [*titles, "threshold"],
+        [[*label[:3], *map(console.metric_text, label[3:])] for label in labels],
+    )
+
+
+def _print_errors(errors: Sequence[dict[str, Any]], source: str) -> None:
+    def names(scores: dict[str, float]) -> str:
+        return ", ".join(f"{name} {score:.2f}" for name, score in scores.items()) or "–"
+
+    def row_name(error: dict[str, Any]) -> str:
+        return f"{error['row']} ({error['id']})" if error["id"] else str(error["row"])
+
+    console.print_table(
+        f"The {len(errors):,} rows with the most wrong labels, and their probabilities",
+        ["row", "missed", "extra", "values"],
+        [[row_name(e), names(e["missed"]), names(e["extra"]), e["values"]] for e in errors],
+        caption=f"Rows of {source} are counted from 1, without a header.",
     )
 
 
@@ -95,28 +189,15 @@ def load_labelled(source: Source, fitted: Any, names: Sequence[str] | None) -> M
     """
     numbers = None if names is None else dict.fromkeys(names, "number")
     defaults: dict[str, Any] = {
-        "n_labels": fitted.n_labels_,
         "n_features": fitted.n_features_in_,
         "kinds": fitted.input_kinds() or numbers,
     }
-    named = any(name.startswith("label") for name in source.options)
-    if not source.in_catalog and not named and _is_table_without_labels(source):
+    if not source.names_present_labels:
+        defaults["n_labels"] = fitted.n_labels_
+    table = None if LABEL_OPTIONS & {*source.options} else source.table()
+    if table is not None and LABELS_KEY not in table.stored:
         defaults["labels"] = fitted.label_names_
     return source.load(**defaults)
-
-
-def _is_table_without_labels(source: Source) -> bool:
-    """Return whether a file is a table without a record of which columns are labels."""
-    format_ = source.reader().name
-    if format_ != "parquet":
-        return format_ == "csv"
-    import pyarrow.parquet
-
-    try:
-        stored = pyarrow.parquet.read_schema(source.name).metadata or {}
-    except (pyarrow.ArrowException, OSError):  # the reader reports what is wrong
-        return True
-    return LABELS_KEY not in stored
 
 
 def as_fitted(
@@ -146,9 +227,13 @@ def as_fitted(
         # An added label is unknown in a row whose labels are all unknown.
         blank = np.asarray(mask.sum(axis=1)).ravel() == len(found)
         unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, indices])
+    X = dataset.X[:, columns]
+    unseen = models.UnseenCategories(fitted)
+    unseen.count(X)
+    unseen.warn()
     return replace(
         dataset,
-        X=dataset.X[:, columns],
+        X=X,
         Y=Y[:, indices].toarray(),
         feature_names=tuple(dataset.feature_names[column] for column in columns),
         label_names=wanted,

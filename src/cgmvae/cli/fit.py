@@ -42,7 +42,8 @@ def fit(
         option("KIND", "random, group, stratified or official; group if there are groups."),
     ] = None,
     save_split: Annotated[str | None, option("FILE", "Write the split, for 'evaluate'.")] = None,
-    all_rows: Annotated[bool, flag("--all-rows", "Train on all rows, without a test.")] = False,
+    drop_empty: arguments.DropEmptyOption = False,
+    no_test: Annotated[bool, flag("--no-test", "Train on all rows, without a test.")] = False,
     overwrite: arguments.OverwriteOption = False,
     json: arguments.JsonOption = False,
 ) -> None:
@@ -64,10 +65,13 @@ def fit(
     model = models.make_model(method, parameters, setting or ())
     for target in filter(None, (out, save_split)):
         arguments.check_target(target, source.name, overwrite=overwrite)
-    if all_rows and (split or save_split):
-        raise InputError("--all-rows excludes --split and --save-split; leave them out.")
+    if no_test and (split or save_split or drop_empty):
+        raise InputError(
+            "--no-test excludes --split, --save-split and --drop-empty; leave them out."
+        )
     dataset = load_training_data(source)
-    chosen = None if all_rows else choose_split(dataset, split, seed)
+    chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
+    warn_of_copies(dataset, chosen)
     started = time.perf_counter()
     resumed = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
     console.wait_for_processes()
@@ -76,7 +80,7 @@ def fit(
     seconds = None if resumed else time.perf_counter() - started
     if chosen is not None and save_split is not None:
         chosen.save(save_split)
-    model.origin_ = models.origin_record(source, dataset, chosen, seconds)
+    model.origin_ = models.origin_record(source, dataset, chosen, seconds, drop_empty=drop_empty)
     report = test_and_save(model, dataset, chosen, out)
     report |= {"method": method, "continued": resumed}
     if json:
@@ -93,9 +97,25 @@ def load_training_data(source: Source) -> MultiLabelDataset:
     return dataset
 
 
-def choose_split(dataset: MultiLabelDataset, kind: str | None, seed: int) -> Split:
+def choose_split(
+    dataset: MultiLabelDataset, kind: str | None, seed: int, *, drop_empty: bool = False
+) -> Split:
     """Return a split of this kind; by default by group if there are groups."""
-    return make_split(dataset, kind or ("random" if dataset.groups is None else "group"), seed=seed)
+    kind = kind or ("random" if dataset.groups is None else "group")
+    return make_split(dataset, kind, seed=seed, drop_empty=drop_empty)
+
+
+def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
+    """Warn if the same rows are in training and in test."""
+    if split is None or not console.is_main_process():
+        return
+    train = np.concatenate([split.train, split.validation])
+    if n_copies := dataset.count_copies(split.test, train):
+        console.print_warning(
+            f"{n_copies:,} of the {len(split.test):,} test rows are also training rows, with the "
+            "same features and labels, which makes the test optimistic; remove the copies, or name "
+            "the column of rows that belong together (--groups)."
+        )
 
 
 def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoint: Path) -> bool:
@@ -132,6 +152,7 @@ def test_and_save(
         scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)
         found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
         metrics = console.without_nan(found.metrics)
+        model.origin_["metrics"] = metrics
     models.save_model(model, dataset, out)  # from here on it expects the names of its features
     origin = model.origin_["split"]
     best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]
@@ -160,6 +181,8 @@ def _print(report: Mapping[str, Any]) -> None:
         used = f"{split['rows']['train'] + split['rows']['validation']:,}"
     title = find_method(report["method"]).title
     console.print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
+    if split and (n_dropped := report["n_samples"] - sum(split["rows"].values())):
+        console.print_text(f"{n_dropped:,} rows without a positive label were left out.")
     if report["columns"]:
         console.print_text(models.columns_text(report["columns"]))
     if split:

@@ -64,7 +64,7 @@ def _options(
 
 def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
     if issubclass(category, UserWarning) and console.is_main_process():
-        console.print_warning(str(message))
+        console.print_warning(command_line_message(message))
 
 
 def run() -> None:

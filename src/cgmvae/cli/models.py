@@ -13,9 +13,12 @@ import inspect
 import platform
 import shlex
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +26,22 @@ from numpy.typing import NDArray
 
 from cgmvae import __version__
 from cgmvae.cli import console
-from cgmvae.cli.arguments import Source, flag_of, parse_settings
-from cgmvae.data import MultiLabelDataset, make_split
-from cgmvae.data.splits import Split
+from cgmvae.cli.arguments import (
+    COLUMN_OPTIONS,
+    LABEL_OPTIONS,
+    Source,
+    flag_of,
+    is_reading_option,
+    parse_settings,
+)
+from cgmvae.data import Columns, MultiLabelDataset, make_split
+from cgmvae.data.readers import svmlight
+from cgmvae.data.splits import Split, positive_cells
 from cgmvae.errors import InputError, listed
+from cgmvae.evaluation import METRIC_TITLES
+
+#: Number of categories that a warning names.
+_NAMED = 5
 
 #: Singular and plural of each column type.
 _COLUMN_TYPES = {
@@ -110,6 +125,31 @@ def match_features(
     return np.array([indices[name] for name in wanted], np.int64)
 
 
+class UnseenCategories:
+    """Categories that no training row of a model had, counted over blocks of rows."""
+
+    def __init__(self, model: Any) -> None:
+        self._preparation = model.preparation_
+        self._counts: dict[str, Counter[str]] = {}
+
+    def count(self, X: Any) -> None:
+        """Count the unseen categories of some rows."""
+        if self._preparation is not None and isinstance(X, Columns):
+            for column, counts in self._preparation.unseen(X).items():
+                self._counts.setdefault(column, Counter()).update(counts)
+
+    def warn(self) -> None:
+        """Print one warning per column that has any."""
+        for column, counts in self._counts.items():
+            shown = ", ".join(f"{name!r} ({n:,})" for name, n in counts.most_common(_NAMED))
+            more = f" and {len(counts) - _NAMED:,} more" if len(counts) > _NAMED else ""
+            console.print_warning(
+                f"The column {column!r} has categories that the model was not fitted with, by "
+                f"number of rows: {shown}{more}; it has learned nothing about them, so check their "
+                "spelling."
+            )
+
+
 def columns_record(model: Any) -> list[dict[str, Any]] | None:
     """Return the type and preparation of each column, for JSON; None if the data was numeric."""
     if model.preparation_ is None:
@@ -143,13 +183,14 @@ _DATA = {
     "n_features": int,
     "n_labels": int,
     "n_positive": int,
+    "labels_checksum": int,
 }
 _SPLIT = {
     "kind": str,
     "seed": int,
     "fractions": list,
     "train_fraction": float | int,
-    "drop_unlabelled": bool,
+    "drop_empty": bool,
     "rows": {"train": int, "validation": int, "test": int},
 }
 _RECORD = {
@@ -163,7 +204,12 @@ _RECORD = {
 
 
 def origin_record(
-    source: Source, dataset: MultiLabelDataset, split: Split | None, seconds: float | None = None
+    source: Source,
+    dataset: MultiLabelDataset,
+    split: Split | None,
+    seconds: float | None = None,
+    *,
+    drop_empty: bool = False,
 ) -> dict[str, Any]:
     """Return what is needed to reproduce a model, for JSON.
 
@@ -172,7 +218,8 @@ def origin_record(
     source, dataset
         The data as named on the command line, and what was read from it.
     split : Split, optional
-        Made by :func:`~cgmvae.data.make_split` with its defaults; None if all rows were used.
+        Made by :func:`~cgmvae.data.make_split` with its defaults but for ``drop_empty``; None if
+        all rows were used.
     seconds : float, optional
         Duration of the training, unless an earlier training was resumed.
     """
@@ -184,14 +231,14 @@ def origin_record(
             "seed": split.seed,
             "fractions": list(defaults["fractions"].default),
             "train_fraction": split.train_fraction,
-            "drop_unlabelled": defaults["drop_unlabelled"].default,
+            "drop_empty": drop_empty,
             "rows": {part: len(getattr(split, part)) for part in ("train", "validation", "test")},
         }
     return {
         "data": {
             "source": source.name,
             "format": source.format,
-            "options": dict(source.options),
+            "options": _found_options(source),
             "name": dataset.name,
             **_shape(dataset),
         },
@@ -202,6 +249,14 @@ def origin_record(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seconds": None if seconds is None else round(seconds, 1),
     }
+
+
+def _found_options(source: Source) -> dict[str, Any]:
+    """Return the reading options that were given, and what a few new rows would not show again."""
+    options = dict(source.options)
+    if not source.in_catalog and source.reader().name == "svmlight":
+        options.setdefault("zero_based", svmlight.is_zero_based(source.name))
+    return options
 
 
 def current_command() -> str:
@@ -226,11 +281,64 @@ def _has_shape(value: Any, shape: Any) -> bool:
 def recorded_source(origin: Mapping[str, Any]) -> Source:
     """Return the data that a model was fitted on, as named at the time."""
     data = origin["data"]
-    return Source(data["source"], data["format"], dict(data["options"]))
+    options = {n: v for n, v in data["options"].items() if is_reading_option(n, v)}
+    return Source(data["source"], data["format"], options)
+
+
+def as_recorded(source: Source, origin: Any) -> Source:
+    """Return data that is read as the data of a model's origin was, except for what was given.
+
+    What the file does not have is left out: options of another format, and columns. So is which
+    columns are labels, because the model knows their names.
+    """
+    origin = valid_origin(origin)
+    if origin is None or source.in_catalog:
+        return source
+    recorded = recorded_source(origin)
+    if Path(source.name).suffix == Path(recorded.name).suffix:
+        source = replace(source, format=source.format or recorded.format)
+    accepted = inspect.signature(source.reader().read).parameters
+    options = {name: value for name, value in recorded.options.items() if name in accepted}
+    for name in ("labels", "label_prefix", "label_count"):
+        options.pop(name, None)
+    if LABEL_OPTIONS & {*source.options}:
+        options = {name: value for name, value in options.items() if name not in LABEL_OPTIONS}
+    table = replace(source, options=options | dict(source.options)).table()
+    known = set() if table is None else {*table.all_names}
+    for name in COLUMN_OPTIONS & {*options} if known else ():
+        value = options[name]
+        if isinstance(value, list):
+            options[name] = [column for column in value if column in known]
+        elif not {*(value.split(",") if name == "long" else [value])} <= known:
+            del options[name]
+    return replace(source, options=options | dict(source.options))
+
+
+def source_to_read(model: str, origin: Mapping[str, Any] | None, given: Source | None) -> Source:
+    """Return the data to read: what was given, otherwise what the model was fitted on."""
+    if given is not None:
+        return as_recorded(given, origin)
+    if origin is None:
+        raise InputError(
+            f"{model} does not record which data it was fitted on; name the data after the model."
+        )
+    stored = recorded_source(origin)
+    if not stored.in_catalog and not Path(stored.name).exists():
+        raise InputError(
+            f"{stored.name}, which {model} was fitted on, no longer exists; name the data after "
+            "the model."
+        )
+    return stored
 
 
 def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:
-    """Return whether a data set has the size and label count of the recorded one."""
+    """Return whether a data set is the recorded one, as far as its size and its labels tell.
+
+    The same rows in another order, or without the groups that they were split by, are not.
+    """
+    needed = {"group": dataset.groups, "official": dataset.official_split}
+    if origin["split"] is not None and needed.get(origin["split"]["kind"], 0) is None:
+        return False
     return all(origin["data"].get(name) == value for name, value in _shape(dataset).items())
 
 
@@ -240,10 +348,33 @@ def recorded_split(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> Spl
     return make_split(dataset, **given | {"fractions": tuple(given["fractions"])})
 
 
+def recorded_test_rows(
+    origin: Mapping[str, Any] | None, dataset: MultiLabelDataset
+) -> NDArray[np.int64] | None:
+    """Return the recorded test rows of the data; None if it is other data or has none."""
+    if origin is None or origin["split"] is None or not same_data(origin, dataset):
+        return None
+    return recorded_split(origin, dataset).test
+
+
+def recorded_metrics(origin: Mapping[str, Any]) -> dict[str, float | None] | None:
+    """Return the metrics on the test rows, by name; None if there are none."""
+    metrics = origin.get("metrics")
+    return metrics if _has_shape(metrics, dict.fromkeys(METRIC_TITLES, float | None)) else None
+
+
 def _shape(dataset: MultiLabelDataset) -> dict[str, int]:
     return {
         "n_samples": dataset.n_samples,
         "n_features": dataset.n_features,
         "n_labels": dataset.n_labels,
         "n_positive": int(dataset.Y.sum(dtype=np.int64)),
+        "labels_checksum": _checksum(dataset),
     }
+
+
+def _checksum(dataset: MultiLabelDataset) -> int:
+    """Return a checksum of which labels are positive in which row."""
+    cells = positive_cells(dataset.Y)
+    parts = (np.ascontiguousarray(part, "<i8").data for part in (cells.indptr, cells.indices))
+    return zlib.crc32(b"".join(parts))

@@ -11,9 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.cli import console, models
-from cgmvae.cli.arguments import ModelArgument, Source, check_target, flag, option, with_source
+from cgmvae.cli.arguments import (
+    ModelArgument,
+    OverwriteOption,
+    Source,
+    check_target,
+    flag,
+    option,
+    with_source,
+)
 from cgmvae.data import files
-from cgmvae.data.columns import Columns
+from cgmvae.data.columns import Columns, parse_numbers
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.streaming import Blocks
 from cgmvae.errors import InputError, listed
@@ -23,6 +31,10 @@ _BLOCK_CELLS, _BLOCK_ROWS = 2**22, (256, 16_384)
 
 #: Predicted cells that are converted to text at a time.
 _TEXT_CELLS = 2**18
+
+
+#: First characters of what a spreadsheet takes for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @with_source
@@ -35,17 +47,18 @@ def predict(
     ] = False,
     label_sets: Annotated[bool, flag("--label-sets", "Write one column of label names.")] = False,
     separator: Annotated[str, option("TEXT", "Separator of the names in that column.")] = ";",
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Predict the labels of new rows, and write them to a CSV file.
 
     MODEL is a file that 'cgmvae fit' wrote. Columns are matched by name, in any order; label
-    columns are not needed.
+    columns are not needed. If the model was fitted with --id, the first column identifies the rows.
     """
     if probabilities and label_sets:
         raise InputError("--probabilities and --label-sets exclude each other; leave one out.")
     if files.data_suffix(out) != ".csv":
         raise InputError(f"Predictions are written as CSV, not as {out}; name a .csv file.")
-    check_target(out, model, source.name, overwrite=True)
+    check_target(out, model, source.name, overwrite=overwrite)
     fitted, names = models.load_model(model)
     if label_sets and not separator:
         raise InputError("The separator of the label sets is empty; give one, such as ';'.")
@@ -54,18 +67,34 @@ def predict(
             f"The names {listed(ambiguous)} contain {separator!r}, the separator of label sets; "
             "choose another --separator."
         )
+    source = models.as_recorded(source, fitted.origin_)
     blocks, read = _open_blocks(source, fitted, names)
-    joined_by, n_rows = separator if label_sets else None, 0
+    recorded = (models.valid_origin(fitted.origin_) or {}).get("data", {}).get("options", {})
+    if blocks.id_name is None and "id" in recorded:
+        console.print_warning(
+            f"{source.name} has no column {recorded['id']!r}, so its predictions have no "
+            "identifiers."
+        )
+    header = ["labels"] if label_sets else list(fitted.label_names_)
+    if blocks.id_name in header:
+        raise InputError(f"The column {blocks.id_name!r} of the rows is a label; choose another.")
+    ids, joined_by, n_rows = blocks.ids(), separator if label_sets else None, 0
+    unseen = models.UnseenCategories(fitted)
     with (
         console.reading_progress("Predicting") as progress,
         files.atomic_path(out) as temporary,
         files.create_binary(temporary) as file,
     ):
-        file.write(_csv([["labels"] if label_sets else fitted.label_names_]))
+        file.write(_csv([header if blocks.id_name is None else [blocks.id_name, *header]]))
         for X in read:
-            file.writelines(_texts(fitted, fitted.predict_proba(X), probabilities, joined_by))
+            unseen.count(X)
+            lines = _texts(fitted, fitted.predict_proba(X), probabilities, joined_by)
+            if blocks.id_name is not None:
+                lines = _with_ids(lines, ids)
+            file.writelines(lines)
             n_rows += X.shape[0]
             progress(n_rows, blocks.share_read())
+    unseen.warn()
     console.print_text(
         f"Wrote predictions for {n_rows:,} rows and {fitted.n_labels_:,} labels to {out}."
     )
@@ -101,7 +130,7 @@ def _texts(
     for start in range(0, len(values), n_rows):
         part = values[start : start + n_rows]
         if probabilities:
-            yield _csv(part.astype(np.str_).tolist())
+            yield _csv(part.astype(np.str_).tolist(), escape=False)
         elif separator is None:  # all cells have one digit
             cells = np.full((len(part), 2 * part.shape[1]), ord(","), np.uint8)
             cells[:, ::2] = part + ord("0")
@@ -111,7 +140,21 @@ def _texts(
             yield _csv([separator.join(names[row])] for row in part.astype(bool))
 
 
-def _csv(rows: Iterable[Sequence[str]]) -> bytes:
+def _with_ids(texts: Iterable[bytes], ids: Iterator[str]) -> Iterator[bytes]:
+    """Put the identifier of its row before each line."""
+    for text in texts:
+        rows = csv.reader(io.StringIO(text.decode(), newline=""))
+        yield _csv(([next(ids), *row] for row in rows), escape=False)
+
+
+def _csv(rows: Iterable[Sequence[str]], *, escape: bool = True) -> bytes:
+    """Return rows as CSV; ``escape`` keeps a spreadsheet from running a name as a formula."""
     text = io.StringIO()
+    if escape:
+        rows = [[_escaped(cell) for cell in row] for row in rows]
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
+
+
+def _escaped(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(_FORMULA) and parse_numbers([cell]) is None else cell

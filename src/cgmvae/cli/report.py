@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,29 +78,13 @@ def _report_results(folder: str, out: str, *, quick: bool) -> None:
 def _report_model(model: str, source: Source | None, out: str, *, baselines: str) -> None:
     fitted, names = models.load_model(model)
     fitted.origin_ = models.valid_origin(fitted.origin_)
-    source = _source(model, fitted.origin_, source)
+    source = models.source_to_read(model, fitted.origin_, source)
     arguments.check_not_input(Path(out), source.name)
     dataset = load_labelled(source, fitted, names)
-    whole = as_fitted(dataset, fitted, names, "label_sets" in source.options)
+    whole = as_fitted(dataset, fitted, names, source.names_present_labels)
     rows = report_rows(fitted.origin_, dataset, whole.in_memory())
     make_page(fitted, rows, out, baselines=baselines)
     console.print_text(f"Wrote {out}, about {rows.test.n_samples:,} rows of {dataset.name}.")
-
-
-def _source(model: str, origin: Origin, given: Source | None) -> Source:
-    """Return the data to read: what was given, otherwise what the model was fitted on."""
-    hint = f"name the data: cgmvae report {shlex.quote(model)} SOURCE --out FILE."
-    if given is not None:
-        plain = not (given.options or given.format or given.in_catalog)
-        stored = models.recorded_source(origin) if plain and origin is not None else given
-        # A file that was only moved is read with the recorded options.
-        return given if stored.in_catalog else replace(stored, name=given.name)
-    if origin is None:
-        raise InputError(f"{model} does not record which data it was fitted on; {hint}")
-    stored = models.recorded_source(origin)
-    if not stored.in_catalog and not Path(stored.name).exists():
-        raise InputError(f"{stored.name}, which {model} was fitted on, no longer exists; {hint}")
-    return stored
 
 
 def report_rows(origin: Origin, read: MultiLabelDataset, fitted: MultiLabelDataset) -> Any:

@@ -13,7 +13,13 @@ import numpy as np
 
 from cgmvae.cli import arguments, console, models
 from cgmvae.cli.arguments import Source, option, with_source
-from cgmvae.cli.fit import choose_split, load_training_data, print_metrics, test_and_save
+from cgmvae.cli.fit import (
+    choose_split,
+    load_training_data,
+    print_metrics,
+    test_and_save,
+    warn_of_copies,
+)
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.files import atomic_path
 from cgmvae.data.splits import Split
@@ -76,6 +82,7 @@ def search(
         raise InputError(f"{plot} does not end in .png, .svg or .pdf; name a file that does.")
     dataset = load_training_data(source)
     chosen = choose_split(dataset, split, seed)
+    warn_of_copies(dataset, chosen)
     found = PackedSearch(
         base,
         tried,

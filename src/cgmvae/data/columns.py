@@ -13,13 +13,16 @@ applies:
    told apart are rejected.
 3. text: four words or more on average, and values that rarely repeat (more distinct values than
    half the number of cells, or more than 100).
-4. category: at most half as many distinct values as cells, or at most five.
-5. Anything else has a different value in almost every row, like an identifier, and is rejected.
+4. category: at most half as many distinct values as cells, or at most five. If most of them look
+   like numbers or dates (``10%``, ``1,5``, one ``x`` among numbers), a warning says so.
+5. Anything else has a different value in almost every row, like an identifier. It is set aside with
+   a warning, since nothing can be learned from it.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -55,6 +58,15 @@ _CATEGORY_DTYPES = ("category", "categorical", "enum")
 _MISSING_OBJECTS = ("nan", "NaT", "<NA>", "None")
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
+
+#: Numbers, possibly with a decimal comma, separators of thousands, a percent sign or a currency.
+_WRITTEN_NUMBER = re.compile(
+    r"[-+]?[$€£¥]? ?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)? ?[$€£¥%]?", re.ASCII
+)
+
+
+class IdentifierError(InputError):
+    """A column has a different value in almost every row, so it cannot be a feature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +174,8 @@ def as_columns(
     _check_present(wanted, names)
     table = dict(zip(X.names, X.values, strict=True)) if isinstance(X, Columns) else X
     keys = dict(zip(names, table if isinstance(table, Mapping) else table.columns, strict=True))
-    found = []
+    found: list[tuple[str, NDArray[Any], ColumnType]] = []
+    identifiers = []
     for name in wanted:
         source = table[keys[name]]
         dtype = str(getattr(source, "dtype", "")).split("(")[0].lower()
@@ -174,8 +187,22 @@ def as_columns(
                 f"The column {name!r} holds lists of different lengths; drop it, or convert it to "
                 "text."
             ) from error
-        found.append(typed_column(name, values, given.get(name) or own.get(name) or by_dtype))
-    return Columns(wanted, tuple(f[0] for f in found), tuple(f[1] for f in found))
+        try:
+            typed = typed_column(name, values, given.get(name) or own.get(name) or by_dtype)
+            found.append((name, *typed))
+        except IdentifierError as error:
+            identifiers.append(error)
+    set_aside(identifiers, n_columns=len(wanted))
+    used = tuple(name for name, _, _ in found)
+    return Columns(used, tuple(v for _, v, _ in found), tuple(kind for _, _, kind in found))
+
+
+def set_aside(identifiers: Sequence[IdentifierError], *, n_columns: int) -> None:
+    """Warn that columns are not used as features; raise if none of ``n_columns`` is left."""
+    if n_columns and len(identifiers) == n_columns:
+        raise InputError(f"No feature column is left: {identifiers[0]}")
+    for error in identifiers:
+        warnings.warn(str(error), stacklevel=2)
 
 
 def names_of(X: Any) -> list[str]:
@@ -254,12 +281,37 @@ def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -
     if n_words >= TEXT_WORDS and (rarely_repeats or len(distinct) > MANY_VALUES):
         return "text"
     if rarely_repeats and len(distinct) > FEW_VALUES:
-        raise InputError(
+        raise IdentifierError(
             f"The column {name!r} has a different value in almost every row, such as "
-            f"{distinct[0]!r}; drop it (drop=[{name!r}]), or declare its type (category=[{name!r}] "
-            f"or text=[{name!r}])."
+            f"{distinct[0]!r}, so it is not used as a feature; if it identifies the rows, give "
+            f"id={name!r}."
         )
+    _warn_of_unread(name, distinct, text_is_parsed)
     return "category"
+
+
+def _warn_of_unread(name: str, distinct: Sequence[str], text_is_parsed: bool) -> None:
+    """Warn of a category column that may be numbers or dates which were not recognized."""
+    plain = {text for text in distinct if _is_number(text)}
+    numbers = {text for text in distinct if _WRITTEN_NUMBER.fullmatch(text)} | plain
+    if not text_is_parsed:
+        numbers -= plain
+    dates = [t for t in distinct if _YEAR_FIRST.fullmatch(t) or _YEAR_LAST.fullmatch(t)]
+    if 2 * len(dates) > len(distinct):
+        what, remedy = "dates", "write all dates as in 2024-05-31"
+        odd = [text for text in distinct if text not in dates] or distinct
+    elif 2 * len(numbers) > len(distinct):
+        what, remedy = "numbers", "write these as numbers, or leave the cells blank"
+        odd = [text for text in distinct if text not in plain]
+        if any("," in text for text in odd):
+            remedy += "; if they have decimal commas, give decimal=','"
+    else:
+        return
+    warnings.warn(
+        f"The column {name!r} is read as categories because of {listed(odd)}, but most of its "
+        f"values look like {what}; {remedy}, or declare the column as category=[{name!r}].",
+        stacklevel=2,
+    )
 
 
 def parse_numbers(texts: Sequence[str]) -> NDArray[np.float64] | None:

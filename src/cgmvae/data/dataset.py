@@ -1,4 +1,4 @@
-"""A multi-label data set: features, labels, names, unknown labels, groups.
+"""A multi-label data set: features, labels, names, unknown labels, groups, identifiers.
 
 Everything that reads data (:mod:`cgmvae.data.readers`, :mod:`cgmvae.data.catalog`,
 :mod:`cgmvae.data.synthetic`) ends in a :class:`MultiLabelDataset`; everything that trains or
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -85,6 +86,9 @@ class MultiLabelDataset:
         True where it is unknown whether the label applies.
     groups : array, (n_samples,), optional
         Rows of the same group, such as a survey route, must not be split between training and test.
+    ids : array, (n_samples,), optional
+        Identifiers of the rows, as text: never a feature, but carried into predictions and lists of
+        rows.
     official_split : array of int, (n_samples,), optional
         The publisher's own split: 0 train, 1 test, 2 validation.
     name : str
@@ -105,6 +109,7 @@ class MultiLabelDataset:
     feature_names: Sequence[str] = ()
     unknown: Matrix | None = None
     groups: NDArray[Any] | None = None
+    ids: NDArray[Any] | None = None
     official_split: NDArray[Any] | None = None
     name: str = "data"
 
@@ -131,6 +136,8 @@ class MultiLabelDataset:
         set_(self, "feature_names", column_names(names, "feature", X.shape[1]))
         if self.groups is not None:
             set_(self, "groups", row_values(self.groups, "groups", X.shape[0]))
+        if self.ids is not None:
+            set_(self, "ids", row_values(self.ids, "ids", X.shape[0]).astype(np.str_))
         if self.official_split is not None:
             set_(self, "official_split", _split_codes(self.official_split, X.shape[0]))
 
@@ -161,8 +168,26 @@ class MultiLabelDataset:
             Y=take(self.Y),
             unknown=take(self.unknown),
             groups=take(self.groups),
+            ids=take(self.ids),
             official_split=take(self.official_split),
         )
+
+    def count_copies(self, rows: Any, among: Any) -> int:
+        """Return how many of some rows are also ``among`` others; both are indices.
+
+        Copies have the same features and labels. Equal features that occur with different labels
+        are a coincidence, as is the equality of a single feature. Rows that are mapped to a file
+        are not compared.
+        """
+        if isinstance(self.X, MappedRows) or self.n_features < 2:
+            return 0
+        both = np.concatenate([rows, among])
+        features, labels = _row_keys(self.X[both]), _row_keys(self.Y[both])
+        found: dict[bytes, set[bytes]] = {}
+        for key, own in zip(features, labels, strict=True):
+            found.setdefault(key, set()).add(own)
+        known = {key for key in features[len(rows) :] if len(found[key]) == 1}
+        return sum(key in known for key in features[: len(rows)])
 
     def in_memory(self) -> MultiLabelDataset:
         """Return the data set with all features in memory."""
@@ -211,6 +236,24 @@ class MultiLabelDataset:
         )
 
 
+def _row_keys(X: Features) -> list[bytes]:
+    """Return bytes per row that are equal where all features are, missing ones included."""
+    if isinstance(X, Columns):
+        codes = []
+        for values in X.values:
+            index: dict[Any, int] = {}
+            cells = (
+                np.where(np.isnan(values), np.inf, values) if values.dtype.kind == "f" else values
+            )
+            codes.append([index.setdefault(cell, len(index)) for cell in cells.tolist()])
+        X = np.array(codes).T
+    if sp.issparse(X):
+        X = canonical(X)
+        parts = [slice(*part) for part in pairwise(X.indptr)]
+        return [X.indices[part].tobytes() + X.data[part].tobytes() for part in parts]
+    return [row.tobytes() for row in np.ascontiguousarray(X)]
+
+
 def split_unknown(Y: Any, code: float = np.nan) -> tuple[Matrix, Matrix | None]:
     """Separate labels into 0/1 labels and the mask of the unknown ones.
 
@@ -246,6 +289,7 @@ def stack_datasets(parts: Sequence[MultiLabelDataset]) -> MultiLabelDataset:
         Y=Y,
         unknown=unknown,
         groups=np.concatenate([p.groups for p in parts]) if parts[0].groups is not None else None,
+        ids=np.concatenate([p.ids for p in parts]) if parts[0].ids is not None else None,
         official_split=None,
     )
 

@@ -78,20 +78,27 @@ def open_binary(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 @contextmanager
-def open_text(path: str | os.PathLike[str], *, newline: str | None = None) -> Iterator[IO[str]]:
-    """Open a UTF-8 text file for reading, decompressing ``.gz`` and ``.bz2``.
+def open_text(
+    path: str | os.PathLike[str],
+    *,
+    newline: str | None = None,
+    encoding: str = "utf-8-sig",
+    advice: str = "save it as UTF-8, for example with iconv",
+) -> Iterator[IO[str]]:
+    """Open a text file for reading, decompressing ``.gz`` and ``.bz2``.
 
-    A byte that is not UTF-8 raises an :class:`InputError` wherever it occurs in the file;
-    ``newline`` is that of :func:`open`.
+    A byte that does not belong to the encoding raises an :class:`InputError` with the advice,
+    wherever it occurs in the file; ``newline`` is that of :func:`open`.
     """
-    with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline=newline) as text:
+    with io.TextIOWrapper(open_binary(path), encoding=encoding, newline=newline) as text:
         try:
             yield text
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}); "
-                "save it as UTF-8, for example with iconv."
-            ) from error
+        except UnicodeError as error:
+            what = "UTF-8" if encoding == "utf-8-sig" else encoding
+            where = ""
+            if isinstance(error, UnicodeDecodeError):
+                where = f" (byte {error.object[error.start]:#04x})"
+            raise InputError(f"{path} is not {what} text{where}; {advice}.") from error
 
 
 def read_json(path: str | os.PathLike[str], *, advice: str) -> Any:
@@ -239,16 +246,25 @@ def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
 
     When the block raises, or one of the paths cannot be replaced, all of them stay as they were.
     They are replaced one after the other, so another process may briefly see some new and some old
-    ones. Existing files are backed up first, except the last: name the largest file last.
+    ones. Existing files are backed up first, except the last: name the largest file last. A new
+    file has the permissions of the old one, and the file that a symbolic link points to is
+    replaced, not the link.
     """
-    targets = [Path(path) for path in paths]
+    named = [Path(path) for path in paths]
+    targets = [_link_target(path) for path in named]
     with ExitStack() as stack:
-        temporaries = [stack.enter_context(_temporary_folder(path)) / path.name for path in targets]
-        with _write_errors(*targets):
+        folders = [stack.enter_context(_temporary_folder(target)) for target in targets]
+        # A writer may look at the suffix.
+        temporaries = [folder / path.name for folder, path in zip(folders, named, strict=True)]
+        with _write_errors(*named):
             yield temporaries
-            for temporary in temporaries:
+            for temporary, target in zip(temporaries, targets, strict=True):
                 _flush_to_disk(temporary)
+                if target.exists():
+                    shutil.copymode(target, temporary)
             _replace_all(temporaries, targets)
+            for folder in {target.parent for target in targets}:
+                _flush_folder(folder)
 
 
 @contextmanager
@@ -266,7 +282,9 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         for file in temporary.iterdir():
             _flush_to_disk(file)
+        _flush_folder(temporary)
         temporary.rename(target)
+        _flush_folder(target.parent)
 
 
 @contextmanager
@@ -332,6 +350,14 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
+def _link_target(path: Path) -> Path:
+    """Return the file that a symbolic link points to; any other path as it is."""
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError):  # a name that is too long, or links in a circle
+        return path
+
+
 def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:
     """Move each temporary file to its target; if one cannot be moved, undo those before it."""
     with ExitStack() as undo:
@@ -350,3 +376,13 @@ def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:
 def _flush_to_disk(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def _flush_folder(path: Path) -> None:
+    """Write the names in a folder to disk, so that a renamed file survives a power failure."""
+    with suppress(OSError):  # Windows opens no folders, and some file systems cannot flush them
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -137,7 +137,7 @@ def make_split(
     seed: int = 0,
     fractions: Fractions = (0.8, 0.1, 0.1),
     train_fraction: float = 1.0,
-    drop_unlabelled: bool = True,
+    drop_empty: bool = False,
 ) -> Split:
     """Split the rows of a data set into training, validation and test rows.
 
@@ -159,8 +159,9 @@ def make_split(
         a subset of the rows of a larger one: training rows are in a seeded order, which is the
         permutation itself for ``random`` and a shuffle of the rows, not of whole groups, for the
         other kinds.
-    drop_unlabelled : bool
-        Whether to leave rows without a known positive label out of every part.
+    drop_empty : bool
+        Whether to leave rows without a known positive label out of every part, which is the paper's
+        protocol. A model of the other rows only does not know how frequent a label is.
 
     Returns
     -------
@@ -190,8 +191,13 @@ def make_split(
     if not 0 < train_fraction <= 1:
         raise InputError(f"train_fraction is {train_fraction}; it must be above 0 and at most 1.")
     rows = np.arange(dataset.n_samples, dtype=np.int64)
-    if drop_unlabelled:
-        rows = np.flatnonzero(np.asarray(dataset.Y.sum(axis=1, dtype=np.int64)).ravel())
+    if drop_empty:
+        rows = nonempty_rows(dataset.Y)
+        if len(rows) == 0:
+            raise InputError(
+                f"No row of '{dataset.name}' has a positive label, so dropping empty rows leaves "
+                "none; check which columns are labels."
+            )
     parts = _parts(dataset, kind, rows, fractions, seed)
     for part, share, name in zip(parts, fractions, _PARTS, strict=True):
         if share > 0 and len(part) == 0:
@@ -202,6 +208,11 @@ def make_split(
     train, validation, test = parts
     n_train = max(1, int(train_fraction * len(train)))
     return Split(train[:n_train], validation, test, kind, int(seed), float(train_fraction))
+
+
+def nonempty_rows(Y: Any) -> Indices:
+    """Return the indices of the rows with a known positive label."""
+    return np.flatnonzero(np.asarray(Y.sum(axis=1, dtype=np.int64)).ravel())
 
 
 def holdout(Y: Any, fraction: float, *, seed: int, groups: Any = None) -> tuple[Indices, Indices]:

@@ -1,9 +1,10 @@
 """Files larger than memory: reading them in blocks, and converting tables to mapped folders.
 
 :func:`open_blocks` opens a file of any format of :mod:`cgmvae.data.readers`. CSV, Parquet, ARFF,
-svmlight and npz are read block by block; ``.npy`` files of the released code, and npz files whose
-array is in Fortran order, are loaded. The checks are those of reading the whole file, and so is the
-result. :func:`unpack` writes a table as the folder that training can read from.
+svmlight and npz are read block by block; other tables, long tables, ``.npy`` files of the released
+code, and npz files whose array is in Fortran order, are loaded. The checks are those of reading the
+whole file, and so is the result. :func:`unpack` writes a table as the folder that training can read
+from.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cgmvae.data.dataset import (
 )
 from cgmvae.data.mapped import BLOCK_BYTES, vstack
 from cgmvae.data.readers import arff, mapped, npz, svmlight, table
-from cgmvae.data.readers.table.cells import columns_of, dataset_of, load_pyarrow
+from cgmvae.data.readers.table.cells import columns_of, dataset_of, ids_of, load_pyarrow
 from cgmvae.data.readers.table.columns import (
     ColumnRoles,
     TableOptions,
@@ -39,8 +40,18 @@ from cgmvae.data.readers.table.columns import (
 )
 from cgmvae.errors import InputError
 
-#: The formats that :func:`unpack` converts.
+#: The formats that :func:`unpack` converts, and all that hold a table.
 TABLES = ("csv", "parquet")
+TABLE_FORMATS = (*TABLES, *table.LOADERS)
+
+#: Reading options that are about the file, not about the columns of its table.
+FILE_OPTIONS = ("delimiter", "decimal", "encoding", "sheet")
+
+#: Rows whose identifiers are read at a time.
+_ID_ROWS = 2**14
+
+#: Rows per part of a table that is loaded as a whole.
+_LOADED_ROWS = 2**16
 
 #: Bytes of a column of a Parquet file that are read at once.
 _PARQUET_BUFFER = 2**20
@@ -74,7 +85,7 @@ def open_blocks(
         Columns of a table that are not features, unless they are in ``features``. The file need not
         have any of them.
     **options
-        Options of the format's own ``read``. svmlight needs ``n_features`` and ``n_labels``.
+        Options of the format's own ``read``. svmlight needs ``n_features``.
 
     Examples
     --------
@@ -87,10 +98,8 @@ def open_blocks(
     [[[0.5], [nan]], [[2.0]]]
     """
     chosen = readers.choose(path, format)
-    if chosen.name == "csv":
-        return CsvBlocks(path, features, others, **options)
-    if chosen.name == "parquet":
-        return ParquetBlocks(path, features, others, **options)
+    if chosen.name in TABLE_FORMATS:
+        return _table_blocks(path, chosen.name, features, others, options)
     openers: dict[str, Callable[..., Blocks]]
     openers = {"arff": _arff_blocks, "svmlight": _svmlight_blocks, "npz": _npz_blocks}
     if chosen.name in openers:
@@ -105,7 +114,11 @@ class Blocks(ABC):
     ----------
     column_names : tuple of str
         The columns that can be features.
+    id_name : str or None
+        The column that identifies the rows, if any.
     """
+
+    id_name: str | None = None
 
     def __init__(self, path: str | os.PathLike[str], column_names: Sequence[str]) -> None:
         self.path = Path(path)
@@ -142,6 +155,13 @@ class Blocks(ABC):
             raise InputError(
                 f"{self.path} cannot be read ({error.strerror or error}); fetch it again."
             ) from error
+
+    def ids(self) -> Iterator[str]:
+        """Yield the identifiers of all rows, if there are any; tables are read once more."""
+        yield from self._ids()
+
+    def _ids(self) -> Iterable[str]:
+        return ()
 
     def share_read(self) -> float | None:
         """Return how much of the file has been read, from 0 to 1; None if unknown."""
@@ -184,6 +204,11 @@ class LoadedBlocks(MatrixBlocks):
 
     def __init__(self, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
         super().__init__(path, dataset.feature_names, lambda *_: [dataset.X])
+        self._dataset = dataset
+        self.id_name = None if dataset.ids is None else "id"
+
+    def _ids(self) -> Iterable[str]:
+        return () if self._dataset.ids is None else self._dataset.ids.tolist()
 
 
 def _npz_blocks(path: str | os.PathLike[str], *, groups: str = "group") -> MatrixBlocks:
@@ -215,8 +240,10 @@ def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> MatrixBlocks:
 
 
 def _svmlight_blocks(
-    path: str | os.PathLike[str], *, n_features: int, **options: Any
+    path: str | os.PathLike[str], *, n_features: int, n_labels: int | None = None, **options: Any
 ) -> MatrixBlocks:
+    """Open an svmlight file; its labels are not checked."""
+
     def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
         with files.open_binary(path) as blocks._file:
             yield from svmlight.read_parts(
@@ -244,15 +271,17 @@ class TableBlocks(Blocks):
         options: Mapping[str, Any],
     ) -> None:
         reject_repeated(names)
-        named = {*as_list(options.get("drop") or ()), options.get("groups")}
+        given = TableOptions(**options)
+        named = {*given.ignored, given.groups, given.id, given.sets_column}
         rest = [name for name in names if name not in named]
-        if count := options.get("label_count"):
+        if count := given.label_count:
             rest = rest[count:] if count > 0 else rest[:count]
-        if prefix := options.get("label_prefix"):
+        if prefix := given.label_prefix:
             rest = [name for name in rest if not name.startswith(prefix)]
-        labels = as_list(options.get("labels") or ())
+        labels = as_list(given.labels or ())
         super().__init__(path, [name for name in rest if name not in {*others, *labels}])
         self.all_names = tuple(names)
+        self.id_name = given.id_column if given.id_column in names else None
         self.stored: dict[bytes, bytes] = {}
 
     def tables(self, names: Sequence[str], *, n_rows: int) -> Iterator[Any]:
@@ -271,37 +300,92 @@ class TableBlocks(Blocks):
                 context.note_dates(part)
         for part in even_parts(self._tables(names, n_rows), n_rows):
             rows = context.prepended_to(part)
-            values = columns_of(rows, names, kinds=types, text_is_parsed=self.text_is_parsed)
+            values, _ = columns_of(rows, names, kinds=types, text_is_parsed=self.text_is_parsed)
             yield values[rows.num_rows - part.num_rows :]
+
+    def _ids(self) -> Iterator[str]:
+        if self.id_name is not None:
+            for part in self.tables([self.id_name], n_rows=_ID_ROWS):
+                yield from ids_of(part, self.id_name).tolist()
 
     @abstractmethod
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
         """Yield these columns of all rows in parts, preferably of ``n_rows`` rows."""
 
 
+def _table_blocks(
+    path: str | os.PathLike[str],
+    format: str,
+    features: Collection[str],
+    others: Collection[str],
+    options: dict[str, Any],
+) -> TableBlocks:
+    """Open a table; a long one is pivoted if it has the two columns."""
+    file_options = {name: options[name] for name in FILE_OPTIONS if name in options}
+    options = {name: value for name, value in options.items() if name not in file_options}
+    blocks: TableBlocks
+    if format == "csv":
+        file = table.DelimitedFile(path, **file_options)
+        blocks = CsvBlocks(path, file, features, others, options)
+    elif format == "parquet":
+        blocks = ParquetBlocks(path, features, others, options)
+    else:
+        load, text_is_parsed = table.LOADERS[format]
+        rows = load(path, **file_options)
+        blocks = LoadedTableBlocks(path, rows, text_is_parsed, features, others, options)
+    pair = TableOptions(**options).row_and_label
+    if pair is not None and {*pair} <= {*blocks.all_names}:
+        names = [n for n in blocks.all_names if n not in as_list(options.get("drop") or ())]
+        rows = load_pyarrow().concat_tables(blocks.tables(names, n_rows=_LOADED_ROWS))
+        pivoted = table.pivot(rows, *pair)
+        return LoadedTableBlocks(path, pivoted, blocks.text_is_parsed, features, others, options)
+    return blocks
+
+
+class LoadedTableBlocks(TableBlocks):
+    """Blocks of an Arrow table in memory."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        rows: Any,
+        text_is_parsed: bool,
+        features: Collection[str],
+        others: Collection[str],
+        options: Mapping[str, Any],
+    ) -> None:
+        if rows.num_rows == 0:
+            raise InputError(f"{path} has columns and no rows; check how it was written.")
+        super().__init__(path, rows.column_names, set(others).difference(features), options)
+        self.text_is_parsed = text_is_parsed
+        self.stored = rows.schema.metadata or {}
+        self._rows = rows
+
+    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
+        yield self._rows.select(names)
+
+
 class CsvBlocks(TableBlocks):
-    """Blocks of a CSV file."""
+    """Blocks of a text table."""
 
     text_is_parsed = True
 
     def __init__(
         self,
         path: str | os.PathLike[str],
+        file: table.DelimitedFile,
         features: Collection[str],
         others: Collection[str],
-        *,
-        delimiter: str = ",",
-        **options: Any,
+        options: Mapping[str, Any],
     ) -> None:
         load_pyarrow()
-        names = table.read_csv_names(path, delimiter)
-        super().__init__(path, names, set(others).difference(features), options)
-        self._delimiter = delimiter
+        super().__init__(path, file.names, set(others).difference(features), options)
+        given = TableOptions(**options)
+        self._text, self._verbatim = file, (given.sets_column, given.groups, given.id)
 
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        n_columns = len(self.all_names)
-        for part in table.iterate_csv(self.path, n_columns, self._delimiter, self._open_file):
-            yield part.rename_columns(list(self.all_names)).select(names)
+        for part in self._text.tables(self._open_file, verbatim=self._verbatim):
+            yield part.select(names)
 
     def _open_file(self) -> IO[bytes]:
         self._file = files.open_binary(self.path)
@@ -316,7 +400,7 @@ class ParquetBlocks(TableBlocks):
         path: str | os.PathLike[str],
         features: Collection[str],
         others: Collection[str],
-        **options: Any,
+        options: Mapping[str, Any],
     ) -> None:
         files.reject_compressed(path, "Parquet")
         files.check_file(path)
@@ -326,8 +410,9 @@ class ParquetBlocks(TableBlocks):
         if self._n_rows == 0:
             raise InputError(f"{path} has columns and no rows; check how it was written.")
         stored = schema.metadata or {}
-        others = {*others, table.stored_groups(stored) or ""}.difference(features)
-        super().__init__(path, schema.names, others, options)
+        own = {key: table.stored_column(stored, key) for key in (table.GROUPS_KEY, table.IDS_KEY)}
+        others = {*others, *filter(None, own.values())}.difference(features)
+        super().__init__(path, schema.names, others, {"id": own[table.IDS_KEY], **options})
         self.stored = stored
 
     def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
@@ -382,7 +467,7 @@ class _Context:
                 if cell is not None and cell.strip() not in MISSING:
                     self._cells[name][0] = cell
                     break
-        n_rows = max(map(len, self._cells.values()))
+        n_rows = max(map(len, self._cells.values()), default=0)
         if n_rows == 0:
             return rows
         columns = []
@@ -456,7 +541,7 @@ def unpack(
     """
     blocks = open_blocks(path, format, **options)
     assert isinstance(blocks, TableBlocks)
-    options.pop("delimiter", None)
+    options = {name: value for name, value in options.items() if name not in FILE_OPTIONS}
     given = table.with_stored_options(TableOptions(**options), blocks.stored, blocks.path)
     roles = choose_roles(blocks.all_names, given)
     for name in roles.features:
@@ -487,9 +572,10 @@ def _read_labels(
     blocks: TableBlocks, roles: ColumnRoles, options: TableOptions, n_rows: int
 ) -> MultiLabelDataset:
     """Return a data set with all labels and groups, but no features."""
-    singles = [name for name in (options.groups, options.label_sets) if name is not None]
+    columns = (options.groups, options.id_column, options.sets_column)
+    singles = [name for name in columns if name is not None]
     tables = blocks.tables([*roles.labels, *singles], n_rows=n_rows)
-    if options.label_sets is not None:  # the labels are known only from all sets together
+    if options.sets_column is not None:  # the labels are known only from all sets together
         tables = iter([load_pyarrow().concat_tables(tables)])
     return stack_datasets(
         [

@@ -188,13 +188,14 @@ def _terms(metric: str, Y: Any, outputs: Any, unknown: Any) -> _Terms:
         total = np.add(true, guess, dtype=np.float32)
         return _Terms(2 * (true & guess).astype(np.float32), total, 0.0)
     both, total = 2 * (true & guess).sum(1), true.sum(1) + guess.sum(1)
+    counted = known.sum(1) > 0
     if metric == "micro_f1":
         return _columns(both, total)
     if metric == "example_f1":
-        return _columns(both / total.clip(1), total > 0)
+        return _columns(np.where(total == 0, counted, both / total.clip(1)), counted)
     if metric == "hamming_accuracy":
         return _columns(known.sum(1) - (total - both), known.sum(1))
-    return _columns(total == both, np.ones(len(total)))
+    return _columns((total == both) & counted, counted)
 
 
 def _columns(

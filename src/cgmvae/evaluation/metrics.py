@@ -5,7 +5,8 @@ per row: :class:`Counts`. The formulas keep leading axes (thresholds, members) a
 only, so that the same code serves NumPy arrays here and torch tensors during training. Ranking
 metrics, such as precision@1, are in :mod:`cgmvae.evaluation.ranking`.
 
-Unknown labels are ignored: a masked cell is neither true nor predicted nor known.
+Unknown labels are ignored: a masked cell is neither true nor predicted nor known, and a row without
+a known label does not count.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ SET_METRICS = (*THRESHOLDED_METRICS, "subset_accuracy")
 Labels: TypeAlias = ArrayLike | Matrix
 Mask: TypeAlias = Matrix | None
 
-#: Score of a row with neither true nor predicted labels (0/0): skipped, 0 or 1.
+#: Score of a row with neither true nor predicted labels (0/0): skipped, 0 or 1. By default 1, since
+#: predicting no label is right there.
 Empty = Literal["skip", 0, 1]
 
 
@@ -55,8 +57,8 @@ class Counts:
         Rows in which the label is true and predicted, predicted, true.
     row_both, row_predicted, row_true : array or tensor, (..., n_samples)
         Labels of the row that are true and predicted, predicted, true.
-    n_known : int, array or tensor
-        Label cells that are known, (...).
+    row_known : array or tensor, (..., n_samples)
+        Labels of the row that are known.
     """
 
     label_both: Any
@@ -65,12 +67,13 @@ class Counts:
     row_both: Any
     row_predicted: Any
     row_true: Any
-    n_known: Any
+    row_known: Any
 
-    def example_f1(self, empty: Empty = "skip") -> Any:
+    def example_f1(self, empty: Empty = 1) -> Any:
         """Mean over rows of 2·both / (true + predicted); 0 if no row is left."""
         # Deviation D2: the paper does not say what a row without labels scores.
-        return _mean_f1(self.row_both, self.row_true + self.row_predicted, empty, "empty")
+        total = self.row_true + self.row_predicted
+        return _mean_f1(self.row_both, total, empty, "empty", self.row_known > 0)
 
     def micro_f1(self) -> Any:
         """2·both / (true + predicted) over all cells; 0 if nothing is true or predicted."""
@@ -80,19 +83,22 @@ class Counts:
 
     def macro_f1(self, absent: Empty = 0) -> Any:
         """Mean over labels of the label's F1; ``absent`` is the score of a label with 0/0."""
-        return _mean_f1(self.label_both, self.label_true + self.label_predicted, absent, "absent")
+        total = self.label_true + self.label_predicted
+        return _mean_f1(self.label_both, total, absent, "absent", total >= 0)
 
     def hamming_accuracy(self) -> Any:
         """Fraction of the known cells that are predicted correctly; 0 if none is known."""
         wrong = (self.label_true + self.label_predicted - 2 * self.label_both).sum(-1)
-        return (self.n_known - wrong) / (self.n_known + (self.n_known == 0))
+        n_known = self.row_known.sum(-1)
+        return (n_known - wrong) / n_known.clip(1)
 
     def subset_accuracy(self) -> Any:
         """Fraction of the rows whose known labels are all predicted correctly."""
         wrong = self.row_true + self.row_predicted - 2 * self.row_both
-        return (wrong == 0).sum(-1) / max(wrong.shape[-1], 1)
+        counted = self.row_known.clip(0, 1)  # in the dtype of the counts, for the quotient
+        return ((wrong == 0) * counted).sum(-1) / counted.sum(-1).clip(1)
 
-    def value(self, metric: str, empty: Empty = "skip") -> Any:
+    def value(self, metric: str, empty: Empty = 1) -> Any:
         """Return a metric by its name in ``SET_METRICS``."""
         if metric not in SET_METRICS:
             known = ", ".join(SET_METRICS)
@@ -100,14 +106,17 @@ class Counts:
         return self.example_f1(empty) if metric == "example_f1" else getattr(self, metric)()
 
 
-def _mean_f1(both: Any, total: Any, undefined: Empty, name: str) -> Any:
-    """Mean over the last axis of 2·both / total; ``undefined``, the parameter ``name``, is 0/0."""
-    score = 2 * both / total.clip(1)
+def _mean_f1(both: Any, total: Any, undefined: Empty, name: str, counted: Any) -> Any:
+    """Mean of 2·both / total over the lines that are ``counted``, on the last axis.
+
+    ``undefined``, the parameter ``name``, is the score of 0/0.
+    """
     if undefined == "skip":
-        return score.sum(-1) / (total > 0).sum(-1).clip(1)
+        undefined, counted = 0, total > 0
     if undefined not in (0, 1):
         raise InputError(f"{name} must be 'skip', 0 or 1, not {undefined!r}.")
-    return (score + undefined * (total == 0)).sum(-1) / max(total.shape[-1], 1)
+    score = 2 * both / total.clip(1) + undefined * ((total == 0) & counted)
+    return score.sum(-1) / counted.sum(-1).clip(1)
 
 
 def count(Y: Labels, predicted: ArrayLike, unknown: Mask = None) -> Counts:
@@ -124,7 +133,7 @@ def count(Y: Labels, predicted: ArrayLike, unknown: Mask = None) -> Counts:
     """
     true, guess = as_bool(Y), as_bool(predicted, "predictions")
     known = known_cells(true, guess, unknown, "predictions")
-    true, guess, n_known = true & known, guess & known, int(known.sum())
+    true, guess = true & known, guess & known
     both = true & guess
     return Counts(
         label_both=both.sum(0),
@@ -133,7 +142,7 @@ def count(Y: Labels, predicted: ArrayLike, unknown: Mask = None) -> Counts:
         row_both=both.sum(1),
         row_predicted=guess.sum(1),
         row_true=true.sum(1),
-        n_known=n_known,
+        row_known=known.sum(1),
     )
 
 
@@ -187,12 +196,12 @@ def known_cells(
 
 
 def example_f1(
-    Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None, empty: Empty = "skip"
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None, empty: Empty = 1
 ) -> float:
     """Mean over rows of the row's F1.
 
-    ``empty`` is the score of a row with neither true nor predicted labels: ``"skip"`` ignores the
-    row, like the paper's released code; 0 is scikit-learn's choice; 1 counts it as correct.
+    ``empty`` is the score of a row with neither true nor predicted labels: 1 counts it as correct;
+    0 is scikit-learn's choice; ``"skip"`` ignores the row, like the paper's released code.
 
     Examples
     --------

@@ -66,7 +66,7 @@ def evaluate(
     protocol: str = "validation",
     rule: RuleName | ThresholdRule = "global",
     metric: str = "micro_f1",
-    empty: Empty = "skip",
+    empty: Empty = 1,
 ) -> Evaluation:
     """Evaluate test rows under one of the protocols.
 
@@ -84,7 +84,7 @@ def evaluate(
     metric : str
         Under ``validation``, the metric that the rule maximizes.
     empty : {"skip", 0, 1}
-        Score of 0/0 rows in ``example_f1``; ``skip`` is the paper's protocol.
+        Score of 0/0 rows in ``example_f1``; "skip" is the paper's protocol.
 
     Examples
     --------

@@ -130,7 +130,7 @@ def sweep(
         row_both=_at_least(rows, hit, n_rows, n_bins),
         row_predicted=_at_least(every_row, passed, n_rows, n_bins),
         row_true=true.sum(1),
-        n_known=int(known.sum()),
+        row_known=known.sum(1),
     )
 
 
@@ -151,7 +151,7 @@ def learn_rule(
     metric: str = "micro_f1",
     thresholds: ArrayLike = FINE_THRESHOLDS,
     unknown: Mask = None,
-    empty: Empty = "skip",
+    empty: Empty = 1,
 ) -> ThresholdRule:
     """Learn the threshold rule that maximizes a metric on these rows.
 
@@ -171,7 +171,7 @@ def learn_rule(
     unknown : array or CSR array of bool, (n_samples, n_labels), optional
         Cells to ignore.
     empty : {"skip", 0, 1}
-        Score of 0/0 rows in ``example_f1``.
+        Score of 0/0 rows in ``example_f1``, as in :func:`~cgmvae.evaluation.example_f1`.
     """
     scores, grid = as_scores(scores), np.asarray(thresholds, dtype=np.float64)
     if rule == "top-k":  # a threshold on the rank of each label: n_labels for the best, 1 the worst

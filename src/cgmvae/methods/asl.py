@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import check_whole
 from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import PackedMLP, hold_numbers
@@ -143,7 +142,6 @@ class ASL(NeuralClassifier):
         return {name: float(getattr(self, name)) for name in _LOSS_SETTINGS}
 
     def _config(self) -> ASLConfig:
-        check_whole(1, n_hidden=self.n_hidden, hidden_dim=self.hidden_dim)
         return ASLConfig(self.n_hidden, self.hidden_dim, self.layer_norm)
 
 

@@ -35,7 +35,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import count
 from cgmvae.evaluation.thresholds import RuleName, learn_rule
 from cgmvae.methods import out_of_fold
-from cgmvae.methods.inputs import Rows, targets_of_rows
+from cgmvae.methods.inputs import Rows, check_declared, check_learnable, targets_of_rows
 from cgmvae.methods.serialization import save_model
 from cgmvae.preparation.features import (
     FeaturePreparation,
@@ -231,9 +231,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Check the arguments of ``fit``; return scaled training and validation rows, and a seed.
 
         There are no validation rows (None) if members hold out folds of their own, which
-        ``hold_out`` forbids. An unknown threshold rule or metric is rejected here, not after
-        training.
+        ``hold_out`` forbids. Parameters of a wrong type or range are rejected here, and an unknown
+        threshold metric, not after training.
         """
+        check_declared(type(self), vars(self))
         learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
         if not 0 < self.validation_fraction < 1:
             raise InputError(
@@ -275,6 +276,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         if reset and features.shape[0] < 2:
             raise InputError("Found 1 sample, but at least 2 are required: one is held out.")
         if reset:
+            check_learnable(targets)
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)
             self.classes_ = np.tile([0, 1], (self.n_labels_, 1))
@@ -291,7 +293,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
                 return table
         elif self.preparation_ is not None:
             return match_columns(X, self.preparation_.kinds)
-        elif isinstance(X, Columns | Mapping):
+        elif isinstance(X, Columns | Mapping) or self._has_other_names(X):
             return numeric_matrix(X, self.input_kinds(), self.n_features_in_)
         if (mapped := as_mapped(X)) is not None:
             _check_feature_names(self, mapped, reset=reset)
@@ -307,6 +309,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             ensure_all_finite="allow-nan",
         )
         return canonical(X) if sp.issparse(X) else X
+
+    def _has_other_names(self, X: Any) -> bool:
+        """Return whether X is a table whose columns are not just those of ``fit``, in order."""
+        names: Any = getattr(self, "feature_names_in_", None)
+        is_table = names is not None and hasattr(X, "columns")
+        return is_table and list(names) != list(X.columns)
 
     def _for_training(self, features: Features) -> Features:
         """Return features as rows read in batches, or all in memory, as the method needs them."""

@@ -34,7 +34,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgmvae.methods.inputs import check_whole
 from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.model import objective
 from cgmvae.nn.batch import Batch
@@ -214,6 +213,4 @@ class C2AE(NeuralClassifier):
             wanted = min(round(_DIMENSIONS_PER_LABEL * self.n_labels_), self.batch_size // 2)
             latent_dim = max(1, wanted)
         layers = (self.feature_layers, self.label_layers, self.decoder_layers)
-        check_whole(1, latent_dim=latent_dim, hidden_dim=self.hidden_dim)
-        check_whole(0, feature_layers=layers[0], label_layers=layers[1], decoder_layers=layers[2])
         return C2AEConfig(latent_dim, self.hidden_dim, *layers)

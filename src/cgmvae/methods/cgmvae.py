@@ -19,7 +19,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense, is_sparse
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
-from cgmvae.methods.inputs import Rows, check_choices, check_whole, targets_of_rows
+from cgmvae.methods.inputs import Rows, check_declared, check_whole, targets_of_rows
 from cgmvae.methods.own_encoder import EncodingClassifier
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import NETWORK_FIELDS, PRESET_NUMBERS, Preset, for_data, with_settings
@@ -118,8 +118,8 @@ class CGMVAEClassifier(
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
         given |= dict(self.settings or {})
-        check_choices(NetworkConfig, given)
-        check_choices(TrainingConfig, given)
+        for record in (NetworkConfig, TrainingConfig, Preset):
+            check_declared(record, given)
         return with_settings(preset, given, training=_TRAINING_FIELDS)
 
     def _preset_for(self, train: Rows) -> Preset:

@@ -57,7 +57,7 @@ from cgmvae.data.dataset import Matrix, with_short_indices
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows, check_whole
+from cgmvae.methods.inputs import Rows
 from cgmvae.methods.serialization import matrix_arrays, read_matrix, with_prefix
 from cgmvae.preparation.scaling import ScalingName
 
@@ -155,7 +155,6 @@ class HARAM(MultiLabelClassifier):
         ]
 
     def _check_parameters(self) -> None:
-        check_whole(1, n_voters=self.n_voters)
         for name in ("vigilance", "cluster_vigilance", "vote_threshold"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise InputError(f"{name} is {value}; it must be between 0 and 1.")

@@ -7,9 +7,13 @@ what the value is and what it must be.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
-from numbers import Integral
+from numbers import Integral, Real
+from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -18,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, split_unknown
-from cgmvae.errors import InputError, one_line
+from cgmvae.errors import InputError, listed, one_line
 
 
 class Targets(NamedTuple):
@@ -90,6 +94,8 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
             "for a single label use Y.reshape(-1, 1)."
         )
     labels, unknown = split_unknown(values)
+    if labels.shape[1] == 0:
+        raise InputError("Y has no columns; give at least one label.")
     if columns is not None:
         names = _matching_names([str(column) for column in columns], names)
     elif names is None:
@@ -116,6 +122,41 @@ def targets_of_rows(
             "they must describe the same rows."
         )
     return targets
+
+
+class LabelWarning(UserWarning):
+    """Some labels cannot be learned from the rows."""
+
+
+def check_learnable(targets: Targets) -> None:
+    """Raise if no label is known, and warn of labels that would be predicted nowhere or everywhere.
+
+    A label that is known only where it is present, as in data of presences, says nothing about
+    where it is absent.
+    """
+    n_rows, n_labels = targets.labels.shape
+    positive = np.asarray(targets.labels.sum(axis=0, dtype=np.int64)).ravel()  # (n_labels,)
+    known = np.full(n_labels, n_rows)
+    if targets.unknown is not None:
+        known -= np.asarray(targets.unknown.sum(axis=0, dtype=np.int64)).ravel()
+    if not known.any():
+        raise InputError("All labels of all rows are unknown; give rows whose labels are known.")
+    if not positive.any():
+        warnings.warn(
+            "No row has a positive label, so the model will hardly predict any; check which "
+            "columns are labels.",
+            LabelWarning,
+            stacklevel=4,
+        )
+    only = np.flatnonzero((positive == known) & (known > 0) & (known < n_rows))
+    if len(only):
+        names = listed([targets.names[i] for i in only])
+        warnings.warn(
+            f"Labels that are positive wherever they are known will be predicted everywhere: "
+            f"{names}; give rows in which they are known to be absent.",
+            LabelWarning,
+            stacklevel=4,
+        )
 
 
 def _matching_names(names: Sequence[str], expected: Sequence[str] | None) -> tuple[str, ...]:
@@ -209,8 +250,17 @@ def check_dropout(**values: float) -> None:
             raise InputError(f"{name} is {value}; it must be at least 0 and below 1.")
 
 
-def check_choices(record: type, values: Mapping[str, Any]) -> None:
-    """Raise if a value is not one of the choices that a dataclass declares for its field.
+#: Whole numbers that may be 0, and parameters that are checked where they are used.
+_FROM_ZERO = {"covariance_rank", "sampled_labels", "max_parents", "n_restarts"}
+_FROM_ZERO |= {"feature_layers", "label_layers", "decoder_layers"}
+_CHECKED_ELSEWHERE = {"n_jobs", "device", "validation_fraction"}
+
+
+def check_declared(record: type, values: Mapping[str, Any]) -> None:
+    """Raise if a value does not fit the type that a dataclass declares for its field.
+
+    Whole numbers are at least 1, other numbers at least 0, and a probability of dropping is below
+    1. This holds for estimators and for their settings, in Python and on the command line.
 
     Parameters
     ----------
@@ -219,12 +269,51 @@ def check_choices(record: type, values: Mapping[str, Any]) -> None:
     values : mapping of str to anything
         Values by field name; names that are not fields are ignored.
     """
-    for name, choices in _declared_choices(record).items():
-        if name in values and values[name] not in choices:
-            raise InputError(f"{name} is {values[name]!r}; choose one of {', '.join(choices)}.")
+    for name, hint in _declared(record).items():
+        if name in values and (wanted := requirement(name, values[name], hint)):
+            raise InputError(f"{name} is {values[name]!r}; {wanted}.")
+
+
+def requirement(name: str, value: Any, hint: Any) -> str | None:
+    """Return what a value of a declared type must be; None if it is that.
+
+    Examples
+    --------
+    >>> requirement("epochs", 0, int | None)
+    'it must be a whole number of at least 1'
+    """
+    if name in _CHECKED_ELSEWHERE or (value is None and NoneType in get_args(hint)):
+        return None
+    if isinstance(hint, UnionType):
+        found = [requirement(name, value, each) for each in get_args(hint) if each is not NoneType]
+        return None if None in found else found[0]
+    is_number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        return None if value in choices else f"choose one of {', '.join(choices)}"
+    if get_origin(hint) is tuple:
+        sizes = value if isinstance(value, list | tuple) else (None,)
+        wanted = "whole numbers of at least 1, such as (256, 128)"
+        fits = all(isinstance(size, Integral) and 1 <= int(size) < 2**31 for size in sizes)
+    elif hint is bool:
+        wanted, fits = "true or false", isinstance(value, bool | np.bool_)
+    elif hint is int:
+        least = 0 if name in _FROM_ZERO else 1
+        wanted = f"a whole number of at least {least}"
+        fits = is_number and isinstance(value, Integral) and least <= int(value) < 2**31
+    elif hint is float and "dropout" in name:
+        wanted, fits = "at least 0 and below 1", is_number and 0 <= value < 1
+    elif hint is float:
+        wanted, fits = "a number of at least 0", is_number and 0 <= value < math.inf
+    elif hint is str:
+        wanted, fits = "a name", isinstance(value, str)
+    else:
+        return None
+    return None if fits else f"it must be {wanted}"
 
 
 @cache
-def _declared_choices(record: type) -> dict[str, tuple[str, ...]]:
-    hints = get_type_hints(record).items()
-    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+def _declared(record: type) -> dict[str, Any]:
+    """Return the declared types of the parameters of a dataclass by name."""
+    hints = get_type_hints(record)
+    return {field.name: hints[field.name] for field in fields(record) if field.init}

@@ -20,7 +20,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows, check_choices, check_whole
+from cgmvae.methods.inputs import Rows
 from cgmvae.methods.nearest import Cells, NearestRows, divide
 from cgmvae.methods.serialization import matrix_arrays, read_matrix
 
@@ -92,8 +92,6 @@ class MLkNN(MultiLabelClassifier):
     n_probes: int = 8
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        check_whole(1, k=self.k, n_probes=self.n_probes)
-        check_choices(MLkNN, {"neighbors": self.neighbors})
         if not 0 < self.s < np.inf:
             raise InputError(f"s is {self.s}; it must be above 0, because counts may be 0.")
         self.features_, self.labels_ = train.features, train.labels.copy()

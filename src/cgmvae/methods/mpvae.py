@@ -37,7 +37,6 @@ from torch import Tensor, nn
 
 from cgmvae.errors import InputError
 from cgmvae.methods.base import LabelSimilarity
-from cgmvae.methods.inputs import check_choices, check_whole
 from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.model import objective
 from cgmvae.model.correlation import LabelCovariance
@@ -233,12 +232,9 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
         }
 
     def _config(self) -> MPVAEConfig:
-        check_whole(1, latent_dim=self.latent_dim, hidden_dim=self.hidden_dim, n_draws=self.n_draws)
-        check_whole(0, covariance_rank=self.covariance_rank)
         if not self.ranking_slope > 0:
             raise InputError(f"ranking_slope is {self.ranking_slope}; it must be above 0.")
         config = {each.name: getattr(self, each.name) for each in dataclasses.fields(MPVAEConfig)}
-        check_choices(MPVAEConfig, config)
         return MPVAEConfig(**config)
 
     @torch.no_grad()

@@ -29,7 +29,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import count
 from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows, check_choices, check_dropout, check_whole
+from cgmvae.methods.inputs import Rows, check_declared, check_dropout, check_whole
 from cgmvae.methods.out_of_fold import assign_folds
 from cgmvae.methods.serialization import as_declared, fill_network, read_config, with_prefix
 from cgmvae.nn.rng import RandomStreams
@@ -429,7 +429,7 @@ class NeuralClassifier(PackedClassifier):
         return {}
 
     def _training_config(self, train: Rows) -> TrainingConfig:
-        check_choices(TrainingConfig, self.training or {})
+        check_declared(TrainingConfig, self.training or {})
         try:
             return TrainingConfig(
                 epochs=self.epochs, batch_size=self.batch_size, **(self.training or {})

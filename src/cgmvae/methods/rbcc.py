@@ -381,12 +381,6 @@ class RBCC(NeuralClassifier):
         return given_structure(self.structure, self.label_names_)
 
     def _config(self) -> RBCCConfig:
-        check_whole(0, max_parents=self.max_parents, n_restarts=self.n_restarts)
-        check_whole(1, state_dim=self.state_dim, hidden_dim=self.hidden_dim)
-        if self.prediction not in ("thresholds", _MOST_PROBABLE):
-            raise InputError(
-                f"prediction is {self.prediction!r}; choose thresholds or {_MOST_PROBABLE!r}."
-            )
         given = self._given()
         n_parents = min(self.max_parents, self.n_labels_ - 1)
         if given is not None:

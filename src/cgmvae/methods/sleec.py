@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ from sklearn.preprocessing import normalize
 from cgmvae.data.dataset import Matrix, csr_from_parts, with_short_indices
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.inputs import Rows, check_whole
+from cgmvae.methods.inputs import Rows
 from cgmvae.methods.nearest import NearestRows
 
 Vectors = NDArray[np.float64]
@@ -128,14 +128,9 @@ class SLEEC(MultiLabelClassifier):
     admm_penalty: float = 1.0
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        whole = [each.name for each in fields(self) if each.type == "int"]
-        check_whole(1, **{name: getattr(self, name) for name in whole})
-        check_whole(1, n_clusters=1 if self.n_clusters is None else self.n_clusters)
         for name in ("l2_weight", "admm_penalty"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
-        if not 0 <= self.l1_weight < np.inf:
-            raise InputError(f"l1_weight is {self.l1_weight}; it must be at least 0.")
         rows = train.with_known_labels()
         self.labels_ = sp.csr_array(rows.labels, dtype=np.float64)
         self.unknown_ = None

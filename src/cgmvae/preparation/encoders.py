@@ -149,6 +149,8 @@ class CategoryColumn(ColumnEncoder):
     others: bool
     """Whether there is a shared feature for rare categories."""
     gaps: bool
+    rare: tuple[str, ...] | None = None
+    """The rare categories, sorted; None in model files that do not store them."""
 
     @classmethod
     def learn(cls, values: NDArray[Any]) -> Self:
@@ -157,7 +159,15 @@ class CategoryColumn(ColumnEncoder):
         n_missing = counts.pop(None, 0)
         least = LEAST_ROWS if len(values) < MANY_ROWS else LEAST_OF_MANY
         kept = sorted(category for category, count in counts.items() if count >= least)
-        return cls(tuple(kept), len(kept) < len(counts), n_missing > 0)
+        rare = tuple(sorted(counts.keys() - set(kept)))
+        return cls(tuple(kept), len(rare) > 0, n_missing > 0, rare)
+
+    def unseen(self, values: NDArray[Any]) -> Counter[str]:
+        """Return how often each category that no training row had occurs."""
+        if self.rare is None:
+            return Counter()
+        known = {None, *self.categories, *self.rare}
+        return Counter(value for value in values.tolist() if value not in known)
 
     def __post_init__(self) -> None:
         if len(set(self.categories)) < len(self.categories):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from cgmvae.data.columns import Columns, ColumnType, as_columns, names_of
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError, listed
-from cgmvae.preparation.encoders import ENCODERS, ColumnEncoder
+from cgmvae.preparation.encoders import ENCODERS, CategoryColumn, ColumnEncoder
 
 #: With more features than this the matrix is sparse, even without text columns.
 WIDE = 256
@@ -90,6 +91,17 @@ class FeaturePreparation:
         if self.sparse_:
             return sp.csr_array(sp.hstack([sp.csr_array(part) for part in parts], format="csr"))
         return np.hstack([dense(part) for part in parts])
+
+    def unseen(self, columns: Columns) -> dict[str, Counter[str]]:
+        """Return the categories that no training row had, and their number of rows, by column."""
+        found = {
+            name: encoder.unseen(values)
+            for name, encoder, values in zip(
+                self.kinds, self.encoders_, self._values(columns), strict=True
+            )
+            if isinstance(encoder, CategoryColumn)
+        }
+        return {name: counts for name, counts in found.items() if counts}
 
     def describe(self) -> list[ColumnSummary]:
         """Describe how each column is encoded."""

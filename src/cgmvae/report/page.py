@@ -52,7 +52,8 @@ SECTIONS = (
 )
 
 MEANINGS = {
-    "example_f1": "F1 of the labels of a row, averaged over the rows.",
+    "example_f1": "F1 of the labels of a row, averaged over the rows; 1 for a row that has no "
+    "label and for which none is predicted.",
     "micro_f1": "F1 over all labels of all rows together: frequent labels weigh most.",
     "macro_f1": "F1 averaged over the labels: a rare label weighs as much as a frequent one.",
     "hamming_accuracy": "Share of all yes-or-no decisions that are correct; it is high wherever "

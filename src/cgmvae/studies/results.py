@@ -144,11 +144,15 @@ def spread_cell(mean: Cell, own: Spread) -> Cell:
     return Cell(f"{mean.text} ± {number(own.over_seeds)} ± {number(own.over_splits)}", mean.mark)
 
 
+#: Said below the scores: the paper's protocol, and not what ``fit`` does by default.
+DROPPED_ROWS = "Rows without a positive label are left out, as in the paper."
+
+
 def spread_note(marked_within: str) -> str:
     """Explain a table of :func:`spread_cell`, and what the best are marked within."""
     return (
         "Mean ± deviation over seeds ± deviation over splits; the best and the second of each "
-        f"{marked_within} are marked."
+        f"{marked_within} are marked. {DROPPED_ROWS}"
     )
 
 

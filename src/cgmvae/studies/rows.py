@@ -32,13 +32,14 @@ def _dataset(name: str) -> MultiLabelDataset:
 def load_parts(spec: RunSpec) -> Parts:
     """Return the rows of a run; labels are hidden in the training rows only.
 
-    In a cross-validated run the training rows are also the validation rows: they are scored out of
-    fold.
+    Rows without a positive label are dropped, as in the paper. In a cross-validated run the
+    training rows are also the validation rows: they are scored out of fold.
     """
     data = _dataset(spec.data)
     kind = "random" if data.groups is None else "group"
     kind = "official" if spec.official else kind
-    split = make_split(data, kind, seed=spec.split, train_fraction=spec.train_fraction)
+    share = spec.train_fraction
+    split = make_split(data, kind, seed=spec.split, train_fraction=share, drop_empty=True)
     train, validation, test = (
         data.rows(rows) for rows in (split.train, split.validation, split.test)
     )

@@ -29,11 +29,6 @@ def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) 
     if name == "precision_at_1":
         return _precision_at_1(scores, positive, known)
     counts = _sweep(scores, positive, known)
-    if name == "subset_accuracy":
-        usable = known.any(-1)
-        wrong = counts.row_true + counts.row_predicted - 2 * counts.row_both
-        right = ((wrong == 0) & usable).sum(-1, dtype=torch.float64)
-        return (right / usable.sum(-1).clamp(min=1)).max(0).values
     if name != MEAN_OF_FIVE:
         return counts.value(name).max(0).values
     best = [counts.value(metric).max(0).values for metric in SET_METRICS[:4]]
@@ -47,12 +42,12 @@ def _sweep(scores: Tensor, positive: Tensor, known: Tensor) -> Counts:
     by_label = torch.zeros(*leading, n_labels, dtype=torch.float64, device=scores.device)
     by_row = torch.zeros(*leading, n_rows, dtype=torch.float64, device=scores.device)
     label_true, row_true = torch.zeros_like(by_label[0, 0]), torch.zeros_like(by_row[0, 0])
-    n_known = torch.zeros_like(row_true[:, 0], dtype=torch.int64)
+    row_known = torch.zeros_like(row_true)
     n_block = max(1, _BLOCK_CELLS // (n_members * n_labels))
     for rows in (slice(start, start + n_block) for start in range(0, n_rows, n_block)):
         label_true += positive[:, rows].sum(1, dtype=torch.float64)
         row_true[:, rows] = positive[:, rows].sum(2, dtype=torch.float64)
-        n_known += known[:, rows].sum((1, 2))
+        row_known[:, rows] = known[:, rows].sum(2, dtype=torch.float64)
         for i, threshold in enumerate(NINE_THRESHOLDS):
             predicted = (scores[:, rows] >= float(threshold)) & known[:, rows]
             for kind, mask in enumerate((predicted & positive[:, rows], predicted)):
@@ -65,7 +60,7 @@ def _sweep(scores: Tensor, positive: Tensor, known: Tensor) -> Counts:
         row_both=by_row[0],
         row_predicted=by_row[1],
         row_true=row_true,
-        n_known=n_known,
+        row_known=row_known,
     )
 
 

@@ -66,10 +66,18 @@ def test_counting_from_zero_or_one(tmp_path, zero_based, text, expected):
     assert theirs.toarray().tolist() == expected
 
 
-def test_negative_ids_become_sorted_columns(tmp_path):
-    data = read(tmp_path, "1 1:1\n-1 1:2\n5,-1 1:3\n")
-    assert data.label_names == ("label_-1", "label_1", "label_5")
-    assert data.Y.tolist() == [[0, 1, 0], [1, 0, 0], [1, 0, 1]]
+@pytest.mark.parametrize(
+    ("text", "names", "Y"),
+    [
+        ("1 1:1\n-1 1:2\n5,-1 1:3\n", ["-1", "1", "5"], [[0, 1, 0], [1, 0, 0], [1, 0, 1]]),
+        ("1 1:1\n1,2 1:2\n", ["1", "2"], [[1, 0], [1, 1]]),
+        ("10,30 1:1\n20 1:2\n 1:1\n", ["10", "20", "30"], [[1, 0, 1], [0, 1, 0], [0, 0, 0]]),
+    ],
+)
+def test_the_labels_are_the_ids_that_occur(tmp_path, text, names, Y):
+    data = read(tmp_path, text)
+    assert data.label_names == tuple(f"label_{name}" for name in names)
+    assert data.Y.tolist() == Y
 
 
 def test_the_header_of_the_extreme_classification_repository(tmp_path):
@@ -86,7 +94,7 @@ def test_a_header_whose_last_feature_is_its_number_counts_from_one(tmp_path):
 @pytest.mark.parametrize("extra", [0, 1])
 def test_labels_are_csr_beyond_the_limit(tmp_path, extra):
     n = DENSE_LABELS_LIMIT + extra
-    data = read(tmp_path, f"{n - 1} 1:1\n")
+    data = read(tmp_path, f"{n - 1} 1:1\n", n_labels=n)
     assert sp.issparse(data.Y) == bool(extra)
     assert np.argwhere(dense(data.Y)).tolist() == [[0, n - 1]]
 

@@ -17,7 +17,7 @@ from cgmvae.data import files
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.mapped import dense
 from cgmvae.data.readers import table
-from cgmvae.data.readers import table as table_module
+from cgmvae.data.readers.table import delimited
 from cgmvae.errors import InputError
 
 NAN = float("nan")
@@ -323,8 +323,8 @@ class TestCsvFile:
         """Nothing is raised in a callback, which Python would print and pass over."""
         ignored = []
         monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-        (tmp_path / "a.csv").write_bytes(b"a,owl\n0,1\n\xc9")
-        with pytest.raises(InputError, match=r"Row 3 of .*a\.csv has 1 cells and the header 2"):
+        (tmp_path / "a.csv").write_bytes(b"a,owl\n" + b"0,1\n" * 200 + b"\xc9")
+        with pytest.raises(InputError, match=r"Row 202 of .*a\.csv has 1 cells and the header 2"):
             table.read_csv(tmp_path / "a.csv", labels=["owl"])
         assert ignored == []
 
@@ -335,8 +335,8 @@ class TestCsvFile:
         assert csv_module.field_size_limit() == limit
 
     def test_row_longer_than_a_block(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(table_module, "_SMALL_BLOCK", 20)
-        monkeypatch.setattr(table_module, "_BLOCK", 20)
+        monkeypatch.setattr(delimited, "_SMALL_BLOCK", 20)
+        monkeypatch.setattr(delimited, "_BLOCK", 20)
         path = csv(tmp_path, f"a,owl\n1,1\n{'1' * 100},1\n")
         with pytest.raises(InputError, match="is not a readable CSV file"):
             table.read_csv(path, labels=["owl"])
@@ -349,7 +349,11 @@ OWL = {"labels": ["owl"]}
     ("text", "options", "message"),
     [
         # which columns are labels
-        (BIRDS, {}, "one of labels, label_prefix, label_count, label_sets; none was given"),
+        (
+            BIRDS,
+            {},
+            "columns are labels; its last 2 columns hold only 0 and 1: give label_count=-2",
+        ),
         (BIRDS, {**OWL, "label_count": 1}, "labels and label_count was given"),
         (BIRDS, {"label_count": 0}, "label_count is 0, but there are 4 columns"),
         (BIRDS, {"label_count": -4}, "label_count is -4, but there are 4 columns"),
@@ -427,7 +431,7 @@ class TestParquetFile:
     )
     def test_label_names_that_are_damaged(self, tmp_path, stored):
         broken = pa.table({"a": [1.0], "owl": [1]})
-        broken = broken.replace_schema_metadata({table_module.LABELS_KEY: stored})
+        broken = broken.replace_schema_metadata({table.LABELS_KEY: stored})
         pq.write_table(broken, tmp_path / "a.parquet")
         with pytest.raises(
             InputError, match=r"stored label names of .* are damaged; name them with labels"

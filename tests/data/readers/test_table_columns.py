@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cgmvae.data import MultiLabelDataset
+from cgmvae.data import MultiLabelDataset, readers
 from cgmvae.data.columns import MISSING, Columns, as_columns
 from cgmvae.data.readers import table, write
 from cgmvae.errors import InputError
@@ -59,8 +59,22 @@ class TestCsv:
         kinds = {"habitat": "category", "elsewhere": "text"}
         data = table.read_csv(path, labels=["owl"], kinds=kinds)
         assert data.X.by_name() == {"site": "text", "habitat": "category"}
-        with pytest.raises(InputError, match="'site' has a different value"):
-            table.read_csv(path, labels=["owl"])
+        with pytest.warns(UserWarning, match="'site' has a different value"):
+            data = table.read_csv(path, labels=["owl"])
+        assert (data.feature_names, data.X.shape) == (("habitat",), (9, 1))
+
+    @pytest.mark.parametrize("form", ["csv", "parquet", "npz"])
+    def test_identifiers_are_carried_and_written(self, tmp_path, form):
+        path = csv(tmp_path, "site;depth;owl\n0,10;1,5;1\n007;2,5;0\n;3,5;1\n")
+        data = table.read_csv(path, labels=["owl"], id="site")
+        assert data.feature_names == ("depth",)
+        assert data.ids.tolist() == ["0,10", "007", ""]
+        readers.write(data, tmp_path / f"copy.{form}")
+        options = {"labels": ["owl"], "id": "id"} if form == "csv" else {}
+        copy = readers.read(tmp_path / f"copy.{form}", **options)
+        assert copy.ids.tolist() == data.ids.tolist()
+        assert copy.rows([1]).ids.tolist() == ["007"]
+        assert copy.feature_names == ("depth",)
 
 
 class TestParquet:

@@ -1,7 +1,7 @@
 """Reading and writing data sets in files, one module per format.
 
 A format is a module with ``read(path, **options)`` and, unless it is read-only,
-``write(dataset, path)``; ``table`` has such a pair for CSV and one for Parquet. :func:`read` and
+``write(dataset, path)``; ``table`` has such functions for each of its formats. :func:`read` and
 :func:`write` choose the format by the file's suffix (ignoring ``.gz`` and ``.bz2``) or by name.
 """
 
@@ -39,7 +39,10 @@ FORMATS = {
         Format("arff", (".arff",), arff.read, arff.write),
         Format("npz", (".npz",), npz.read, npz.write),
         Format("svmlight", (".svm", ".svmlight", ".libsvm"), svmlight.read, svmlight.write),
-        Format("csv", (".csv",), table.read_csv, table.write_csv),
+        Format("csv", (".csv", ".tsv", ".tab"), table.read_csv, table.write_csv),
+        Format("xlsx", (".xlsx", ".xlsm"), table.read_xlsx, None),
+        Format("jsonl", (".jsonl", ".ndjson"), table.read_jsonl, None),
+        Format("feather", (".feather", ".arrow"), table.read_feather, None),
         Format("parquet", (".parquet", ".pq"), table.read_parquet, table.write_parquet),
         Format("released", (".npy",), released.read, None),
         Format("mapped", (".mapped",), mapped.read, mapped.write, is_folder=True),
@@ -91,5 +94,6 @@ def choose(path: str | os.PathLike[str], name: str | None = None) -> Format:
         if suffix in format_.suffixes:
             return format_
     raise InputError(
-        f"The format of {path} is not clear from its name; choose one of {', '.join(FORMATS)}."
+        f"The format of {path} is not clear from its name; choose one of {', '.join(FORMATS)}.",
+        parameter="format",
     )

@@ -2,8 +2,8 @@
 
 An archive holds ``X`` and ``Y``, each either dense or as the four arrays of a CSR matrix
 (``X_data``, ``X_indices``, ``X_indptr``, ``X_shape``); an unknown label is 255. The keys
-``label_names``, ``feature_names``, ``group`` and ``official_split`` are optional; others are
-ignored. Pickled objects are never loaded, and no array is loaded before its header has been
+``label_names``, ``feature_names``, ``group``, ``id`` and ``official_split`` are optional; others
+are ignored. Pickled objects are never loaded, and no array is loaded before its header has been
 compared with the size of what the archive holds.
 """
 
@@ -100,6 +100,7 @@ def read(
             label_names=archive.names("label_names"),
             feature_names=archive.names("feature_names"),
             groups=archive.array(groups) if groups in archive else None,
+            ids=archive.array("id") if "id" in archive else None,
             official_split=archive.array("official_split") if "official_split" in archive else None,
             name=name or files.data_name(path),
         )
@@ -128,6 +129,8 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
             raise InputError(
                 "The groups are Python objects of several types; convert them to text."
             )
+    if dataset.ids is not None:
+        arrays["id"] = dataset.ids
     if dataset.official_split is not None:
         arrays["official_split"] = dataset.official_split
     with files.atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:

@@ -53,10 +53,9 @@ def read(
     of the extreme-classification repository; with it an empty line is a row, without it empty lines
     are skipped.
 
-    Label ids are integers (``3`` or ``3.0``), and id j is column j: there are ``n_labels`` columns,
-    otherwise as many as the header states, otherwise the largest id + 1. If an id is negative and
-    ``n_labels`` is not given, the distinct ids in sorted order are the columns instead, and name
-    them.
+    Label ids are integers (``3`` or ``3.0``). The labels are the ids that occur, in sorted order,
+    and id j is named ``label_j``. With ``n_labels`` or a header, the labels are the ids from 0 to
+    ``n_labels - 1``, whether they occur or not.
 
     Parameters
     ----------
@@ -96,23 +95,26 @@ def read_parts(
     path: Path,
     *,
     n_features: int,
-    n_labels: int,
     zero_based: bool | Literal["auto"] = "auto",
 ) -> Iterator[sp.csr_array]:
-    """Yield the features that :func:`read` gives, some rows at a time; labels are only checked.
+    """Yield the features that :func:`read` gives, some rows at a time, whatever the labels are.
 
     The file must be at its beginning. With ``zero_based="auto"``, all of it is scanned first.
     """
-    lines = _Lines(path, n_features, n_labels)
     if zero_based == "auto":
-        with open_binary(path) as first_scan:
-            for _ in lines.batches(first_scan):
-                pass
-        zero_based = lines.is_zero_based()
-        lines = _Lines(path, n_features, n_labels)
-    for X, labels in lines.batches(file):
-        lines.labels(labels)
+        zero_based = is_zero_based(path, n_features)
+    lines = _Lines(path, n_features, None)
+    for X, _ in lines.batches(file):
         yield lines.features(X, n_features, 0 if zero_based else 1)
+
+
+def is_zero_based(path: str | os.PathLike[str], n_features: int | None = None) -> bool:
+    """Return whether ``zero_based="auto"`` numbers the features of a file from 0."""
+    lines = _Lines(Path(path), n_features, None)
+    with open_binary(path) as file:
+        for _ in lines.batches(file):
+            pass
+    return lines.is_zero_based()
 
 
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
@@ -250,15 +252,15 @@ class _Lines:
         return sp.csr_array((values, indices, X.indptr), shape=(X.shape[0], n))
 
     def labels(self, rows: list[tuple[float, ...]]) -> tuple[Matrix, list[str]]:
-        """Return Y, (n_samples, n_labels), and names if the ids are not 0 … n_labels - 1."""
+        """Return Y, (n_samples, n_labels), and names unless the number of labels is known."""
         starts = np.cumsum([0, *map(len, rows)])
         ids = np.array([label for row in rows for label in row], dtype=np.int64)
         names: list[str] = []
-        if self._given["labels"] is None and ids.min(initial=0) < 0:
+        if self._given["labels"] is None and self._stated is None:
             found, ids = np.unique(ids, return_inverse=True)
             names, n = [f"label_{label}" for label in found], len(found)
         else:
-            n = self.n_columns("labels", int(ids.max(initial=-1)) + 1)
+            n = self.n_columns("labels", 0)
         if n == 0:
             raise InputError(f"{self.path} has no labels; give n_labels, or check the format.")
         if ids.size and not 0 <= ids.min() <= ids.max() < n:

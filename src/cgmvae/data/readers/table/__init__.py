@@ -1,45 +1,57 @@
-"""Tables with one row per sample: CSV and Parquet, through pyarrow (the extra ``tables``).
+"""Tables with one row per sample, through pyarrow (the extra ``tables``).
 
-``columns`` decides by name what the columns mean, and ``cells`` converts an Arrow table to a data
-set and back. Every cell of a CSV file is read as text first, so that nothing is mistaken for a date
-or loses its leading zeros before the type of the column is known. Numbers are stored as float32:
-integers beyond 2**24 and float64 values are rounded. The official split of a data set is not
-written; ``npz`` stores it.
+CSV in all its dialects, Excel workbooks (the extra ``excel``), JSON lines, Feather and Parquet.
+``columns`` decides by name what the columns mean, ``cells`` converts an Arrow table to a data set
+and back, ``delimited`` reads text, and ``layout`` pivots long tables. Every cell of a text file is
+read as text first, so that nothing is mistaken for a date or loses its leading zeros before the
+type of the column is known. Numbers are stored as float32: integers beyond 2**24 and float64 values
+are rounded. The official split of a data set is not written; ``npz`` stores it.
 """
 
 from __future__ import annotations
 
-import csv
+import datetime
 import json
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from inspect import Signature, signature
-from typing import IO, Any, get_args
+from typing import Any, get_args
 
 from cgmvae.data import files
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import MultiLabelDataset
-from cgmvae.data.readers.table.cells import GROUP_COLUMN, dataset_of, load_pyarrow, table_of
-from cgmvae.data.readers.table.columns import TableOptions, choose_roles
+from cgmvae.data.readers.table.cells import (
+    GROUP_COLUMN,
+    ID_COLUMN,
+    dataset_of,
+    load_pyarrow,
+    table_of,
+)
+from cgmvae.data.readers.table.columns import TableOptions, as_list, choose_roles, reject_repeated
+from cgmvae.data.readers.table.delimited import DelimitedFile, suffix_delimiter
+from cgmvae.data.readers.table.layout import UnnamedLabelsError, find_row_column, pivot
 from cgmvae.errors import InputError, first_line
 
-__all__ = ["read_csv", "read_parquet", "write_csv", "write_parquet"]
-
-#: Bytes per block that is parsed, of which Arrow holds several; and where a row does not fit.
-_SMALL_BLOCK, _BLOCK = 2**21, 64 * 2**20
-
-#: Arrow's message about a row with too many or too few cells. Its callback for such rows cannot be
-#: used, because it fails on rows that are not UTF-8.
-_WRONG_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+__all__ = [
+    "UnnamedLabelsError",
+    "read_csv",
+    "read_feather",
+    "read_jsonl",
+    "read_parquet",
+    "read_xlsx",
+    "write_csv",
+    "write_parquet",
+]
 
 #: Keys of the metadata that :func:`write_parquet` adds to the schema: the names of the label
 #: columns as a JSON list, the name of the group column, and the types of the features as a JSON
 #: object.
 LABELS_KEY, GROUPS_KEY, KINDS_KEY = b"cgmvae.labels", b"cgmvae.groups", b"cgmvae.kinds"
+IDS_KEY = b"cgmvae.ids"
 
 #: The smallest number of bytes that a cell of a Parquet file takes in memory.
 _CELL_BYTES = 4
@@ -55,9 +67,15 @@ def _takes_table_options(read: Callable[..., MultiLabelDataset]) -> Callable[...
 
 @_takes_table_options
 def read_csv(
-    path: str | os.PathLike[str], *, name: str | None = None, delimiter: str = ",", **options: Any
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    **options: Any,
 ) -> MultiLabelDataset:
-    r"""Read a data set from a CSV file in UTF-8 whose first line names the columns.
+    r"""Read a data set from a text file whose first line names the columns.
 
     A cell that is blank, ``NA``, ``NaN`` or ``?`` is missing. If all features are numbers, or true
     and false, ``X`` is an array; otherwise it is :class:`~cgmvae.data.columns.Columns`, and the
@@ -70,8 +88,9 @@ def read_csv(
         The file, possibly compressed with gzip or bzip2.
     name : str, optional
         Name of the data set; by default that of the file.
-    delimiter : str, default=","
-        Separator of the cells.
+    delimiter, decimal, encoding : str, optional
+        How the text is written; by default found out from the first rows
+        (:class:`~cgmvae.data.readers.table.delimited.DelimitedFile`).
     **options
         The meaning of the columns: the fields of
         :class:`~cgmvae.data.readers.table.columns.TableOptions`.
@@ -81,18 +100,54 @@ def read_csv(
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "birds.csv")
-    ...     _ = path.write_text("height,owl,hawk\n0.5,1,0\n,1,1\n")
+    ...     _ = path.write_text("height;owl;hawk\n0,5;1;0\n;1;1\n")
     ...     data = read_csv(path, label_count=-2)
     >>> data.label_names, data.X.tolist()
     (('owl', 'hawk'), [[0.5], [nan]])
     """
     given = TableOptions(**options)
     pa = load_pyarrow()
-    names = read_csv_names(path, delimiter)
-    roles = choose_roles(names, given)
-    parts = iterate_csv(path, len(names), delimiter, partial(files.open_binary, path))
-    table = pa.concat_tables(parts).rename_columns(names)
-    return dataset_of(table, roles, given, name=name or files.data_name(path), text_is_parsed=True)
+    file = DelimitedFile(path, delimiter, decimal, encoding)
+    if given.label_options:
+        choose_roles(file.names, given)  # before the rows are read
+    table = pa.concat_tables(file.tables(verbatim=(given.sets_column, given.groups, given.id)))
+    return _dataset(table, given, path, name, text_is_parsed=True)
+
+
+@_takes_table_options
+def read_xlsx(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    sheet: str | None = None,
+    **options: Any,
+) -> MultiLabelDataset:
+    """Read a data set from a sheet of an Excel workbook, whose first row names the columns.
+
+    ``sheet`` is needed if the workbook has several; the other options are those of
+    :func:`read_csv`. Text may be numbers, as in CSV.
+    """
+    given = TableOptions(**options)
+    return _dataset(load_xlsx(path, sheet=sheet), given, path, name, text_is_parsed=True)
+
+
+@_takes_table_options
+def read_jsonl(
+    path: str | os.PathLike[str], *, name: str | None = None, **options: Any
+) -> MultiLabelDataset:
+    """Read a data set from JSON lines: one object per row, with the same options as Parquet.
+
+    The column of ``label_sets`` may hold lists of names; an empty list is a row without labels.
+    """
+    return _dataset(load_jsonl(path), TableOptions(**options), path, name, text_is_parsed=False)
+
+
+@_takes_table_options
+def read_feather(
+    path: str | os.PathLike[str], *, name: str | None = None, **options: Any
+) -> MultiLabelDataset:
+    """Read a data set from a Feather (Arrow) file, with the same options as Parquet."""
+    return _dataset(load_feather(path), TableOptions(**options), path, name, text_is_parsed=False)
 
 
 @_takes_table_options
@@ -112,8 +167,9 @@ def read_parquet(
     path = files.check_file(path)
     with open_parquet(path) as file:
         names, stored = file.schema_arrow.names, file.schema_arrow.metadata or {}
-        given = with_stored_options(given, stored, path)
-        roles = choose_roles(names, given)
+        completed = with_stored_options(given, stored, path)
+        if completed.label_options:
+            choose_roles(names, completed)  # before the rows are read
         n_bytes = unpacked_bytes(file.metadata)
         if n_bytes > files.UNPACKED_LIMIT:
             raise InputError(
@@ -122,139 +178,190 @@ def read_parquet(
             )
         table = file.read()
         table.validate(full=True)
+    return _dataset(table, given, path, name, text_is_parsed=False)
+
+
+def _dataset(
+    table: Any,
+    options: TableOptions,
+    path: str | os.PathLike[str],
+    name: str | None,
+    *,
+    text_is_parsed: bool,
+) -> MultiLabelDataset:
+    """Convert a table to a data set; a table of several rows per sample is pivoted or rejected."""
     if table.num_rows == 0:
         raise InputError(f"{path} has columns and no rows; check how it was written.")
-    return dataset_of(table, roles, given, name=name or files.data_name(path), text_is_parsed=False)
+    options = with_stored_options(options, table.schema.metadata or {}, path)
+    reject_repeated(table.column_names)
+    if not options.label_options:
+        raise UnnamedLabelsError(path, table, text_is_parsed=text_is_parsed)
+    roles = choose_roles(table.column_names, options)
+    if options.row_and_label is not None:
+        table = pivot(table.drop_columns(as_list(options.drop)), *options.row_and_label)
+    dataset = dataset_of(
+        table, roles, options, name=name or files.data_name(path), text_is_parsed=text_is_parsed
+    )
+    label = options.label_sets
+    if label is not None and options.kinds is None and dataset.Y.sum(axis=1).max() == 1:
+        row = find_row_column(table, label, roles.features)
+        if row is not None:
+            raise InputError(
+                f"{path} has one row per {row!r} and {label!r}, so that the same {row!r} would be "
+                f"in several rows; make them one row (long='{row},{label}' in place of "
+                f"label_sets), or drop {row!r} (drop=['{row}'])."
+            )
+    return dataset
+
+
+def load_xlsx(path: str | os.PathLike[str], *, sheet: str | None = None) -> Any:
+    """Load a sheet of an Excel workbook as an Arrow table."""
+    pa = load_pyarrow()
+    files.reject_compressed(path, "a workbook")
+    path = files.check_file(path)
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise InputError(
+            'Excel workbooks need openpyxl; install it with pip install "cgmvae[excel]".'
+        ) from error
+    try:
+        with zipfile.ZipFile(path) as archive:
+            files.check_unpacked(path, sum(member.file_size for member in archive.infolist()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about styles and charts
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+            names = book.sheetnames
+            if sheet is None and len(names) > 1:
+                raise InputError(
+                    f"{path} has the sheets {', '.join(map(repr, names))}; choose one, such as "
+                    f"sheet='{names[0]}'."
+                )
+            if sheet is not None and sheet not in names:
+                raise InputError(
+                    f"{path} has no sheet {sheet!r}; there are {', '.join(map(repr, names))}."
+                )
+            chosen = book[sheet or names[0]]
+            chosen.reset_dimensions()  # which not every program writes right
+            rows = [row for row in chosen.iter_rows(values_only=True) if any(map(_is_filled, row))]
+            book.close()
+    except InputError:
+        raise
+    except Exception as error:  # openpyxl raises whatever a damaged file leads to
+        raise InputError(
+            f"{path} is not a readable Excel workbook ({first_line(error)}); save it again."
+        ) from error
+    if not rows:
+        raise InputError(f"{path} has no rows; check which sheet holds the table.")
+    width = max(i + 1 for row in rows for i, cell in enumerate(row) if _is_filled(cell))
+    header, *cells = [(*row, *[None] * width)[:width] for row in rows]
+    columns = [_sheet_column([row[i] for row in cells]) for i in range(width)]
+    return pa.table(columns, names=["" if name is None else str(name) for name in header])
+
+
+def _is_filled(cell: Any) -> bool:
+    return cell is not None and cell != ""
+
+
+def _sheet_column(cells: list[Any]) -> Any:
+    """Convert the cells of a workbook to an Arrow array: of text, unless all have one type."""
+    pa = load_pyarrow()
+    types = {type(cell) for cell in cells if cell is not None}
+    if types == {bool} or not types - {int, float}:
+        return pa.array(cells, pa.bool_() if bool in types else pa.float64())
+    if not types - {datetime.datetime, datetime.date}:
+        return pa.array(cells, pa.timestamp("s"))
+    whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
+    return pa.array([None if cell is None else str(cell) for cell in whole], pa.string())
+
+
+def load_jsonl(path: str | os.PathLike[str]) -> Any:
+    """Load JSON lines as an Arrow table, whose columns are the keys of all lines."""
+    pa = load_pyarrow()
+    rows, names = [], dict[str, None]()
+    # Arrow's own reader crashes on a line such as ``null``.
+    with files.open_text(path) as text:
+        for number, line in enumerate(text, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}, line {number:,}: not a JSON object; write one per line.")
+            rows.append(row)
+            names.update(dict.fromkeys(row))
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            raise InputError(
+                f"The values of {name!r} in {path} have different types ({first_line(error)}); "
+                "write all as numbers, or all as text."
+            ) from error
+    return pa.table(columns)
+
+
+def load_feather(path: str | os.PathLike[str]) -> Any:
+    """Load a Feather file as an Arrow table."""
+    pa = load_pyarrow()
+    files.reject_compressed(path, "Feather")
+    path = files.check_file(path)
+    try:
+        table = pa.feather.read_table(path, memory_map=False)
+        table.validate(full=True)
+        return table
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a readable Feather file ({first_line(error)}); check it."
+        ) from error
+
+
+#: Formats that are loaded as a whole, and whether their text may be numbers.
+LOADERS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "xlsx": (load_xlsx, True),
+    "jsonl": (load_jsonl, False),
+    "feather": (load_feather, False),
+}
 
 
 def write_csv(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-    """Write a data set as CSV: features, labels, and groups in the column ``group``.
+    """Write a data set as CSV (or with tabs): features, labels, columns ``group`` and ``id``.
 
     Missing features and unknown labels are left blank. A file that ends in ``.gz`` or ``.bz2`` is
     compressed. The official split and the types of the columns are not written.
     """
     pa = load_pyarrow()
     table = table_of(dataset)
-    _reject_nul(table.column_names)
+    if any("\0" in name for name in table.column_names):  # which Arrow takes for an escape
+        raise InputError("A column name holds the character NUL; rename the column.")
+    options = pa.csv.WriteOptions(delimiter=suffix_delimiter(path) or ",")
     with files.atomic_path(path) as temporary, files.create_binary(temporary) as file:
-        pa.csv.write_csv(table, file)
+        pa.csv.write_csv(table, file, options)
 
 
 def write_parquet(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-    """Write a data set as Parquet: features, labels, and groups in the column ``group``.
+    """Write a data set as Parquet: features, labels, and the columns ``group`` and ``id``.
 
     Missing features and unknown labels are null. The schema's metadata stores which columns are the
-    labels and the groups, and the types of the features unless all are numbers (``cgmvae.labels``,
-    ``cgmvae.groups``, ``cgmvae.kinds``). The official split is not written.
+    labels, groups and identifiers, and the types of the features unless all are numbers
+    (``cgmvae.labels``, ``cgmvae.groups``, ``cgmvae.ids``, ``cgmvae.kinds``). The official split is
+    not written.
     """
     pa = load_pyarrow()
     files.reject_compressed(path, "Parquet")
     metadata = {LABELS_KEY: json.dumps(dataset.label_names)}
     if dataset.groups is not None:
         metadata[GROUPS_KEY] = GROUP_COLUMN
+    if dataset.ids is not None:
+        metadata[IDS_KEY] = ID_COLUMN
     if isinstance(dataset.X, Columns):
         metadata[KINDS_KEY] = json.dumps(dataset.X.by_name())
     table = table_of(dataset).replace_schema_metadata(metadata)
     with files.atomic_path(path) as temporary:
         pa.parquet.write_table(table, temporary)
-
-
-def read_csv_names(path: str | os.PathLike[str], delimiter: str) -> list[str]:
-    """Read the column names from the first line, which may continue inside quotes."""
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise InputError(f"The delimiter {delimiter!r} must be one character, such as ',' or ';'.")
-    try:
-        with files.open_text(path, newline="") as text:
-            names = next(csv.reader(text, delimiter=delimiter, strict=True), [])
-    except csv.Error as error:
-        raise InputError(
-            f"The first line of {path} does not name the columns ({error})."
-        ) from error
-    if not names:
-        raise InputError(f"The first line of {path} is empty; it must name the columns.")
-    _reject_nul(names)
-    return names
-
-
-def iterate_csv(
-    path: str | os.PathLike[str],
-    n_columns: int,
-    delimiter: str,
-    open_file: Callable[[], IO[bytes]],
-) -> Iterator[Any]:
-    """Yield the cells of a CSV file as Arrow tables of text, some rows at a time.
-
-    ``open_file`` is called again if a row is too long for small blocks; the rows that have been
-    read are skipped then. The path is for messages.
-    """
-    pa = load_pyarrow()
-    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    text = pa.csv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(n_columns)})
-    n_rows, table = 0, None
-    for block in (_SMALL_BLOCK, _BLOCK):
-        # Only a reader without threads reports the number of a wrong row.
-        read = pa.csv.ReadOptions(
-            use_threads=False,
-            block_size=block,
-            autogenerate_column_names=True,
-            skip_rows_after_names=1,
-        )
-        n_skipped = n_rows
-        try:
-            with open_file() as file:
-                for batch in pa.csv.open_csv(file, read, parse, text):
-                    rest = batch.slice(min(n_skipped, batch.num_rows))
-                    n_skipped -= batch.num_rows - rest.num_rows
-                    if rest.num_rows:
-                        table = pa.Table.from_batches([rest])
-                        n_rows += rest.num_rows
-                        yield table
-            break
-        except pa.ArrowInvalid as error:
-            if _WRONG_ROW.search(str(error)) or block == _BLOCK:
-                raise _csv_error(path, error) from error
-    if table is None:
-        raise InputError(f"{path} has a header and no rows; check how it was written.")
-    _reject_open_quote(path, table, delimiter)
-
-
-def _csv_error(path: str | os.PathLike[str], error: Exception) -> InputError:
-    if wrong_row := _WRONG_ROW.search(str(error)):
-        number, expected, found = wrong_row.groups()
-        return InputError(
-            f"Row {number} of {path} has {found} cells and the header {expected} (the header is "
-            "row 1); correct the row, or check the delimiter."
-        )
-    if "UTF8" in str(error):
-        try:
-            with files.open_text(path) as text:
-                while text.read(_BLOCK):
-                    pass
-        except InputError as clearer:
-            return clearer
-    return InputError(f"{path} is not a readable CSV file ({first_line(error)}); check it.")
-
-
-def _reject_open_quote(path: str | os.PathLike[str], table: Any, delimiter: str) -> None:
-    """Reject a file that ends inside a quote, of which Arrow makes one long cell."""
-    last = table.column(table.num_columns - 1)[-1].as_py()
-    if "\n" not in last and "\r" not in last:
-        return
-    usual_limit = csv.field_size_limit(_BLOCK)
-    try:
-        with files.open_text(path, newline="") as text:
-            for _ in csv.reader(text, delimiter=delimiter, strict=True):
-                pass
-    except csv.Error as error:
-        raise InputError(f"{path} has a quote that is not closed ({error}); close it.") from error
-    finally:
-        csv.field_size_limit(usual_limit)
-
-
-def _reject_nul(names: Iterable[str]) -> None:
-    """Reject the character NUL in a header, which Arrow mistakes for an escape character."""
-    if any("\0" in name for name in names):
-        raise InputError("A column name holds the character NUL; rename the column.")
 
 
 @contextmanager
@@ -273,7 +380,7 @@ def open_parquet(path: str | os.PathLike[str], **options: Any) -> Iterator[Any]:
 
 
 def with_stored_options(
-    options: TableOptions, stored: dict[bytes, bytes], path: os.PathLike[str]
+    options: TableOptions, stored: dict[bytes, bytes], path: str | os.PathLike[str]
 ) -> TableOptions:
     """Complete the options with what :func:`write_parquet` stored in the schema's metadata."""
     if options.kinds is None and KINDS_KEY in stored:
@@ -291,13 +398,14 @@ def with_stored_options(
         options,
         labels=labels,
         blank_labels=options.blank_labels or "unknown",
-        groups=options.groups or stored_groups(stored),
+        groups=options.groups or stored_column(stored, GROUPS_KEY),
+        id=options.id or stored_column(stored, IDS_KEY),
     )
 
 
-def stored_groups(stored: dict[bytes, bytes]) -> str | None:
-    """Return the name of the group column in the schema's metadata; None if there is none."""
-    name = stored.get(GROUPS_KEY)
+def stored_column(stored: dict[bytes, bytes], key: bytes) -> str | None:
+    """Return the name of the group or id column in the schema's metadata; None if absent."""
+    name = stored.get(key)
     return None if name is None else name.decode(errors="replace")
 
 

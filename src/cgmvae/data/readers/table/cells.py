@@ -18,8 +18,10 @@ from cgmvae.data.columns import (
     MISSING,
     Columns,
     ColumnType,
+    IdentifierError,
     as_texts,
     parse_numbers,
+    set_aside,
     typed_column,
 )
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
@@ -27,14 +29,17 @@ from cgmvae.data.readers.conventions import labels_as_stored
 from cgmvae.data.readers.table.columns import ColumnRoles, TableOptions
 from cgmvae.errors import InputError
 
-#: Name of the column that the groups are written to.
-GROUP_COLUMN = "group"
+#: Names of the columns that groups and identifiers are written to.
+GROUP_COLUMN, ID_COLUMN = "group", "id"
 
 #: Upper limit of the bytes of a sparse data set as the dense table that is written.
 DENSE_LIMIT = 2 * 2**30
 
 #: Number of rows whose values are quoted if a column cannot be labels.
 _QUOTED_ROWS = 100
+
+#: What a number holds before and after its decimal mark.
+_BLANK_OR_SIGN, _REST = r"\s*[-+]?[0-9]*", r"[0-9]+(?:[eE][-+]?[0-9]+)?\s*"
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -45,10 +50,11 @@ def load_pyarrow() -> Any:
         import pyarrow
         import pyarrow.compute
         import pyarrow.csv
+        import pyarrow.feather
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(
-            'CSV and Parquet need pyarrow; install it with pip install "cgmvae[tables]".'
+            'Tables need pyarrow; install it with pip install "cgmvae[tables]".'
         ) from error
     return pyarrow
 
@@ -60,7 +66,7 @@ def dataset_of(
 
     ``text_is_parsed`` says whether text in the feature columns may be numbers, as in CSV.
     """
-    features = columns_of(
+    features, names = columns_of(
         table,
         roles.features,
         kinds=options.types,
@@ -70,17 +76,18 @@ def dataset_of(
     labels: Sequence[str] = roles.labels
     Y: Matrix
     unknown: Matrix | None
-    if options.label_sets is None:
+    if options.sets_column is None:
         Y, unknown = _label_columns(table, labels, options)
     else:
-        Y, unknown, labels = _label_sets(table, options.label_sets, options)
+        Y, unknown, labels = _label_sets(table, options.sets_column, options)
     return MultiLabelDataset(
         features,
         Y,
         label_names=labels,
-        feature_names=roles.features,
+        feature_names=names,
         unknown=unknown,
         groups=None if options.groups is None else _groups(table, options.groups),
+        ids=None if options.id_column is None else ids_of(table, options.id_column),
         name=name,
     )
 
@@ -92,27 +99,35 @@ def columns_of(
     kinds: Mapping[str, ColumnType],
     text_is_parsed: bool,
     guess: bool = True,
-) -> Features:
-    """Convert the named columns of an Arrow table to features, in the order of the names.
+) -> tuple[Features, tuple[str, ...]]:
+    """Convert the named columns of an Arrow table to features; return them and their names.
 
     They become a float32 array, (n_samples, n_features), if all are numbers, otherwise Columns. The
     types of columns that are not in ``kinds`` are guessed, or text unless they are numbers; if rows
-    are read in parts, all types must be given.
+    are read in parts, all types must be given. Identifiers that a guess finds are set aside.
     """
     features = np.empty((table.num_rows, len(names)), dtype=np.float32)
     others: dict[int, tuple[NDArray[Any], ColumnType]] = {}
+    identifiers: dict[int, IdentifierError] = {}
     for j, name in enumerate(names):
         column = table.column(name)
         kind = kinds.get(name, _arrow_type(column))
-        values, kind = _values(name, column, kind, text_is_parsed=text_is_parsed, guess=guess)
+        try:
+            values, kind = _values(name, column, kind, text_is_parsed=text_is_parsed, guess=guess)
+        except IdentifierError as error:
+            identifiers[j] = error
+            continue
         if kind == "number":
             features[:, j] = _finite(name, values)
         else:
             others[j] = values, kind
+    set_aside(list(identifiers.values()), n_columns=len(names))
+    kept = [j for j in range(len(names)) if j not in identifiers]
+    names = tuple(names[j] for j in kept)
     if not others:
-        return features
-    found = [others.get(j, (features[:, j], "number")) for j in range(len(names))]
-    return Columns(tuple(names), tuple(f[0] for f in found), tuple(f[1] for f in found))
+        return features[:, kept] if identifiers else features, names
+    found = [others.get(j, (features[:, j], "number")) for j in kept]
+    return Columns(names, tuple(f[0] for f in found), tuple(f[1] for f in found)), names
 
 
 def _values(
@@ -123,7 +138,7 @@ def _values(
         values = numbers_of(column, np.float32, text_is_parsed)
         if values is not None:
             return values, "number"
-    cells = _objects(column)
+    cells = objects_of(column)
     if kind == "number":  # in digits that Arrow cannot parse, or blank in every row
         texts = as_texts(name, cells)
         present = [text for text in texts if text is not None]
@@ -146,7 +161,7 @@ def _arrow_type(column: Any) -> ColumnType | None:
     return "date" if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type) else None
 
 
-def _objects(column: Any) -> NDArray[Any]:
+def objects_of(column: Any) -> NDArray[Any]:
     """Return a column that is not numeric as an array of objects or dates."""
     import pyarrow as pa
 
@@ -169,7 +184,6 @@ def _finite(name: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
 def _groups(table: Any, name: str) -> NDArray[Any]:
     """Return the groups, (n_samples,): integers unchanged, everything else as text."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     column = plain_column(table.column(name))
     if pa.types.is_integer(column.type) and not column.null_count:
@@ -180,12 +194,35 @@ def _groups(table: Any, name: str) -> NDArray[Any]:
         raise InputError(
             f"The groups of column {name!r} are neither text nor numbers; convert them."
         ) from error
-    blank = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
-    if pc.any(blank).as_py():
+    if has_blanks(column):
         raise InputError(
             f"The group column {name!r} has blank cells; give every row a group, or drop it."
         )
     return column.to_numpy().astype(np.str_)
+
+
+def ids_of(table: Any, name: str) -> NDArray[np.str_]:
+    """Return the identifiers of the rows as text, (n_samples,); empty where the cell is blank."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        column = plain_column(table.column(name)).cast(pa.large_string())
+    except pa.ArrowException as error:
+        raise InputError(
+            f"The identifiers of column {name!r} are neither text nor numbers; convert them."
+        ) from error
+    return pc.fill_null(column, "").to_numpy().astype(np.str_)
+
+
+def has_blanks(column: Any) -> bool:
+    """Return whether a cell of a column is missing, or empty text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count or not pa.types.is_large_string(column.type):
+        return bool(column.null_count)
+    return bool(pc.any(pc.equal(pc.utf8_trim_whitespace(column), "")).as_py())
 
 
 def numbers_of(column: Any, dtype: Any, text_is_parsed: bool) -> NDArray[Any] | None:
@@ -206,6 +243,27 @@ def numbers_of(column: Any, dtype: Any, text_is_parsed: bool) -> NDArray[Any] | 
         return None
     with np.errstate(over="ignore"):
         return column.to_numpy().astype(dtype, copy=False)
+
+
+def with_decimal_points(table: Any, indices: Sequence[int]) -> Any:
+    """Replace the decimal comma of numbers by a point, in these columns of text."""
+    import pyarrow.compute as pc
+
+    for i in indices:
+        name, column = table.column_names[i], table.column(i)
+        with_point = column.filter(
+            pc.match_substring_regex(column, rf"^{_BLANK_OR_SIGN}\.{_REST}$")
+        )
+        if len(with_point):
+            raise InputError(
+                f"The column {name!r} holds {with_point[0].as_py()!r}, but the decimal mark of "
+                "the file is a comma; write numbers without separators of thousands, or give "
+                "decimal='.'."
+            )
+        pattern = rf"^({_BLANK_OR_SIGN}),({_REST})$"
+        column = pc.replace_substring_regex(column, pattern=pattern, replacement=r"\1.\2")
+        table = table.set_column(i, name, column)
+    return table
 
 
 def plain_column(column: Any) -> Any:
@@ -284,16 +342,25 @@ def _label_sets(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = plain_column(table.column(name))
-    if not pa.types.is_large_string(column.type):
+    column = plain_column(table.column(name)).combine_chunks()
+    is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    is_blank = np.zeros(len(column), bool)
+    if is_list:
+        is_blank = column.is_null().to_numpy(zero_copy_only=False)
+        sets = column.cast(pa.large_list(pa.large_string()))
+    elif pa.types.is_large_string(column.type):
+        nothing = pa.scalar("", column.type)
+        column = pc.fill_null(column, nothing)
+        missing = pc.is_in(
+            pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type)
+        )
+        sets = pc.split_pattern(pc.if_else(missing, nothing, column), options.separator)
+    else:
         raise InputError(
             f"The column {name!r} of label sets is not text; name the label columns instead."
         )
-    nothing = pa.scalar("", column.type)
-    column = pc.fill_null(column.combine_chunks(), nothing)
-    missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type))
-    sets = pc.split_pattern(pc.if_else(missing, nothing, column), options.separator)
     parts, rows = pc.utf8_trim_whitespace(sets.flatten()), pc.list_parent_indices(sets)
+    parts = pc.fill_null(parts, "")
     filled = pc.not_equal(parts, "")
     parts, rows = parts.filter(filled), rows.filter(filled).to_numpy()
     labels = sorted(parts.unique().to_pylist())
@@ -303,24 +370,27 @@ def _label_sets(
     shape = (table.num_rows, len(labels))
     Y = sp.csr_array((np.ones(len(codes), dtype=np.int64), (rows, codes)), shape=shape)
     Y.data = np.ones(Y.nnz, dtype=np.uint8)  # a label that a set names twice was summed
-    blank = np.diff(Y.indptr) == 0
-    if blank.any() and _blank_is_unknown(name, options):
-        unknown = sp.csr_array(blank[:, None]) @ sp.csr_array(np.ones((1, len(labels)), bool))
+    if not is_list:  # an empty list is not blank: it says that the row has no label
+        is_blank = np.diff(Y.indptr) == 0
+    if is_blank.any() and _blank_is_unknown(name, options):
+        unknown = sp.csr_array(is_blank[:, None]) @ sp.csr_array(np.ones((1, len(labels)), bool))
         return labels_as_stored(Y), unknown, labels
     return labels_as_stored(Y), None, labels
 
 
 def table_of(dataset: MultiLabelDataset) -> Any:
-    """Convert a data set to an Arrow table: feature columns, label columns, group column."""
+    """Convert a data set to an Arrow table: features, labels, groups, identifiers."""
     pa = load_pyarrow()
     names = [*dataset.feature_names, *dataset.label_names]
     if dataset.groups is not None:
         names.append(GROUP_COLUMN)
+    if dataset.ids is not None:
+        names.append(ID_COLUMN)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(
-            f"The name {twice[0]!r} would be given to two columns among the features, the labels "
-            f"and {GROUP_COLUMN!r}; rename one, or write npz."
+            f"The name {twice[0]!r} would be given to two columns among the features, the labels, "
+            f"{GROUP_COLUMN!r} and {ID_COLUMN!r}; rename one, or write npz."
         )
     if "" in names:
         raise InputError("A feature or label has an empty name; rename it, or write npz.")
@@ -339,6 +409,9 @@ def table_of(dataset: MultiLabelDataset) -> Any:
                 )
             _reject_surrogates(np.unique(groups).tolist())
         columns.append(pa.array(groups))
+    if dataset.ids is not None:
+        _reject_surrogates(dataset.ids.tolist())
+        columns.append(pa.array(dataset.ids))
     return pa.table(columns, names=names)
 
 

@@ -1,4 +1,4 @@
-"""The roles of the columns of a table: features, labels, groups, or none.
+"""The roles of the columns of a table: features, labels, groups, identifiers, or none.
 
 They are decided by name alone, before :mod:`cgmvae.data.readers.table.cells` converts the cells.
 """
@@ -17,15 +17,16 @@ from cgmvae.errors import InputError, listed
 Counts = Literal["refuse", "presence"]
 BlankLabels = Literal["absent", "unknown"]
 
-_LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets")
+_LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets", "long")
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the columns of a CSV or Parquet file mean.
+    """What the columns of a table mean.
 
-    Exactly one of ``labels``, ``label_prefix``, ``label_count`` and ``label_sets`` says which
-    columns are labels; their cells are 0 and 1, or true and false. All other columns are features.
+    Exactly one of ``labels``, ``label_prefix``, ``label_count``, ``label_sets`` and ``long`` says
+    where the labels are; the cells of label columns are 0 and 1, or true and false. All other
+    columns are features.
 
     Parameters
     ----------
@@ -35,10 +36,14 @@ class TableOptions:
         Prefix of the names of the label columns; it stays part of the names.
     label_count : int, optional
         The first ``label_count`` columns, or the last ``-label_count``, are labels (as in MEKA),
-        not counting the columns of ``groups`` and ``drop``.
+        not counting the columns of ``groups``, ``id`` and ``drop``.
     label_sets : str, optional
-        A column with the names of each row's labels, such as ``owl;hawk``. The labels are sorted
-        by name.
+        A column with the names of each row's labels, such as ``owl;hawk`` or (in files with types)
+        a list of names. The labels are sorted by name.
+    long : pair of str or "ROW,LABEL", optional
+        For a table with one row per occurrence of a label: the column that says which rows belong
+        together, such as a site, and the column with the label. They become one row, whose other
+        columns must be the same in all of them; a blank label adds nothing.
     separator : str, default=";"
         Separator of the names in ``label_sets``; blanks around a name are ignored.
     counts : {"refuse", "presence"}, default="refuse"
@@ -48,6 +53,8 @@ class TableOptions:
         makes every label of the row unknown.
     groups : str, optional
         The column of the groups, which are read as text.
+    id : str, optional
+        The column that identifies the rows, read as text; by default the row column of ``long``.
     drop : sequence of str
         Columns to ignore.
     text, category, date : sequence of str
@@ -61,10 +68,12 @@ class TableOptions:
     label_prefix: str | None = None
     label_count: int | None = None
     label_sets: str | None = None
+    long: str | Sequence[str] | None = None
     separator: str = ";"
     counts: Counts = "refuse"
     blank_labels: BlankLabels | None = None
     groups: str | None = None
+    id: str | None = None
     drop: Sequence[str] = ()
     text: Sequence[str] = ()
     category: Sequence[str] = ()
@@ -82,6 +91,34 @@ class TableOptions:
     def types(self) -> dict[str, ColumnType]:
         """The given column types by name."""
         return {**(self.kinds or {}), **dict(self.declared)}
+
+    @property
+    def row_and_label(self) -> tuple[str, str] | None:
+        """The two columns of ``long``."""
+        if self.long is None:
+            return None
+        pair = self.long.split(",") if isinstance(self.long, str) else as_list(self.long)
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise InputError(
+                f"A long table needs two columns, that of the row and that of the label, not "
+                f"{self.long!r}; give long='ROW,LABEL'."
+            )
+        return pair[0], pair[1]
+
+    @property
+    def sets_column(self) -> str | None:
+        """The column that names the labels of a row, of ``label_sets`` or ``long``."""
+        return self.label_sets if self.row_and_label is None else self.row_and_label[1]
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that identifies the rows, of ``id`` or ``long``."""
+        return self.id or (self.row_and_label or (None,))[0]
+
+    @property
+    def ignored(self) -> list[str]:
+        """The columns that are not read: of ``drop``, and the row of ``long``."""
+        return [*as_list(self.drop), *(self.row_and_label or ())[:1]]
 
     @property
     def label_options(self) -> list[str]:
@@ -119,8 +156,9 @@ def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
     options.check()
     reject_repeated(names)
     labels = as_list(options.labels or ())
-    single = [name for name in (options.groups, options.label_sets) if name is not None]
-    taken = [*as_list(options.drop), *single, *labels]
+    columns = (options.groups, options.id, options.sets_column)
+    single = [name for name in columns if name is not None]
+    taken = [*options.ignored, *single, *labels]
     typed = [name for name, _ in options.declared]
     known = set(names)
     absent = [name for name in (*taken, *typed) if name not in known]
@@ -131,14 +169,15 @@ def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
             f"There is no column {absent[0]!r}; {hint or f'the columns are {listed(names)}.'}"
         )
     rest = [name for name in names if name not in set(taken)]
-    if options.labels is None and options.label_sets is None:
+    if options.labels is None and options.sets_column is None:
         labels = _labels_by_rule(rest, options)
-    elif not labels and options.label_sets is None:
+    elif not labels and options.sets_column is None:
         raise InputError("The list of label columns is empty; name at least one.")
     chosen = set(labels)
     reject_repeated(
         [*taken, *chosen.difference(taken), *typed],
-        "is given twice among the labels, groups, dropped columns and types; give it once",
+        "is given twice among the labels, groups, identifiers, dropped columns and types; give it "
+        "once",
     )
     features = [name for name in rest if name not in chosen]
     if not features:

@@ -1,6 +1,6 @@
 // The five metrics on the rows of the page under any thresholds, as cgmvae.evaluation computes them:
 // a score that equals its threshold is positive, unknown cells are ignored, and a row without true
-// and predicted labels is excluded from example-F1.
+// and predicted labels has an example-F1 of 1, unless none of its labels is known.
 
 const rule = {
   thresholds: new Uint16Array(nLabels),
@@ -11,13 +11,14 @@ const rule = {
 
 const counts = {
   labelTrue: new Uint32Array(nLabels), labelPredicted: new Uint32Array(nLabels), labelBoth: new Uint32Array(nLabels),
-  rowTrue: new Uint32Array(nRows), rowPredicted: new Uint32Array(nRows), rowBoth: new Uint32Array(nRows),
+  rowKnown: new Uint32Array(nRows), rowTrue: new Uint32Array(nRows), rowPredicted: new Uint32Array(nRows), rowBoth: new Uint32Array(nRows),
 };
 
 for (let row = 0, cell = 0; row < nRows; row++) {
   for (let label = 0; label < nLabels; label++, cell++) {
     counts.labelTrue[label] += truth[cell];
     counts.rowTrue[row] += truth[cell];
+    counts.rowKnown[row] += arrays.scores[cell] !== UNKNOWN;
   }
 }
 
@@ -69,12 +70,12 @@ function countLabel(label, threshold) {
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 function metrics() {
-  const { labelTrue, labelPredicted, labelBoth, rowTrue, rowPredicted, rowBoth } = counts;
+  const { labelTrue, labelPredicted, labelBoth, rowKnown, rowTrue, rowPredicted, rowBoth } = counts;
   let example = 0, scored = 0, macro = 0;
   for (let row = 0; row < nRows; row++) {
     const size = rowTrue[row] + rowPredicted[row];
-    if (size === 0) continue;
-    example += 2 * rowBoth[row] / size;
+    if (rowKnown[row] === 0) continue;
+    example += size === 0 ? 1 : 2 * rowBoth[row] / size;
     scored++;
   }
   for (let label = 0; label < nLabels; label++) {
