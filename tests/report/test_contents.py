@@ -19,6 +19,7 @@ from cgmvae.report.contents import (
     fit_baselines,
     label_similarity,
 )
+from cgmvae.report.page import render
 from cgmvae.report.rows import ReportRows
 
 
@@ -134,6 +135,18 @@ def test_shared_groups(model, rows, contents):
         assert ("groups" in text) == bool(words)
 
 
+@pytest.mark.parametrize(("n_groups", "words"), [(2, "Only 2 test groups"), (12, "")])
+def test_few_groups_have_no_interval_and_no_verdict(model, rows, n_groups, words):
+    groups = np.arange(rows.test.n_samples) % n_groups
+    few = replace(rows, test=replace(rows.test, groups=groups))
+    contents = collect(model, few, baselines="none")
+    assert words in titles(contents.findings)
+    assert bool(contents.verdicts) == (words == "")
+    text = render(model, contents)
+    assert ("95% interval" in text) == (words == "")
+    assert ("no verdict" in text) == (words != "")
+
+
 def test_labels_never_predicted_or_never_there(model, rows, contents):
     predicted = contents.measured[0].predicted.copy()
     predicted[:, 1] = 0
@@ -174,7 +187,6 @@ def test_one_row_says_nothing_of_the_latent_space(report, report_rows):
     one = ReportRows.all_of(report_rows.test.rows([0]), "unknown")
     contents = collect(report.model, one)
     assert "latent space" not in titles(contents.findings)
-    assert "Only 1 test row" in titles(contents.findings)
 
 
 def test_a_rival_that_is_better(model, rows, contents):

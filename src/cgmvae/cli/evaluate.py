@@ -17,6 +17,7 @@ from cgmvae.data.splits import Split
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES, Scored, bootstrap_interval
 from cgmvae.evaluation import evaluate as measure
+from cgmvae.evaluation.intervals import MIN_UNITS
 
 #: Notes about the protocols that need no separate validation rows.
 _NOTES = {
@@ -76,6 +77,8 @@ def evaluate(
         )
         return
     notes = [_NOTES[protocol], *([] if split_file else [_TRAINED_ON])]
+    if np.isnan(metrics["micro_f1"].low):
+        notes.append(f"Fewer than {MIN_UNITS} rows (or groups) are too few for intervals.")
     console.print_table(
         f"{dataset.name}: {rows.n_samples:,} rows, protocol '{protocol}'",
         ["metric", "value", "95% from", "to"],

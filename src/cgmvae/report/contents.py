@@ -31,6 +31,7 @@ from cgmvae.evaluation import (
     paired_difference,
     sweep,
 )
+from cgmvae.evaluation.intervals import MIN_UNITS
 from cgmvae.evaluation.metrics import as_bool
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold, ThresholdRule
 from cgmvae.methods import REGISTRY, method_name
@@ -170,7 +171,10 @@ def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDat
 
 
 def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset) -> list[Verdict]:
-    """Compare the model with the best of the others, metric by metric."""
+    """Compare the model with the best of the others, metric by metric.
+
+    There is no verdict where the rows, or groups of rows, are too few for an interval.
+    """
     verdicts = []
     for name in PAPER_METRICS if others else ():
         best = max(others, key=lambda other: other.metrics[name].value)
@@ -180,8 +184,14 @@ def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset
         difference = paired_difference(
             name, test.Y, first, second, unknown=test.unknown, groups=test.groups
         )
-        verdicts.append(Verdict(name, best.title, difference))
+        if not np.isnan(difference.low):
+            verdicts.append(Verdict(name, best.title, difference))
     return verdicts
+
+
+def n_units(rows: MultiLabelDataset) -> int:
+    """Return the number of independent units: of rows, or of their groups."""
+    return rows.n_samples if rows.groups is None else len(np.unique(rows.groups))
 
 
 # --- Warnings -------------------------------------------------------------------------------------
@@ -218,10 +228,18 @@ def _about_rows(rows: ReportRows) -> Iterator[Finding]:
     if rows.standing == "unknown":
         text = f"The training rows are not known. If they are among these, {tail}"
         yield Finding("serious", "The model may have been trained on these rows", text)
-    if (n := rows.test.n_samples) < FEW_ROWS:
+    units = "row" if rows.test.groups is None else "group"
+    if (n := n_units(rows.test)) < MIN_UNITS:
+        yield Finding(
+            "serious",
+            f"Only {n:,} test {units}{'' if n == 1 else 's'}",
+            f"Chance decides most of what is measured on fewer than {MIN_UNITS} {units}s, so there "
+            "are no intervals, and no verdict on which method is better. Test on more of them.",
+        )
+    elif (n := rows.test.n_samples) < FEW_ROWS:
         yield Finding(
             "note",
-            f"Only {n:,} test {'row' if n == 1 else 'rows'}",
+            f"Only {n:,} test rows",
             "Small differences between metrics mean nothing here; look at the intervals.",
         )
     train_groups = None if rows.train is None else rows.train.groups
