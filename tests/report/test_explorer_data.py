@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cgmvae.data import make_split, make_survey
 from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, TopK
 from cgmvae.methods import BinaryRelevance
-from cgmvae.report.explorer import GRID, UNKNOWN, _coded, explore
+from cgmvae.report.explorer import GRID, UNKNOWN, _coded, _label_map, explore
 from cgmvae.report.rows import ReportRows
 
 
@@ -85,6 +85,17 @@ def test_cells_pairs_and_rows(model, rows):
     lift = (a * b).mean() / (a.mean() * b.mean())
     assert 2 ** (arrays["log_lift"][place] / 1000) == pytest.approx(lift, rel=1e-3)
     assert arrays["correlation"][place] / 1e4 == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 400])
+def test_dots_on_the_map_do_not_overlap(n, rng):
+    coordinates = np.repeat(rng.normal(size=((n + 1) // 2, 2)), 2, axis=0)[:n]  # pairs coincide
+    found = _label_map(coordinates, rng.integers(0, 500, n).astype(float))
+    centers, radii = found["map"], found["radius"]
+    apart = np.linalg.norm(centers[:, None] - centers, axis=2) - radii[:, None] - radii
+    assert (apart[~np.eye(n, dtype=bool)] > 0).all()
+    assert (centers >= radii[:, None]).all()
+    assert (centers <= 1 - radii[:, None]).all()
 
 
 def test_more_rows_and_labels_than_a_page_carries(model, rows, monkeypatch):

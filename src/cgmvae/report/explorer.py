@@ -42,7 +42,18 @@ _PAIR_STEPS, _LIFT_STEPS = 10_000, 1_000
 #: Maximum number of rows and labels in a page.
 MAX_ROWS, MAX_LABELS = 2_000, 1_500
 
+#: With fewer positive rows, the similarities of a label are mostly noise: a share of 20 rows has a
+#: standard error of up to 0.11.
+FEW_POSITIVES = 20
+
 _N_CLUSTERS = 7
+
+#: Radius of a rare label's dot on the map, at most, and when it has to leave room for many others;
+#: the most frequent label's dot is this many times as large. A map has a side of 1.
+_MAX_RADIUS, _RADIUS_SHARE, _LARGEST_DOT = 0.008, 0.16, 2.5
+
+#: Share of the map's side that the labels take before they are moved apart, and rounds to do so.
+_MAP_SHARE, _MAX_ROUNDS = 0.86, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +116,7 @@ def explore(
         "frequency": frequency[labels].astype(np.uint32),  # (n_labels,)
         "order": LabelSimilarityDisplay.from_similarity(pairs).order.astype(np.uint16),
         "cluster": _clusters(pairs),  # (n_labels,)
-        "map": scaled_plane(pairs).coordinates.astype(np.float32),  # (n_labels, 2)
+        **_label_map(scaled_plane(pairs).coordinates, frequency[labels]),
         **_pair_arrays(rows, labels, pairs),
         **rule.pop("arrays"),
     }
@@ -114,6 +125,7 @@ def explore(
         "rule": rule,
         "precision_at_1": None if np.isnan(precision) else precision,
         "n_known": int(known.sum()),
+        "few_positives": FEW_POSITIVES,
         "reference": "rows" if rows.train is None else "training rows",
     }
     names = tuple(model.label_names_[i] for i in labels)
@@ -156,6 +168,51 @@ def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.uint8]:
     rank = np.empty(_N_CLUSTERS, np.uint8)
     rank[np.argsort(-np.bincount(found, minlength=_N_CLUSTERS), kind="stable")] = range(_N_CLUSTERS)
     return rank[found]
+
+
+def _label_map(
+    coordinates: NDArray[np.floating], frequency: NDArray[np.floating]
+) -> dict[str, NDArray[np.float32]]:
+    """Return centers, (n_labels, 2), and radii of the dots on a map, so that none overlap.
+
+    The map is the unit square, its second axis downwards.
+    """
+    low, high = coordinates.min(0), coordinates.max(0)
+    scale = _MAP_SHARE / ((high - low).max() or 1.0)
+    centers = 0.5 + (coordinates - (low + high) / 2) * scale * [1, -1]
+    smallest = min(_MAX_RADIUS, _RADIUS_SHARE / np.sqrt(len(centers)))
+    share = np.sqrt(frequency / frequency.max().clip(1))
+    radii = smallest * (1 + (_LARGEST_DOT - 1) * share)
+    while not _move_apart(centers, radii):
+        radii *= 0.8
+    return {"map": centers.astype(np.float32), "radius": radii.astype(np.float32)}
+
+
+def _move_apart(centers: NDArray[np.float64], radii: NDArray[np.float64]) -> bool:
+    """Move dots in place until none overlap, each as little as it must; return whether it worked.
+
+    Every round moves the dots of each overlapping pair apart along the line between them.
+    """
+    from scipy.spatial import cKDTree
+
+    golden = np.pi * (3 - np.sqrt(5)) * np.arange(len(centers))  # where two dots coincide
+    sideways = np.column_stack([np.cos(golden), np.sin(golden)])
+    for _ in range(_MAX_ROUNDS):
+        pairs = cKDTree(centers).query_pairs(2.2 * radii.max(), output_type="ndarray")
+        first, second = pairs.T
+        apart = centers[first] - centers[second]
+        distance = np.hypot(*apart.T)
+        room = 1.1 * (radii[first] + radii[second])  # a tenth of the dots' size between them
+        if (distance > 0.95 * room).all():
+            return True
+        near = distance < room
+        first, second, apart, distance = first[near], second[near], apart[near], distance[near]
+        apart = np.where(distance[:, None] > 0, apart, sideways[first])
+        step = apart / np.hypot(*apart.T)[:, None] * ((room[near] - distance) / 2)[:, None]
+        np.add.at(centers, first, step)
+        np.add.at(centers, second, -step)
+        np.clip(centers, radii[:, None], 1 - radii[:, None], out=centers)
+    return False
 
 
 def _pair_arrays(

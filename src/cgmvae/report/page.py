@@ -30,6 +30,7 @@ from cgmvae.report import (
     TrainingHistoryDisplay,
 )
 from cgmvae.report.contents import Contents, Verdict
+from cgmvae.report.explorer import FEW_POSITIVES
 from cgmvae.report.figures.style import title_of
 from cgmvae.report.rows import on_features, words_of
 
@@ -105,6 +106,8 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
         sections=SECTIONS,
         metrics=[_metric(contents, name) for name in PAPER_METRICS],
         explorer_notes=list(_notes(contents)),
+        few_positives=FEW_POSITIVES,
+        n_noisy=int((contents.explorer.arrays["frequency"] < FEW_POSITIVES).sum()),
         pictures=list(pictures(model, contents)),
         policy=content_policy(theme, script),
         style=Markup(read_template("style.css")),

@@ -28,11 +28,26 @@ function neighbours(label) {
   return others.map((other, i) => ({ other, alike: alike[i], joint: joint[i], gap: gap[i] }));
 }
 
+// Which labels are listed, in which order, and what is said if there are none.
 const ORDERS = {
-  alike: (a, b) => b.alike - a.alike,
-  together: (a, b) => (Number.isNaN(b.joint) ? -2 : b.joint) - (Number.isNaN(a.joint) ? -2 : a.joint),
-  disagree: (a, b) => Math.abs(b.gap) - Math.abs(a.gap),
+  alike: {
+    compare: (a, b) => b.alike - a.alike,
+    keep: ({ alike }) => alike > alikeFrom,
+    none: "No label is alike: each of its similarities is below the upper quarter of all pairs.",
+  },
+  together: {
+    compare: (a, b) => b.joint - a.joint,
+    keep: ({ joint }) => joint > 0,
+    none: "No label occurs with it more often than by chance.",
+  },
+  disagree: {
+    compare: (a, b) => Math.abs(b.gap) - Math.abs(a.gap),
+    keep: ({ gap }) => Math.abs(gap) >= DISAGREEMENT,
+    none: "Similarity and co-occurrence agree for all labels.",
+  },
 };
+
+const related = (label, order) => neighbours(label).filter(ORDERS[order].keep).sort(ORDERS[order].compare);
 
 function neighbourRow({ other, alike, gap }) {
   const link = make("button", { type: "button", className: "link" }, names[other]);
@@ -42,6 +57,7 @@ function neighbourRow({ other, alike, gap }) {
     const words = gap > 0 ? "≠ more similar than together" : "≠ more together than similar";
     name.append(make("span", { className: "disagree" }, words));
   }
+  if (isNoisy(other)) name.append(make("span", { className: "soft few" }, "few rows"));
   const cells = [decimals(alike, 2), whole(together(chosen, other)), decimals(lift(chosen, other), 2)];
   const row = make("tr", {}, name, ...cells.map((text) => make("td", {}, text)));
   row.dataset.label = other;
@@ -50,8 +66,11 @@ function neighbourRow({ other, alike, gap }) {
 
 function showNeighbours() {
   const order = document.querySelector("[name=neighbour-order]:checked").value;
-  const best = neighbours(chosen).sort(ORDERS[order]).slice(0, N_NEIGHBOURS);
-  byId("neighbour-rows").replaceChildren(...best.map(neighbourRow));
+  const best = related(chosen, order).slice(0, N_NEIGHBOURS).map(neighbourRow);
+  const none = make("tr", {}, make("td", { colSpan: 4, className: "none" }, ORDERS[order].none));
+  byId("neighbour-rows").replaceChildren(...(best.length || nLabels === 1 ? best : [none]));
+  byId("noisy").textContent = isNoisy(chosen)
+    ? `Only ${whole(arrays.frequency[chosen])} ${record.reference} have ${names[chosen]}: its similarities are mostly noise.` : "";
 }
 
 function showLabelFacts() {
