@@ -119,14 +119,14 @@ function showCurve() {
   const line = labelCurve(chosen).map((f1, i) => `${x(i / 100).toFixed(1)},${y(f1).toFixed(1)}`).join(" ");
   const at = x(rule.thresholds[chosen] / STEPS);
   const text = (content, px, py, anchor) => {
-    const element = shape("text", { x: px, y: py, "text-anchor": anchor, "font-size": 10, fill: colour("--soft") });
+    const element = shape("text", { x: px, y: py, "text-anchor": anchor, "font-size": 10, fill: "var(--soft)" });
     element.textContent = content;
     return element;
   };
   byId("label-curve").replaceChildren(
-    shape("path", { d: `M22 78H292M22 8H292`, stroke: colour("--line"), fill: "none" }),
-    shape("line", { x1: at, x2: at, y1: 8, y2: 78, stroke: colour("--missed"), "stroke-width": 1.5, "stroke-dasharray": "4 3" }),
-    shape("polyline", { points: line, fill: "none", stroke: colour("--accent"), "stroke-width": 2, "stroke-linejoin": "round" }),
+    shape("path", { d: `M22 78H292M22 8H292`, stroke: "var(--line)", fill: "none" }),
+    shape("line", { x1: at, x2: at, y1: 8, y2: 78, stroke: "var(--missed)", "stroke-width": 1.5, "stroke-dasharray": "4 3" }),
+    shape("polyline", { points: line, fill: "none", stroke: "var(--accent)", "stroke-width": 2, "stroke-linejoin": "round" }),
     text("1", 16, 12, "end"), text("0", 16, 81, "end"),
     text("0", 22, 92, "middle"), text("0.5", x(0.5), 92, "middle"), text("1", 292, 92, "middle"));
 }
@@ -152,5 +152,4 @@ function startLabel() {
   byId("neighbour-order").addEventListener("change", showNeighbours);
   watch("label", () => { showLabelFacts(); showNeighbours(); showCurve(); });
   watch("rule", () => { showLabelFacts(); showCurve(); });
-  watch("theme", showCurve);
 }
