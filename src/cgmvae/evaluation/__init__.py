@@ -1,5 +1,12 @@
 """Evaluation of predictions: metrics, threshold rules, and the protocols that combine them."""
 
+from cgmvae.evaluation.breakdown import (
+    LabelScores,
+    RowErrors,
+    label_scores,
+    row_errors,
+    row_text,
+)
 from cgmvae.evaluation.calibration import (
     CalibrationCurve,
     brier_score,
@@ -52,7 +59,9 @@ __all__ = [
     "Evaluation",
     "GlobalThreshold",
     "Interval",
+    "LabelScores",
     "LabelThresholds",
+    "RowErrors",
     "Scored",
     "ThresholdRule",
     "TopK",
@@ -66,6 +75,7 @@ __all__ = [
     "expected_calibration_error",
     "hamming_accuracy",
     "label_ranking_average_precision",
+    "label_scores",
     "label_table",
     "learn_rule",
     "macro_auc",
@@ -80,6 +90,8 @@ __all__ = [
     "precision_at_k",
     "ranking_loss",
     "recall_at_k",
+    "row_errors",
+    "row_text",
     "score_report",
     "subset_accuracy",
     "sweep",

@@ -1,0 +1,163 @@
+"""Which labels are weak, and which rows are wrong: metrics per label, and a list of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cgmvae.data.columns import Columns
+from cgmvae.data.dataset import Features
+from cgmvae.evaluation.metrics import as_bool, known_cells, label_table
+from cgmvae.evaluation.protocols import Scored
+from cgmvae.evaluation.ranking import rank
+from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, ThresholdRule
+
+#: Probabilities are kept this far from 0 and 1 in a row's cross-entropy.
+_TINY = 1e-12
+
+#: Characters of a text, and number of values, that :func:`row_text` shows.
+_TEXT_LENGTH, _N_VALUES = 80, 3
+
+
+class LabelScores(NamedTuple):
+    """Metrics of one label; NaN where a ratio is 0/0."""
+
+    label: str
+    rows: int
+    """Rows with the label."""
+    predicted: int
+    """Rows for which it is predicted."""
+    precision: float
+    recall: float
+    f1: float
+    average_precision: float
+    auc: float
+    threshold: float
+    """Smallest score for which the label is predicted; NaN if the rule has no thresholds."""
+
+
+class RowErrors(NamedTuple):
+    """The labels of one row, each with its score, highest first."""
+
+    row: int
+    """Index of the row among those that were scored."""
+    missed: list[tuple[str, float]]
+    """True, not predicted."""
+    extra: list[tuple[str, float]]
+    """Predicted, not true."""
+    found: list[tuple[str, float]]
+    surprise: float
+    """Mean cross-entropy of the known labels: how confident the model was of wrong ones."""
+
+
+def label_scores(
+    scored: Scored, rule: ThresholdRule, label_names: Sequence[str]
+) -> list[LabelScores]:
+    """Return the metrics of each label, in the order of the labels.
+
+    Examples
+    --------
+    >>> scored = Scored(np.array([[1, 0], [0, 1]]), np.array([[0.9, 0.2], [0.6, 0.7]]))
+    >>> owl, hawk = label_scores(scored, GlobalThreshold(0.5), ["owl", "hawk"])
+    >>> owl.rows, owl.predicted, owl.precision, owl.auc, hawk.f1
+    (1, 2, 0.5, 1.0, 1.0)
+    """
+    table = label_table(scored.labels, rule.apply(scored.scores), unknown=scored.unknown)
+    ranking = rank(*scored).by_label()
+    thresholds = np.full(len(label_names), np.nan)
+    if isinstance(rule, GlobalThreshold):
+        thresholds[:] = rule.threshold
+    elif isinstance(rule, LabelThresholds):
+        thresholds[:] = rule.thresholds
+    ratios = [table["precision"], table["recall"], table["f1"]]
+    ratios += [ranking.average_precision(), ranking.auc(), thresholds]
+    return [
+        LabelScores(name, int(true), int(predicted), *map(float, values))
+        for name, true, predicted, *values in zip(
+            label_names, table["true"], table["predicted"], *ratios, strict=True
+        )
+    ]
+
+
+def row_errors(
+    scored: Scored, rule: ThresholdRule, label_names: Sequence[str], *, limit: int | None = None
+) -> list[RowErrors]:
+    """Return the rows with a wrong label: most wrong labels first, then the most surprising.
+
+    ``limit`` is the largest number of rows to return; by default all.
+
+    Examples
+    --------
+    >>> scored = Scored(np.array([[1, 0], [0, 1]]), np.array([[0.9, 0.2], [0.6, 0.7]]))
+    >>> [worst] = row_errors(scored, GlobalThreshold(0.5), ["owl", "hawk"])
+    >>> worst.row, worst.extra, worst.found
+    (1, [('owl', 0.6)], [('hawk', 0.7)])
+    """
+    true, scores = as_bool(scored.labels), np.asarray(scored.scores)
+    known = known_cells(true, scores, scored.unknown, "scores")
+    true, predicted = true & known, rule.apply(scores).astype(bool) & known
+    surprise = _cross_entropy(true, scores, known)
+    n_wrong = (true != predicted).sum(1)
+    order = np.lexsort((-surprise, -n_wrong))[: np.count_nonzero(n_wrong)]
+
+    def named(row: int, cells: NDArray[np.bool_]) -> list[tuple[str, float]]:
+        labels = np.flatnonzero(cells[row])
+        labels = labels[np.argsort(-scores[row, labels], kind="stable")]
+        return [(label_names[i], float(scores[row, i])) for i in labels]
+
+    return [
+        RowErrors(
+            int(row),
+            named(row, true & ~predicted),
+            named(row, predicted & ~true),
+            named(row, true & predicted),
+            float(surprise[row]),
+        )
+        for row in order[:limit]
+    ]
+
+
+def _cross_entropy(
+    true: NDArray[np.bool_], scores: NDArray[np.floating], known: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the mean over the known labels of each row, (n_rows,); 0 if none is known."""
+    right = np.where(true, scores, 1 - scores).astype(np.float64).clip(_TINY, 1)
+    return np.where(known, -np.log(right), 0).sum(1) / known.sum(1).clip(1)
+
+
+def row_text(X: Features, feature_names: Sequence[str], row: int) -> str:
+    """Describe a row in a few words: its text, or else its first values.
+
+    Of sparse rows, the values with the largest magnitude are shown.
+
+    Examples
+    --------
+    >>> row_text(np.array([[0.25, 3.0]]), ["height", "depth"], 0)
+    'height 0.25, depth 3'
+    """
+    if isinstance(X, Columns):
+        cells = {name: values[row] for name, values in zip(X.names, X.values, strict=True)}
+        texts = [cells[name] for name, kind in X.by_name().items() if kind == "text"]
+        if text := " ".join(" ".join(text.split()) for text in texts if text):
+            return text if len(text) <= _TEXT_LENGTH else text[: _TEXT_LENGTH - 1] + "…"
+        shown = list(cells.items())
+    elif sp.issparse(X):
+        line = sp.csr_array(X[[row]])
+        largest = np.argsort(-np.abs(line.data), kind="stable")
+        shown = [(feature_names[line.indices[i]], line.data[i]) for i in largest]
+    else:
+        values = np.asarray(X[[row]])[0, :_N_VALUES]
+        shown = list(zip(feature_names[:_N_VALUES], values, strict=True))
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in shown[:_N_VALUES])
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        return str(value).removesuffix("T00:00:00")
+    if isinstance(value, float | np.floating):
+        return f"{value:.4g}"
+    return "–" if value is None else str(value)
