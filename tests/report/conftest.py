@@ -100,6 +100,8 @@ class Report:
     model: Any
     contents: Contents
     path: Path
+    rows: ReportRows
+    """As they were read, before the model prepares them."""
 
     @property
     def test(self):
@@ -197,7 +199,7 @@ def make_report(folder, model, rows):
     model.fit(train.X, train, validation_data=(held.X, held))
     contents = collect(model, rows)
     write_page(model, contents, folder / "report.html", command="cgmvae report <m> & go")
-    return Report(model, contents, folder / "report.html")
+    return Report(model, contents, folder / "report.html", rows)
 
 
 @pytest.fixture(scope="session")

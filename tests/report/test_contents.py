@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from cgmvae.data import MultiLabelDataset, make_split, make_survey
 from cgmvae.errors import InputError
@@ -55,6 +56,16 @@ def test_the_models_numbers(contents, model, rows):
     expected = evaluate(scored, rule=model.threshold_rule_).metrics
     assert {name: found.value for name, found in own.metrics.items()} == pytest.approx(expected)
     assert all(found.low <= found.value <= found.high for found in own.metrics.values())
+    by_label = [
+        [
+            score(rows.test.Y[:, i], own.scores[:, i])
+            for score in (roc_auc_score, average_precision_score)
+        ]
+        for i in range(6)
+    ]
+    np.testing.assert_allclose(list(own.ranking.values()), np.mean(by_label, axis=0))
+    f1 = [row.f1 for row in contents.labels]
+    assert f1 == sorted(f1_score(rows.test.Y, own.predicted, average=None))
     assert contents.oracle == evaluate(scored, protocol="test-oracle").metrics
     true, given = rows.test.Y.astype(bool), own.predicted.astype(bool)
     assert contents.precision == pytest.approx(true[given].mean())

@@ -1,5 +1,6 @@
 """The page in a real browser: its numbers against the library, and its safety."""
 
+import csv
 import re
 from dataclasses import replace
 
@@ -32,7 +33,7 @@ def known_labels(test):
 def test_the_models_own_numbers(page):
     expected = page.measured(page.report.model.threshold_rule_)
     assert page.live() == expected
-    shown = [line.text for line in page.all(".metric .own .value")]
+    shown = [line.text for line in page.all("[data-metric] .own .value")]
     assert [text.split()[0] for text in shown] == list(expected.values())
 
 
@@ -239,6 +240,39 @@ def test_two_fingers_zoom_the_heat_map(page):
     assert canvas.get_attribute("data-shown") == "6"  # the fewest labels that it shows
 
 
+# --- Table ----------------------------------------------------------------------------------------
+
+
+def column(page, place):
+    script = "return [...document.querySelectorAll('#label-table tbody tr')].map("
+    return page.browser.execute_script(script + f"(row) => row.cells[{place}].textContent.trim())")
+
+
+def test_the_table_sorts_by_any_column_with_undefined_values_last(page):
+    rows = {row.label: row for row in page.report.contents.labels}
+    for place, name in ((1, "rows"), (2, "precision"), (6, "auc")):
+        for sign in (1, -1):
+            page.find(f"#label-table th:nth-child({place + 1}) button").click()
+            found = [getattr(rows[label], name) for label in column(page, 0)]
+            defined = [value for value in found if value == value]
+            assert found[: len(defined)] == sorted(defined, key=lambda value: sign * value)
+    page.find("#label-table tbody a").click()
+    assert page.text("#label-name") == column(page, 0)[0]
+
+
+def test_the_table_is_saved_as_csv(page, tmp_path):
+    where = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    page.browser.execute_cdp_cmd("Browser.setDownloadBehavior", where)
+    page.browser.execute_script("document.getElementById('label-csv').click()")
+    page.wait((tmp_path / "labels.csv").exists)
+    with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as file:
+        head, *lines = csv.reader(file)
+    assert head[:5] == ["label", "rows", "precision", "recall", "F1"]
+    assert [line[0] for line in lines] == [row.label for row in page.report.contents.labels]
+    assert [line[1] for line in lines] == [str(row.rows) for row in page.report.contents.labels]
+    assert "–" not in str(lines)
+
+
 # --- Errors ---------------------------------------------------------------------------------------
 
 
@@ -272,6 +306,15 @@ def test_worst_rows(page):
     after = [int(item.get_attribute("data-row")) for item in page.all("#error-rows > li")]
     expected = page.report.contents.rows.numbers[worst[len(items) : 2 * len(items)]]
     assert after == expected.tolist()
+
+
+def test_an_error_shows_the_text_of_its_row(open_page, text_report):
+    page = open_page(text_report)
+    rows, original = text_report.contents.rows, text_report.rows.test
+    first = page.find("#error-rows > li")
+    row = rows.numbers.tolist().index(int(first.get_attribute("data-row")))
+    assert first.find_element(By.CLASS_NAME, "row-text").text == original.X.values[0][row]
+    assert "Rows are numbered from 1, in the order of messages" in page.text("#errors")
 
 
 def test_errors_of_one_label_under_a_new_threshold(page):
@@ -325,7 +368,7 @@ def test_no_sideways_scrolling(page, width):
     assert page.browser.execute_script(width_of) <= width
     outside = page.browser.execute_script(
         "return [...document.querySelectorAll('main *')]"
-        ".filter((e) => !e.closest('.picture, pre, .hidden, .choice input'))"
+        ".filter((e) => !e.closest('.picture, pre, .hidden, .choice input, .table > *'))"
         ".filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
         ".map((e) => e.outerHTML.slice(0, 80))"
     )

@@ -98,6 +98,16 @@ def test_dots_on_the_map_do_not_overlap(n, rng):
     assert (centers <= 1 - radii[:, None]).all()
 
 
+def test_rows_have_their_identifier_and_a_few_words(model, rows):
+    names = np.array([f"plot {i}" for i in rows.numbers])
+    rows = replace(rows, test=replace(rows.test))
+    object.__setattr__(rows.test, "ids", names)
+    scores = model.predict_proba(rows.test.X)
+    facts = explore(model, rows, scores, np.eye(6), describe_row="row {}".format).facts
+    assert facts["row_ids"] == names.tolist()
+    assert facts["row_texts"][:2] == ["row 0", "row 1"]
+
+
 def test_more_rows_and_labels_than_a_page_carries(model, rows, monkeypatch):
     monkeypatch.setattr("cgmvae.report.explorer.MAX_ROWS", 20)
     monkeypatch.setattr("cgmvae.report.explorer.MAX_LABELS", 4)

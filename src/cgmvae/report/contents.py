@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,12 +24,17 @@ from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import (
     PAPER_METRICS,
     Interval,
+    LabelScores,
     Scored,
     bootstrap_interval,
     count,
     evaluate,
+    label_scores,
     learn_rule,
+    macro_auc,
+    macro_average_precision,
     paired_difference,
+    row_text,
     sweep,
 )
 from cgmvae.evaluation.intervals import MIN_UNITS
@@ -62,6 +68,9 @@ DRIFT_GAIN = 0.01
 #: The latent space hardly matters if another row's z costs less micro-F1 than this.
 LATENT_GAIN = 0.01
 
+#: Means over labels that do not depend on a threshold, by title.
+RANKING_METRICS = {"AUC": macro_auc, "average precision": macro_average_precision}
+
 #: Parameters that say nothing about the model.
 _HIDDEN = ("progress", "checkpoint", "device", "n_jobs")
 
@@ -74,12 +83,15 @@ Parts = Sequence[MultiLabelDataset]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A method on the test rows: its scores, its predictions, and the five metrics."""
+    """A method on the test rows: its scores, its predictions, and its metrics."""
 
     title: str
     scores: Scores
     predicted: NDArray[np.uint8]
     metrics: Mapping[str, Interval]
+    """The five metrics, with their intervals."""
+    ranking: Mapping[str, float]
+    """The metrics of ``RANKING_METRICS``, which need no threshold."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +170,7 @@ def _forest_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]
 
 
 def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDataset) -> Measured:
-    """Return the five metrics on the test rows under a learned rule, with 95% intervals."""
+    """Return the metrics on the test rows under a learned rule, five of them with intervals."""
     predicted = rule.apply(scores)
     outputs = dict.fromkeys(PAPER_METRICS, predicted) | {"precision_at_1": scores}
     metrics = {
@@ -167,7 +179,11 @@ def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDat
         )
         for name in PAPER_METRICS
     }
-    return Measured(title, scores, predicted, metrics)
+    ranking = {
+        name: metric(test.Y, scores, unknown=test.unknown)
+        for name, metric in RANKING_METRICS.items()
+    }
+    return Measured(title, scores, predicted, metrics, ranking)
 
 
 def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset) -> list[Verdict]:
@@ -358,6 +374,8 @@ class Contents:
     """Share of predicted labels that are true."""
     recall: float
     """Share of true labels that are predicted."""
+    labels: Sequence[LabelScores]
+    """The metrics of each label on the test rows, the lowest F1 first, undefined ones last."""
     findings: Sequence[Finding]
     similarity: NDArray[np.floating]
     similarity_is: str
@@ -397,6 +415,7 @@ def collect(
     statistics = rows.reference.describe()
     preparation = getattr(model, "preparation_", None)
     columns = [] if preparation is None else preparation.describe()
+    describe_row = partial(row_text, rows.test.X, rows.test.feature_names)
     rows, model = prepared_rows(model, rows), on_features(model)
     test, name = rows.test, method_name(model)
     title = REGISTRY[name].title if name in REGISTRY else name
@@ -413,6 +432,7 @@ def collect(
     counts = count(test.Y, own.predicted, test.unknown)
     correct = counts.label_both.sum()
     similarity, similarity_is = label_similarity(model, own.scores)
+    scored = Scored(test.Y, own.scores, test.unknown)
     return Contents(
         method=title,
         paper=REGISTRY[name].paper if name in REGISTRY else "",
@@ -423,13 +443,17 @@ def collect(
         measured=[own, *others],
         skipped=skipped,
         verdicts=verdicts,
-        oracle=evaluate(Scored(test.Y, own.scores, test.unknown), protocol="test-oracle").metrics,
+        oracle=evaluate(scored, protocol="test-oracle").metrics,
         precision=float(correct / max(counts.label_predicted.sum(), 1)),
         recall=float(correct / max(counts.label_true.sum(), 1)),
+        labels=sorted(
+            label_scores(scored, model.threshold_rule_, test.label_names),
+            key=lambda label: (label.f1 != label.f1, label.f1),
+        ),
         findings=find(model, rows, own, verdicts),
         similarity=similarity,
         similarity_is=similarity_is,
-        explorer=explore(model, rows, own.scores, similarity),
+        explorer=explore(model, rows, own.scores, similarity, describe_row=describe_row),
         settings={
             name: value
             for name, value in model.get_params(deep=False).items()

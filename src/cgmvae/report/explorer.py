@@ -8,6 +8,7 @@ page gives the same labels as :mod:`cgmvae.evaluation.thresholds`.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,13 +87,16 @@ def explore(
     rows: ReportRows,
     scores: NDArray[np.floating],
     similarity: NDArray[np.floating],
+    *,
+    describe_row: Callable[[int], str] = lambda _: "",
 ) -> Explorer:
     """Collect the data of the explorer.
 
     Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
 
     Of the model, only its threshold rule and its label names are used; ``scores``, (n_test,
-    n_labels), are its probabilities for the test rows.
+    n_labels), are its probabilities for the test rows; ``describe_row`` returns a few words about a
+    test row, by its index.
     """
     frequency = label_frequency(rows.reference, model.label_names_)
     labels = np.sort(np.argsort(-frequency, kind="stable")[:MAX_LABELS])
@@ -120,12 +124,15 @@ def explore(
         **_pair_arrays(rows, labels, pairs),
         **rule.pop("arrays"),
     }
+    ids = getattr(rows.test, "ids", None)
     precision = precision_at_k(true, given, 1, unknown=~known)
     facts = {
         "rule": rule,
         "precision_at_1": None if np.isnan(precision) else precision,
         "n_known": int(known.sum()),
         "few_positives": FEW_POSITIVES,
+        "row_texts": [describe_row(row) for row in kept.tolist()],
+        "row_ids": None if ids is None else [str(ids[row]) for row in kept],
         "reference": "rows" if rows.train is None else "training rows",
     }
     names = tuple(model.label_names_[i] for i in labels)

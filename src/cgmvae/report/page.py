@@ -48,13 +48,14 @@ from cgmvae.report.rows import on_features, words_of
 #: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
     *("store", "scoring", "search", "label", "viewport"),
-    *("heatmap", "labelmap", "thresholds", "errors", "start"),
+    *("table", "heatmap", "labelmap", "thresholds", "errors", "start"),
 )
 
 SECTIONS = (
     ("summary", "Summary"),
     ("numbers", "Numbers"),
     ("warnings", "Warnings"),
+    ("table", "Table"),
     ("labels", "Labels"),
     ("thresholds", "Thresholds"),
     ("errors", "Errors"),
@@ -130,6 +131,7 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
         sections=SECTIONS,
         metrics=[_metric(contents, name) for name in PAPER_METRICS],
         explorer_notes=list(_notes(contents)),
+        places={name: place for place, name in enumerate(contents.explorer.names)},
         few_positives=FEW_POSITIVES,
         n_noisy=int((contents.explorer.arrays["frequency"] < FEW_POSITIVES).sum()),
         pictures=list(pictures(model, contents)),
