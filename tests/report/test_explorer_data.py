@@ -87,6 +87,12 @@ def test_cells_pairs_and_rows(model, rows):
     assert arrays["correlation"][place] / 1e4 == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-4)
 
 
+def test_few_labels_have_few_clusters(model, rows):
+    similarity = np.kron(np.eye(2), np.ones((3, 3)))
+    cluster = explore(model, rows, model.predict_proba(rows.test.X), similarity).arrays["cluster"]
+    assert cluster.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+
+
 @pytest.mark.parametrize("n", [1, 2, 40, 400])
 def test_dots_on_the_map_do_not_overlap(n, rng):
     coordinates = np.repeat(rng.normal(size=((n + 1) // 2, 2)), 2, axis=0)[:n]  # pairs coincide

@@ -47,7 +47,8 @@ MAX_ROWS, MAX_LABELS = 2_000, 1_500
 #: standard error of up to 0.11.
 FEW_POSITIVES = 20
 
-_N_CLUSTERS = 7
+#: Maximum number of clusters, the colors that can be told apart; few labels have fewer.
+_MAX_CLUSTERS = 7
 
 #: Radius of a rare label's dot on the map, at most, and when it has to leave room for many others;
 #: the most frequent label's dot is this many times as large. A map has a side of 1.
@@ -170,10 +171,11 @@ def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.uint8]:
 
     if len(similarity) < 3:
         return np.zeros(len(similarity), np.uint8)
+    n_clusters = min(_MAX_CLUSTERS, round(np.sqrt(len(similarity))))
     tree = linkage(label_distances(similarity), "ward")
-    found = fcluster(tree, _N_CLUSTERS, "maxclust") - 1
-    rank = np.empty(_N_CLUSTERS, np.uint8)
-    rank[np.argsort(-np.bincount(found, minlength=_N_CLUSTERS), kind="stable")] = range(_N_CLUSTERS)
+    found = fcluster(tree, n_clusters, "maxclust") - 1
+    rank = np.empty(n_clusters, np.uint8)
+    rank[np.argsort(-np.bincount(found, minlength=n_clusters), kind="stable")] = range(n_clusters)
     return rank[found]
 
 
