@@ -5,6 +5,7 @@ const RAMPS = {
   light: [[8, 69, 120], [90, 155, 205], [246, 246, 246], [238, 150, 80], [150, 58, 0]],
   dark: [[125, 200, 250], [45, 110, 160], [32, 38, 44], [165, 85, 30], [255, 170, 100]],
 };
+const SMALLEST_LIMIT = 0.1; // smaller differences look faint
 const NAME_ROOM = 12, NAME_SHARE = 0.24; // pixels per name, and the share of the width for names
 
 function rampColour(ramp, share) {
@@ -20,7 +21,7 @@ function startHeatMap() {
   // The largest distance from the middle without the most extreme pairs, so that a few do not fade the rest.
   function limitOf(values, steps, middle) {
     const sizes = values.filter((value) => value !== NOT_MEASURED).map((value) => Math.abs(value - middle * steps)).sort();
-    return Math.max(sizes.length ? sizes[Math.floor(0.995 * (sizes.length - 1))] / steps : 0, 0.05);
+    return Math.max(sizes.length ? sizes[Math.floor(0.995 * (sizes.length - 1))] / steps : 0, SMALLEST_LIMIT);
   }
 
   function paint() {
