@@ -60,7 +60,7 @@ def test_the_test_oracle_takes_the_best_of_nine_thresholds(succeeds, survey, mod
 
 
 def test_groups_are_drawn_whole(succeeds, survey, model):
-    groups = np.arange(150) // 30
+    groups = np.arange(150) // 10
     readers.write(replace(survey, groups=groups), "birds.npz")
     found = evaluate(succeeds)["metrics"]["micro_f1"]
     expected = bootstrap_interval("micro_f1", survey.Y, model.predict(survey.X), groups=groups)

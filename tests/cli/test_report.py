@@ -188,7 +188,7 @@ def test_documents_with_tags(succeeds, documents):
     succeeds("report", "m.cgmvae", "--out", "page.html", "--baselines", "none")
     page = Path("page.html").read_text(encoding="utf-8")
     assert "This model takes 1 column\n" in page
-    assert "Words per label" in page
+    assert "Which words matter" in page
     assert "weights of 29 words (tf-idf)" in page
     model = library.load("m.cgmvae")
     data = readers.read("documents.csv", label_sets="tags")

@@ -42,7 +42,7 @@ def test_the_fast_path_equals_recomputation_on_the_same_rows(
     Y, scores, unknown = rows
     given = {
         "unknown": unknown if masked else None,
-        "groups": rng.integers(0, 9, len(Y)) if grouped else None,
+        "groups": rng.permutation(len(Y)) % 12 if grouped else None,
         "n_resamples": 60,
         "confidence": confidence,
     }
@@ -137,11 +137,22 @@ def test_sparse_equals_dense(rows, metric):
 
 
 def test_undefined_resamples_are_ignored():
-    Y, scores, unknown = [[1], [0]], [[0.5], [0.5]], [[False], [True]]
+    Y, scores, unknown = [[1], [0]] * 5, [[0.5]] * 10, [[False], [True]] * 5
     args = "precision_at_1", Y, scores
     assert bootstrap_interval(*args, unknown=unknown, n_resamples=20) == (1, 1, 1)
-    nothing = bootstrap_interval(*args, unknown=[[True], [True]], n_resamples=20)
+    nothing = bootstrap_interval(*args, unknown=[[True]] * 10, n_resamples=20)
     assert all(math.isnan(number) for number in nothing)
+
+
+@pytest.mark.parametrize(("n_rows", "n_groups"), [(9, 9), (40, 9), (10, 10), (40, 10)])
+def test_few_rows_or_groups_have_no_interval(rows, n_rows, n_groups):
+    Y, scores, _ = (part[-n_rows:] for part in rows)
+    predicted, groups = _outputs("micro_f1", scores), np.arange(n_rows) % n_groups
+    found = bootstrap_interval("micro_f1", Y, predicted, groups=groups)
+    assert found.value == evaluation.micro_f1(Y, predicted)
+    assert math.isnan(found.low) == math.isnan(found.high) == (n_groups < 10)
+    apart = paired_difference("micro_f1", Y, predicted, predicted[:, ::-1], groups=groups)
+    assert math.isnan(apart.low) == (n_groups < 10)
 
 
 @pytest.mark.parametrize(

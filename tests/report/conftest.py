@@ -14,7 +14,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from cgmvae.data import make_split, make_survey
+from cgmvae.data import Columns, MultiLabelDataset, make_split, make_survey
 from cgmvae.evaluation import PAPER_METRICS, Scored, evaluate
 from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
 from cgmvae.report.contents import Contents, collect
@@ -100,6 +100,8 @@ class Report:
     model: Any
     contents: Contents
     path: Path
+    rows: ReportRows
+    """As they were read, before the model prepares them."""
 
     @property
     def test(self):
@@ -197,7 +199,7 @@ def make_report(folder, model, rows):
     model.fit(train.X, train, validation_data=(held.X, held))
     contents = collect(model, rows)
     write_page(model, contents, folder / "report.html", command="cgmvae report <m> & go")
-    return Report(model, contents, folder / "report.html")
+    return Report(model, contents, folder / "report.html", rows)
 
 
 @pytest.fixture(scope="session")
@@ -224,6 +226,30 @@ def lonely_report(tmp_path_factory):
     split = make_split(data, seed=0)
     model = BinaryRelevance(random_state=0)
     return make_report(tmp_path_factory.mktemp("report"), model, ReportRows.of_split(data, split))
+
+
+@pytest.fixture(scope="session")
+def text_rows():
+    """Return messages with a number each; a topic has two words of its own."""
+    rng = np.random.default_rng(0)
+    own = {"sea": ["wave", "gull"], "hill": ["rock", "goat"], "<i>": ["lamp", "desk"]}
+    Y = (rng.random((300, 3)) < 0.4).astype(np.uint8)
+    texts = []
+    for row in Y:
+        topics = [rng.choice(own[topic]) for topic, on in zip(own, row, strict=True) if on]
+        usual = rng.choice(["said", "april", "ltd", "the", "and", "of"], 5)
+        texts.append(" ".join(rng.permutation([*usual, *topics])))
+    values = np.array(texts, object), rng.random(len(Y))
+    X = Columns(("message", "hour"), values, ("text", "number"))
+    data = MultiLabelDataset(X, Y, label_names=tuple(own), name="messages")
+    return ReportRows.of_split(data, make_split(data, seed=0, fractions=(0.5, 0.2, 0.3)))
+
+
+@pytest.fixture(scope="session")
+def text_report(tmp_path_factory, text_rows):
+    """Return the report of a model of texts."""
+    model = BinaryRelevance(random_state=0)
+    return make_report(tmp_path_factory.mktemp("report"), model, text_rows)
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from sklearn.svm import LinearSVC
 
 from cgmvae.data import MultiLabelDataset, make_split, make_survey
 from cgmvae.errors import InputError
-from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule
+from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule, macro_auc
 from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods import BinaryRelevance
 from cgmvae.report.contents import (
@@ -19,6 +23,7 @@ from cgmvae.report.contents import (
     fit_baselines,
     label_similarity,
 )
+from cgmvae.report.page import render
 from cgmvae.report.rows import ReportRows
 
 
@@ -54,6 +59,16 @@ def test_the_models_numbers(contents, model, rows):
     expected = evaluate(scored, rule=model.threshold_rule_).metrics
     assert {name: found.value for name, found in own.metrics.items()} == pytest.approx(expected)
     assert all(found.low <= found.value <= found.high for found in own.metrics.values())
+    by_label = [
+        [
+            score(rows.test.Y[:, i], own.scores[:, i])
+            for score in (roc_auc_score, average_precision_score)
+        ]
+        for i in range(6)
+    ]
+    np.testing.assert_allclose(list(own.ranking.values()), np.mean(by_label, axis=0))
+    f1 = [row.f1 for row in contents.labels]
+    assert f1 == sorted(f1_score(rows.test.Y, own.predicted, average=None))
     assert contents.oracle == evaluate(scored, protocol="test-oracle").metrics
     true, given = rows.test.Y.astype(bool), own.predicted.astype(bool)
     assert contents.precision == pytest.approx(true[given].mean())
@@ -82,6 +97,38 @@ def test_slow_baselines_are_left_out_and_named(rows, monkeypatch):
     scores, skipped = fit_baselines(rows.train, parts, choice="none")
     assert list(scores) == ["label prior"]
     assert len(skipped) == 2
+
+
+def test_words_are_compared_with_a_calibrated_linear_svm(text_report):
+    rows, (_, _, svm, _) = text_report.contents.rows, text_report.contents.measured
+    assert svm.title == "linear SVM"
+    X, scale = rows.train.X, np.maximum(np.abs(rows.train.X).max(0).toarray(), 1)
+    for label in range(3):
+        oracle = CalibratedClassifierCV(LinearSVC(random_state=0), cv=3, ensemble=False)
+        oracle.fit(X / scale, rows.train.Y[:, label])
+        expected = oracle.predict_proba(rows.test.X / scale)[:, 1]
+        np.testing.assert_allclose(svm.scores[:, label], expected)
+
+
+def test_baselines_of_unknown_labels_learn_from_the_rows_that_are_known(rows, monkeypatch):
+    monkeypatch.setattr("cgmvae.report.contents.N_TREES", 30)
+    train = rows.train
+    unknown = np.random.default_rng(0).random(train.Y.shape) < 0.3
+    hidden = replace(train, Y=np.where(unknown, 0, train.Y).astype(np.uint8), unknown=unknown)
+    for table in (train.X, sp.csr_array(train.X)):
+        scores, skipped = fit_baselines(replace(hidden, X=table), [replace(train, X=table)])
+        assert skipped == {}
+        forest = scores["random forest"][0]
+        known = ~unknown[:, 2]
+        alone = RandomForestClassifier(30, random_state=0).fit(train.X[known], train.Y[known, 2])
+        expected = alone.predict_proba(train.X)[:, 1]
+        np.testing.assert_allclose(forest[:, 2], expected, atol=0.25)
+        for title in (
+            "random forest",
+            "linear SVM" if sp.issparse(table) else "logistic regression",
+        ):
+            ranked = macro_auc(train.Y, scores[title][0], unknown=~unknown)
+            assert ranked > 0.7, title
 
 
 def test_a_forest_of_labels_that_never_vary():
@@ -134,6 +181,20 @@ def test_shared_groups(model, rows, contents):
         assert ("groups" in text) == bool(words)
 
 
+def test_few_groups_have_no_interval_and_no_verdict(model, rows):
+    few, enough = (
+        replace(rows, test=replace(rows.test, groups=np.arange(rows.test.n_samples) % n))
+        for n in (2, 12)
+    )
+    assert len(collect(model, enough, baselines="none").verdicts) == 5
+    contents = collect(model, few, baselines="none")
+    assert "Only 2 test groups" in titles(contents.findings)
+    assert contents.verdicts == []
+    text = render(model, contents)
+    assert "no verdict" in text
+    assert "95% interval" not in text
+
+
 def test_labels_never_predicted_or_never_there(model, rows, contents):
     predicted = contents.measured[0].predicted.copy()
     predicted[:, 1] = 0
@@ -174,7 +235,6 @@ def test_one_row_says_nothing_of_the_latent_space(report, report_rows):
     one = ReportRows.all_of(report_rows.test.rows([0]), "unknown")
     contents = collect(report.model, one)
     assert "latent space" not in titles(contents.findings)
-    assert "Only 1 test row" in titles(contents.findings)
 
 
 def test_a_rival_that_is_better(model, rows, contents):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cgmvae.data import make_split, make_survey
 from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, TopK
 from cgmvae.methods import BinaryRelevance
-from cgmvae.report.explorer import GRID, UNKNOWN, _coded, explore
+from cgmvae.report.explorer import GRID, UNKNOWN, _coded, _label_map, explore
 from cgmvae.report.rows import ReportRows
 
 
@@ -85,6 +85,33 @@ def test_cells_pairs_and_rows(model, rows):
     lift = (a * b).mean() / (a.mean() * b.mean())
     assert 2 ** (arrays["log_lift"][place] / 1000) == pytest.approx(lift, rel=1e-3)
     assert arrays["correlation"][place] / 1e4 == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-4)
+
+
+def test_few_labels_have_few_clusters(model, rows):
+    similarity = np.kron(np.eye(2), np.ones((3, 3)))
+    cluster = explore(model, rows, model.predict_proba(rows.test.X), similarity).arrays["cluster"]
+    assert cluster.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 400])
+def test_dots_on_the_map_do_not_overlap(n, rng):
+    coordinates = np.repeat(rng.normal(size=((n + 1) // 2, 2)), 2, axis=0)[:n]  # pairs coincide
+    found = _label_map(coordinates, rng.integers(0, 500, n).astype(float))
+    centers, radii = found["map"], found["radius"]
+    apart = np.linalg.norm(centers[:, None] - centers, axis=2) - radii[:, None] - radii
+    assert (apart[~np.eye(n, dtype=bool)] > 0).all()
+    assert (centers >= radii[:, None]).all()
+    assert (centers <= 1 - radii[:, None]).all()
+
+
+def test_rows_have_their_identifier_and_a_few_words(model, rows):
+    names = np.array([f"plot {i}" for i in rows.numbers])
+    rows = replace(rows, test=replace(rows.test))
+    rows = replace(rows, test=replace(rows.test, ids=names))
+    scores = model.predict_proba(rows.test.X)
+    facts = explore(model, rows, scores, np.eye(6), describe_row="row {}".format).facts
+    assert facts["row_ids"] == names.tolist()
+    assert facts["row_texts"][:2] == ["row 0", "row 1"]
 
 
 def test_more_rows_and_labels_than_a_page_carries(model, rows, monkeypatch):

@@ -2,14 +2,16 @@
 
 import base64
 import hashlib
+import html
 import json
 import re
 
 import pytest
 
 from cgmvae.evaluation import Interval
-from cgmvae.report import page
+from cgmvae.report import CalibrationDisplay, page
 from cgmvae.report.contents import Verdict
+from cgmvae.report.figures.style import one_line
 
 from .conftest import Elements
 
@@ -27,11 +29,36 @@ def elements(text):
 def test_no_name_becomes_markup(elements, report):
     tags = [tag for tag, _ in elements.found]
     assert tags.count("script") == 3
-    assert tags.count("img") == tags.count("figure")
+    assert tags.count("svg") == tags.count("figure") + 1  # the curve of a label
+    assert "img" not in tags
     assert "b" not in tags
     assert elements.outside() == []
     data = json.loads(elements.scripts[1])
     assert data["names"] == list(report.model.label_names_)
+
+
+def test_plots_are_in_the_fonts_and_colors_of_the_page(text, report):
+    plots = "".join(re.findall(r'<div class="picture">(<svg.*?</svg>)', text, flags=re.DOTALL))
+    written = html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", plots)))
+    assert all(one_line(name) in written for name in report.model.label_names_)
+    error = CalibrationDisplay.from_predictions(report.test, report.scores).error
+    assert f"expected calibration error: {error:.3f}" in written
+    assert "font-family" not in plots
+    assert re.findall(r": (#[0-9a-f]{6})", plots) == []
+    assert len(set(re.findall('viewBox="0 0 ([0-9]+)', plots))) == 1
+    assert "loading=" not in text
+
+
+def test_a_model_of_texts_shows_words_by_label_and_what_was_tried(text_report):
+    page = Elements(text_report.path.read_text(encoding="utf-8"))
+    (table,) = (
+        rows for rows in page.tables if rows and rows[0][0] in text_report.model.label_names_
+    )
+    found = {label: set(re.findall("[a-z]+", words)[:2]) for label, words in table}
+    assert found == {"sea": {"wave", "gull"}, "hill": {"rock", "goat"}, "<i>": {"lamp", "desk"}}
+    texts = " ".join(page.texts)
+    assert "all 1 features that are not words were shuffled" in texts
+    assert "message: said" not in texts
 
 
 def test_the_policy_allows_the_two_scripts_and_no_request(elements):
@@ -51,7 +78,7 @@ def test_it_shows_the_numbers_of_all_methods(text, report):
             assert shown in text
             assert f"95% interval {interval.low:.3f} to {interval.high:.3f}" in text
     assert "cgmvae report &lt;m&gt; &amp; go" in text
-    assert "forest was skipped: it needs rows whose labels are all known" in text
+    assert "was skipped" not in text
 
 
 def test_every_section_of_the_menu_is_there(elements):

@@ -35,6 +35,7 @@ from cgmvae.evaluation import (
     row_text,
 )
 from cgmvae.evaluation import evaluate as measure
+from cgmvae.evaluation.intervals import MIN_UNITS
 
 #: Notes about the protocols that need no separate validation rows.
 _NOTES = {
@@ -116,6 +117,8 @@ def evaluate(
         console.print_json(report)
         return
     notes = [_NOTES[protocol], *([] if is_test else [_TRAINED_ON])]
+    if np.isnan(metrics["micro_f1"].low):
+        notes.append(f"Fewer than {MIN_UNITS} rows (or groups) are too few for intervals.")
     console.print_table(
         f"{dataset.name}: {rows.n_samples:,} {'test ' if is_test else ''}rows, "
         f"protocol '{protocol}'",

@@ -20,6 +20,10 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import SET_METRICS, Labels, Mask, as_bool, known_cells
 from cgmvae.evaluation.ranking import rank
 
+#: With fewer rows, or groups of rows, resamples hardly differ from each other, and an interval
+#: would be far too narrow: there is none.
+MIN_UNITS = 10
+
 #: Weights in memory at a time; 32 MiB as float64.
 BLOCK_CELLS = 2**22
 
@@ -32,7 +36,7 @@ NAMED_METRICS = (*SET_METRICS, "precision_at_1")
 
 
 class Interval(NamedTuple):
-    """A metric on the given rows, and the bounds of its bootstrap interval."""
+    """A metric on the given rows, and the bounds of its bootstrap interval, or NaN."""
 
     value: float
     low: float
@@ -67,6 +71,8 @@ def bootstrap_interval(
 ) -> Interval:
     """Compute a metric and its bootstrap interval by the percentile method.
 
+    With fewer than ten rows (or groups), the bounds are NaN.
+
     Parameters
     ----------
     metric : str or callable
@@ -89,13 +95,13 @@ def bootstrap_interval(
 
     Examples
     --------
-    >>> Y = [[1, 0], [0, 1], [1, 1], [1, 0]]
-    >>> bootstrap_interval("subset_accuracy", Y, [[1, 0], [0, 1], [1, 0], [1, 0]], seed=1)
-    Interval(value=0.75, low=0.25, high=1.0)
+    >>> Y = [[1, 0], [0, 1], [1, 1], [1, 0]] * 5
+    >>> bootstrap_interval("subset_accuracy", Y, [[1, 0], [0, 1], [1, 0], [1, 0]] * 5)
+    Interval(value=0.75, low=0.55, high=0.95)
     """
     draws = _Draws(Y, groups, n_resamples, seed)
     value, resampled = _resample(metric, Y, outputs, unknown, draws)
-    return Interval(value, *_bounds(resampled, confidence))
+    return Interval(value, *draws.bounds(resampled, confidence))
 
 
 def paired_difference(
@@ -123,7 +129,7 @@ def paired_difference(
     draws = _Draws(Y, groups, n_resamples, seed)
     value, resampled = _resample(metric, Y, first, unknown, draws)
     other_value, other_resampled = _resample(metric, Y, second, unknown, draws)
-    return Interval(value - other_value, *_bounds(resampled - other_resampled, confidence))
+    return Interval(value - other_value, *draws.bounds(resampled - other_resampled, confidence))
 
 
 class _Draws:
@@ -148,6 +154,16 @@ class _Draws:
             drawn = rng.integers(n_units, size=(size, n_units))
             drawn += np.arange(size)[:, None] * n_units
             yield np.bincount(drawn.ravel(), minlength=size * n_units).reshape(size, n_units)
+
+    def bounds(self, resampled: NDArray[np.float64], confidence: float) -> tuple[float, float]:
+        """Return the bounds of the central values; NaN if they would say nothing."""
+        if not 0 < confidence < 1:
+            raise InputError(f"confidence must be between 0 and 1, such as 0.95, not {confidence}.")
+        defined = resampled[~np.isnan(resampled)]
+        if defined.size == 0 or self.n_units < MIN_UNITS:
+            return float("nan"), float("nan")
+        low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
+        return float(low), float(high)
 
 
 def _resample(
@@ -208,13 +224,3 @@ def _columns(
 
 def _by_rows(table: ArrayLike | Matrix) -> Any:
     return sp.csr_array(table) if sp.issparse(table) else np.asarray(table)
-
-
-def _bounds(resampled: NDArray[np.float64], confidence: float) -> tuple[float, float]:
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence must be between 0 and 1, such as 0.95, not {confidence}.")
-    defined = resampled[~np.isnan(resampled)]
-    if defined.size == 0:
-        return float("nan"), float("nan")
-    low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)

@@ -210,8 +210,10 @@ class CategoryColumn(ColumnEncoder):
 class DateColumn(ColumnEncoder):
     """The year with a fraction, and the sine and cosine of the time of year and of day.
 
-    January 1, and midnight, have sine 0 and cosine 1. The year is used unless only the hour varies,
-    the season if dates fall into several months, the hour if the time of day varies.
+    January 1, and midnight, have sine 0 and cosine 1. The season is used if dates fall into several
+    months, the hour if the time of day varies. The year is used if dates fall into several years,
+    or if days vary within a single month: where the season tells them apart, a single year would
+    only push the rows of the next year far away from all that the model has seen.
     """
 
     parts: tuple[DatePart, ...]
@@ -228,7 +230,9 @@ class DateColumn(ColumnEncoder):
             "season": len(np.unique(months.astype(np.int64) % 12)) > 1,
             "hour": len(np.unique(dates - days)) > 1,
         }
-        varies = {"year": len(np.unique(days)) > 1 or not any(varies.values()), **varies}
+        several_years = len(np.unique(dates.astype("datetime64[Y]"))) > 1
+        in_a_month = not varies["season"] and (len(np.unique(days)) > 1 or not varies["hour"])
+        varies = {"year": several_years or in_a_month, **varies}
         return cls(tuple(p for p, keep in varies.items() if keep), _has_notable_gaps(missing))
 
     def __post_init__(self) -> None:

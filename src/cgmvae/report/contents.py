@@ -8,13 +8,15 @@ same training rows, with a paired bootstrap of the differences, and warnings.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from cgmvae import __version__
 from cgmvae.data import MultiLabelDataset
@@ -23,15 +25,21 @@ from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import (
     PAPER_METRICS,
     Interval,
+    LabelScores,
     Scored,
     bootstrap_interval,
     count,
     evaluate,
+    label_scores,
     learn_rule,
+    macro_auc,
+    macro_average_precision,
     paired_difference,
+    row_text,
     sweep,
 )
-from cgmvae.evaluation.metrics import as_bool
+from cgmvae.evaluation.intervals import MIN_UNITS
+from cgmvae.evaluation.metrics import as_bool, known_cells
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold, ThresholdRule
 from cgmvae.methods import REGISTRY, method_name
 from cgmvae.methods.base import LabelSimilarity
@@ -42,13 +50,17 @@ from cgmvae.report.rows import ReportRows, on_features, prepared_rows
 
 Choice = Literal["auto", "all", "none"]
 
-#: Maximum size, rows · nonzero features · labels, for logistic regression: half a minute.
-LOGISTIC_LIMIT = 3e8
+#: Maximum size, rows · nonzero features · labels, for linear models: half a minute.
+LINEAR_LIMIT = 3e8
 
-#: Maximum size, rows · labels, for the random forest: a minute on one core.
-FOREST_LIMIT = 1e6
+#: Maximum size, rows · labels, for the random forest: a minute on one core; one forest per label
+#: takes this many times as long as one for all.
+FOREST_LIMIT, FOREST_PER_LABEL = 1e6, 10
 
 N_TREES = 100
+
+#: Folds whose decision values calibrate the support vector machine.
+N_FOLDS = 3
 
 #: With fewer test rows, every metric is uncertain by several hundredths.
 FEW_ROWS = 200
@@ -60,6 +72,9 @@ DRIFT_GAIN = 0.01
 
 #: The latent space hardly matters if another row's z costs less micro-F1 than this.
 LATENT_GAIN = 0.01
+
+#: Means over labels that do not depend on a threshold, by title.
+RANKING_METRICS = {"AUC": macro_auc, "average precision": macro_average_precision}
 
 #: Parameters that say nothing about the model.
 _HIDDEN = ("progress", "checkpoint", "device", "n_jobs")
@@ -73,12 +88,15 @@ Parts = Sequence[MultiLabelDataset]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A method on the test rows: its scores, its predictions, and the five metrics."""
+    """A method on the test rows: its scores, its predictions, and its metrics."""
 
     title: str
     scores: Scores
     predicted: NDArray[np.uint8]
     metrics: Mapping[str, Interval]
+    """The five metrics, with their intervals."""
+    ranking: Mapping[str, float]
+    """The metrics of ``RANKING_METRICS``, which need no threshold."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +126,16 @@ def fit_baselines(
     scores = {"label prior": _prior_scores(train, parts)}
     skipped = {}
     n_values = train.X.nnz if sp.issparse(train.X) else train.X.size
+    linear, fit_linear = "logistic regression", _logistic_scores
+    if sp.issparse(train.X):  # words: there, a support vector machine is the stronger rival
+        linear, fit_linear = "linear SVM", _svm_scores
+    n_cells = train.n_samples * train.n_labels * (1 if train.unknown is None else FOREST_PER_LABEL)
     for title, fit, size, limit in (
-        ("logistic regression", _logistic_scores, n_values * train.n_labels, LOGISTIC_LIMIT),
-        ("random forest", _forest_scores, train.n_samples * train.n_labels, FOREST_LIMIT),
+        (linear, fit_linear, n_values * train.n_labels, LINEAR_LIMIT),
+        ("random forest", _forest_scores, n_cells, FOREST_LIMIT),
     ):
         if choice == "none":
             skipped[title] = "not requested"
-        elif fit is _forest_scores and train.unknown is not None:
-            skipped[title] = "it needs rows whose labels are all known"
         elif choice == "auto" and size > limit:
             skipped[title] = "it would take minutes on data of this size"
         else:
@@ -142,22 +162,65 @@ def _logistic_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ..
     return tuple(model.predict_proba(part.X) for part in parts)
 
 
+def _svm_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]:
+    """Return the calibrated probabilities of a linear support vector machine per label."""
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.svm import LinearSVC
+
+    # Words have weights below 1; features on other scales would dominate them.
+    scale = np.maximum(abs(sp.csr_array(train.X)).max(axis=0).toarray().ravel(), 1)
+
+    def fit(X: Any, y: NDArray[np.float64]) -> Callable[[Any], Scores]:
+        svm = LinearSVC(random_state=0)
+        if np.bincount(y.astype(int), minlength=2).min() < N_FOLDS:  # too rare to be calibrated
+            decide = svm.fit(X / scale, y).decision_function
+            return lambda rows: expit(decide(rows / scale))
+        calibrated = CalibratedClassifierCV(svm, cv=N_FOLDS, ensemble=False).fit(X / scale, y)
+        return lambda rows: calibrated.predict_proba(rows / scale)[:, 1]
+
+    return _scores_by_label(fit, train, parts)
+
+
 def _forest_scores(train: MultiLabelDataset, parts: Parts) -> tuple[Scores, ...]:
     """Return the scores of a random forest with the splits and probabilities of a classifier.
 
     For 0 and 1, the squared error splits like the Gini impurity, and a leaf's mean is the share of
-    its rows with the label; unlike the classifier, the regressor accepts constant labels.
+    its rows with the label; unlike the classifier, the regressor accepts constant labels. Where
+    labels are unknown, there is one forest per label.
     """
     from sklearn.ensemble import RandomForestRegressor
 
-    labels = as_bool(train.Y).astype(np.float64)
-    forest = RandomForestRegressor(N_TREES, max_features="sqrt", random_state=0)
-    forest.fit(train.X, labels if train.n_labels > 1 else labels.ravel())
-    return tuple(forest.predict(part.X).reshape(part.n_samples, -1) for part in parts)
+    def fit(X: Any, y: NDArray[np.float64]) -> Callable[[Any], Scores]:
+        forest = RandomForestRegressor(N_TREES, max_features="sqrt", random_state=0)
+        return forest.fit(X, y).predict
+
+    if train.unknown is not None or train.n_labels == 1:
+        return _scores_by_label(fit, train, parts)
+    predict = fit(train.X, as_bool(train.Y).astype(np.float64))
+    return tuple(predict(part.X) for part in parts)
+
+
+def _scores_by_label(
+    fit: Callable[[Any, NDArray[np.float64]], Callable[[Any], Scores]],
+    train: MultiLabelDataset,
+    parts: Parts,
+) -> tuple[Scores, ...]:
+    """Fit each label on the rows where it is known; a label that never varies gets its share."""
+    Y = as_bool(train.Y).astype(np.float64)
+    known = known_cells(Y > 0, Y, train.unknown, "labels")
+    scores = tuple(np.zeros((part.n_samples, train.n_labels)) for part in parts)
+    for label in range(train.n_labels):
+        rows = np.flatnonzero(known[:, label])
+        y = Y[rows, label]
+        varies = np.ptp(y) > 0 if len(y) else False
+        predict = fit(train.X[rows], y) if varies else None
+        for part, filled in zip(parts, scores, strict=True):
+            filled[:, label] = predict(part.X) if predict else y.sum() / max(len(y), 1)
+    return scores
 
 
 def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDataset) -> Measured:
-    """Return the five metrics on the test rows under a learned rule, with 95% intervals."""
+    """Return the metrics on the test rows under a learned rule, five of them with intervals."""
     predicted = rule.apply(scores)
     outputs = dict.fromkeys(PAPER_METRICS, predicted) | {"precision_at_1": scores}
     metrics = {
@@ -166,11 +229,18 @@ def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDat
         )
         for name in PAPER_METRICS
     }
-    return Measured(title, scores, predicted, metrics)
+    ranking = {
+        name: metric(test.Y, scores, unknown=test.unknown)
+        for name, metric in RANKING_METRICS.items()
+    }
+    return Measured(title, scores, predicted, metrics, ranking)
 
 
 def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset) -> list[Verdict]:
-    """Compare the model with the best of the others, metric by metric."""
+    """Compare the model with the best of the others, metric by metric.
+
+    There is no verdict where the rows, or groups of rows, are too few for an interval.
+    """
     verdicts = []
     for name in PAPER_METRICS if others else ():
         best = max(others, key=lambda other: other.metrics[name].value)
@@ -180,8 +250,14 @@ def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset
         difference = paired_difference(
             name, test.Y, first, second, unknown=test.unknown, groups=test.groups
         )
-        verdicts.append(Verdict(name, best.title, difference))
+        if not np.isnan(difference.low):
+            verdicts.append(Verdict(name, best.title, difference))
     return verdicts
+
+
+def n_units(rows: MultiLabelDataset) -> int:
+    """Return the number of independent units: of rows, or of their groups."""
+    return rows.n_samples if rows.groups is None else len(np.unique(rows.groups))
 
 
 # --- Warnings -------------------------------------------------------------------------------------
@@ -218,10 +294,18 @@ def _about_rows(rows: ReportRows) -> Iterator[Finding]:
     if rows.standing == "unknown":
         text = f"The training rows are not known. If they are among these, {tail}"
         yield Finding("serious", "The model may have been trained on these rows", text)
-    if (n := rows.test.n_samples) < FEW_ROWS:
+    units = "row" if rows.test.groups is None else "group"
+    if (n := n_units(rows.test)) < MIN_UNITS:
+        yield Finding(
+            "serious",
+            f"Only {n:,} test {units}{'' if n == 1 else 's'}",
+            f"Chance decides most of what is measured on fewer than {MIN_UNITS} {units}s, so there "
+            "are no intervals, and no verdict on which method is better. Test on more of them.",
+        )
+    elif (n := rows.test.n_samples) < FEW_ROWS:
         yield Finding(
             "note",
-            f"Only {n:,} test {'row' if n == 1 else 'rows'}",
+            f"Only {n:,} test rows",
             "Small differences between metrics mean nothing here; look at the intervals.",
         )
     train_groups = None if rows.train is None else rows.train.groups
@@ -340,6 +424,8 @@ class Contents:
     """Share of predicted labels that are true."""
     recall: float
     """Share of true labels that are predicted."""
+    labels: Sequence[LabelScores]
+    """The metrics of each label on the test rows, the lowest F1 first, undefined ones last."""
     findings: Sequence[Finding]
     similarity: NDArray[np.floating]
     similarity_is: str
@@ -379,6 +465,7 @@ def collect(
     statistics = rows.reference.describe()
     preparation = getattr(model, "preparation_", None)
     columns = [] if preparation is None else preparation.describe()
+    describe_row = partial(row_text, rows.test.X, rows.test.feature_names)
     rows, model = prepared_rows(model, rows), on_features(model)
     test, name = rows.test, method_name(model)
     title = REGISTRY[name].title if name in REGISTRY else name
@@ -395,6 +482,7 @@ def collect(
     counts = count(test.Y, own.predicted, test.unknown)
     correct = counts.label_both.sum()
     similarity, similarity_is = label_similarity(model, own.scores)
+    scored = Scored(test.Y, own.scores, test.unknown)
     return Contents(
         method=title,
         paper=REGISTRY[name].paper if name in REGISTRY else "",
@@ -405,13 +493,17 @@ def collect(
         measured=[own, *others],
         skipped=skipped,
         verdicts=verdicts,
-        oracle=evaluate(Scored(test.Y, own.scores, test.unknown), protocol="test-oracle").metrics,
+        oracle=evaluate(scored, protocol="test-oracle").metrics,
         precision=float(correct / max(counts.label_predicted.sum(), 1)),
         recall=float(correct / max(counts.label_true.sum(), 1)),
+        labels=sorted(
+            label_scores(scored, model.threshold_rule_, test.label_names),
+            key=lambda label: (label.f1 != label.f1, label.f1),
+        ),
         findings=find(model, rows, own, verdicts),
         similarity=similarity,
         similarity_is=similarity_is,
-        explorer=explore(model, rows, own.scores, similarity),
+        explorer=explore(model, rows, own.scores, similarity, describe_row=describe_row),
         settings={
             name: value
             for name, value in model.get_params(deep=False).items()

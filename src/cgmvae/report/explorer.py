@@ -8,6 +8,7 @@ page gives the same labels as :mod:`cgmvae.evaluation.thresholds`.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,19 @@ _PAIR_STEPS, _LIFT_STEPS = 10_000, 1_000
 #: Maximum number of rows and labels in a page.
 MAX_ROWS, MAX_LABELS = 2_000, 1_500
 
-_N_CLUSTERS = 7
+#: With fewer positive rows, the similarities of a label are mostly noise: a share of 20 rows has a
+#: standard error of up to 0.11.
+FEW_POSITIVES = 20
+
+#: Maximum number of clusters, the colors that can be told apart; few labels have fewer.
+_MAX_CLUSTERS = 7
+
+#: Radius of a rare label's dot on the map, at most, and when it has to leave room for many others;
+#: the most frequent label's dot is this many times as large. A map has a side of 1.
+_MAX_RADIUS, _RADIUS_SHARE, _LARGEST_DOT = 0.008, 0.16, 2.5
+
+#: Share of the map's side that the labels take before they are moved apart, and rounds to do so.
+_MAP_SHARE, _MAX_ROUNDS = 0.86, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +88,16 @@ def explore(
     rows: ReportRows,
     scores: NDArray[np.floating],
     similarity: NDArray[np.floating],
+    *,
+    describe_row: Callable[[int], str] = lambda _: "",
 ) -> Explorer:
     """Collect the data of the explorer.
 
     Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
 
     Of the model, only its threshold rule and its label names are used; ``scores``, (n_test,
-    n_labels), are its probabilities for the test rows.
+    n_labels), are its probabilities for the test rows; ``describe_row`` returns a few words about a
+    test row, by its index.
     """
     frequency = label_frequency(rows.reference, model.label_names_)
     labels = np.sort(np.argsort(-frequency, kind="stable")[:MAX_LABELS])
@@ -105,15 +121,19 @@ def explore(
         "frequency": frequency[labels].astype(np.uint32),  # (n_labels,)
         "order": LabelSimilarityDisplay.from_similarity(pairs).order.astype(np.uint16),
         "cluster": _clusters(pairs),  # (n_labels,)
-        "map": scaled_plane(pairs).coordinates.astype(np.float32),  # (n_labels, 2)
+        **_label_map(scaled_plane(pairs).coordinates, frequency[labels]),
         **_pair_arrays(rows, labels, pairs),
         **rule.pop("arrays"),
     }
+    ids = rows.test.ids
     precision = precision_at_k(true, given, 1, unknown=~known)
     facts = {
         "rule": rule,
         "precision_at_1": None if np.isnan(precision) else precision,
         "n_known": int(known.sum()),
+        "few_positives": FEW_POSITIVES,
+        "row_texts": [describe_row(row) for row in kept.tolist()],
+        "row_ids": None if ids is None else [str(ids[row]) for row in kept],
         "reference": "rows" if rows.train is None else "training rows",
     }
     names = tuple(model.label_names_[i] for i in labels)
@@ -151,11 +171,57 @@ def _clusters(similarity: NDArray[np.floating]) -> NDArray[np.uint8]:
 
     if len(similarity) < 3:
         return np.zeros(len(similarity), np.uint8)
+    n_clusters = min(_MAX_CLUSTERS, round(np.sqrt(len(similarity))))
     tree = linkage(label_distances(similarity), "ward")
-    found = fcluster(tree, _N_CLUSTERS, "maxclust") - 1
-    rank = np.empty(_N_CLUSTERS, np.uint8)
-    rank[np.argsort(-np.bincount(found, minlength=_N_CLUSTERS), kind="stable")] = range(_N_CLUSTERS)
+    found = fcluster(tree, n_clusters, "maxclust") - 1
+    rank = np.empty(n_clusters, np.uint8)
+    rank[np.argsort(-np.bincount(found, minlength=n_clusters), kind="stable")] = range(n_clusters)
     return rank[found]
+
+
+def _label_map(
+    coordinates: NDArray[np.floating], frequency: NDArray[np.floating]
+) -> dict[str, NDArray[np.float32]]:
+    """Return centers, (n_labels, 2), and radii of the dots on a map, so that none overlap.
+
+    The map is the unit square, its second axis downwards.
+    """
+    low, high = coordinates.min(0), coordinates.max(0)
+    scale = _MAP_SHARE / ((high - low).max() or 1.0)
+    centers = 0.5 + (coordinates - (low + high) / 2) * scale * [1, -1]
+    smallest = min(_MAX_RADIUS, _RADIUS_SHARE / np.sqrt(len(centers)))
+    share = np.sqrt(frequency / frequency.max().clip(1))
+    radii = smallest * (1 + (_LARGEST_DOT - 1) * share)
+    while not _move_apart(centers, radii):
+        radii *= 0.8
+    return {"map": centers.astype(np.float32), "radius": radii.astype(np.float32)}
+
+
+def _move_apart(centers: NDArray[np.float64], radii: NDArray[np.float64]) -> bool:
+    """Move dots in place until none overlap, each as little as it must; return whether it worked.
+
+    Every round moves the dots of each overlapping pair apart along the line between them.
+    """
+    from scipy.spatial import cKDTree
+
+    golden = np.pi * (3 - np.sqrt(5)) * np.arange(len(centers))  # where two dots coincide
+    sideways = np.column_stack([np.cos(golden), np.sin(golden)])
+    for _ in range(_MAX_ROUNDS):
+        pairs = cKDTree(centers).query_pairs(2.2 * radii.max(), output_type="ndarray")
+        first, second = pairs.T
+        apart = centers[first] - centers[second]
+        distance = np.hypot(*apart.T)
+        room = 1.1 * (radii[first] + radii[second])  # a tenth of the dots' size between them
+        if (distance > 0.95 * room).all():
+            return True
+        near = distance < room
+        first, second, apart, distance = first[near], second[near], apart[near], distance[near]
+        apart = np.where(distance[:, None] > 0, apart, sideways[first])
+        step = apart / np.hypot(*apart.T)[:, None] * ((room[near] - distance) / 2)[:, None]
+        np.add.at(centers, first, step)
+        np.add.at(centers, second, -step)
+        np.clip(centers, radii[:, None], 1 - radii[:, None], out=centers)
+    return False
 
 
 def _pair_arrays(

@@ -11,9 +11,10 @@ import base64
 import hashlib
 import io
 import os
+import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -30,19 +31,31 @@ from cgmvae.report import (
     TrainingHistoryDisplay,
 )
 from cgmvae.report.contents import Contents, Verdict
-from cgmvae.report.figures.style import title_of
+from cgmvae.report.explorer import FEW_POSITIVES
+from cgmvae.report.figures.style import (
+    AMBER,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    Display,
+    title_of,
+)
 from cgmvae.report.rows import on_features, words_of
 
 #: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
     *("store", "scoring", "search", "label", "viewport"),
-    *("heatmap", "labelmap", "thresholds", "errors", "start"),
+    *("table", "heatmap", "labelmap", "thresholds", "errors", "start"),
 )
 
 SECTIONS = (
     ("summary", "Summary"),
     ("numbers", "Numbers"),
     ("warnings", "Warnings"),
+    ("table", "Table"),
     ("labels", "Labels"),
     ("thresholds", "Thresholds"),
     ("errors", "Errors"),
@@ -67,13 +80,26 @@ _MIN_RANGE = 0.1
 #: Smaller differences round to 0.
 _SMALL = 0.001
 
-#: A larger SVG, in bytes, is stored as PNG instead.
-SVG_LIMIT = 300_000
+#: Width and height of the plots in inches: on a phone, text is as large as in a footnote.
+PLOT_SIZE, TALL_PLOT_SIZE = (5.0, 4.2), (5.0, 6.0)
 
-#: Resolution of a plot on the page, and of one that is stored as PNG.
-_PAGE_DPI, _PNG_DPI = 72, 144
+#: The page's variable for each color of the figures, so that they follow the theme.
+_VARIABLES = {
+    "#000000": "--ink",
+    "#ffffff": "--panel",
+    GREY: "--rival",
+    "#808080": "--rival",  # matplotlib's grey, its grid, and the frame of its legends
+    "#b0b0b0": "--soft",
+    "#cccccc": "--line",
+    BLUE: "--blue",
+    ORANGE: "--orange",
+    GREEN: "--green",
+    PURPLE: "--purple",
+    AMBER: "--amber",
+    SKY: "--sky",
+}
 
-#: Matplotlib's warning about a character that its font lacks.
+#: Matplotlib's warning about a character that its font lacks; the reader's fonts may have it.
 _NO_GLYPH = "Glyph .* missing from font"
 
 #: Limits of the permutation importance: features · rows · labels · repeats, features, repeats.
@@ -106,6 +132,9 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
         sections=SECTIONS,
         metrics=[_metric(contents, name) for name in PAPER_METRICS],
         explorer_notes=list(_notes(contents)),
+        places={name: place for place, name in enumerate(contents.explorer.names)},
+        few_positives=FEW_POSITIVES,
+        n_noisy=int((contents.explorer.arrays["frequency"] < FEW_POSITIVES).sum()),
         pictures=list(pictures(model, contents)),
         policy=content_policy(theme, script),
         style=Markup(read_template("style.css")),
@@ -213,13 +242,17 @@ def _notes(contents: Contents) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot with its title and explanation; ``address`` is a data URL."""
+    """A plot, or a table of words, with its title and explanation."""
 
     title: str
     text: str
-    address: str
-    width: int
-    height: int
+    svg: Any = ""
+    """An element of the page."""
+    is_wide: bool = False
+    notes: Sequence[str] = ()
+    """Numbered lines below the plot."""
+    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Words by label."""
 
 
 def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
@@ -232,56 +265,43 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "Each metric on the validation rows as a function of the threshold. The dashed line is "
             "the threshold that the model uses.",
             ThresholdCurveDisplay.from_estimator(model, validation.X, validation),
+            PLOT_SIZE,
         )
     yield make_picture(
         "Frequent and rare labels",
         "Each point is a label: how frequent it is, and how well it is predicted on the test rows. "
         "Rare labels have few examples to learn from.",
         LabelF1Display.from_predictions(test, own.predicted, label_names=test.label_names),
+        PLOT_SIZE,
     )
     yield make_picture(
         "Calibration",
         "If the curve follows the diagonal, labels with a probability of 0.8 are true in 80% of "
         "all cases.",
         CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
+        PLOT_SIZE,
     )
     if len(contents.similarity) > 1:
+        pairs = SimilarityCooccurrenceDisplay.from_similarity(
+            contents.similarity, reference, label_names=reference.label_names
+        )
         yield make_picture(
             "Similarity and co-occurrence",
             "Each point is a pair of labels: how similar they are to the model, and how strongly "
             "they co-occur. The pairs with the largest disagreement are listed.",
-            SimilarityCooccurrenceDisplay.from_similarity(
-                contents.similarity, reference, label_names=reference.label_names
-            ),
+            pairs,
+            PLOT_SIZE,
+            notes=[pairs.describe(pair) for pair in pairs.most_disagreeing().tolist()],
+            listed=False,
         )
-    n_features = min(test.n_features, _MAX_SHUFFLED_FEATURES)
-    n_rows = int(_MAX_SHUFFLED_CELLS / (n_features * _N_SHUFFLES * test.n_labels))
-    yield make_picture(
-        "Feature importance",
-        "How much the average precision drops, averaged over labels, when a feature is shuffled.",
-        FeatureImportanceDisplay.from_estimator(
-            model,
-            test.X,
-            test,
-            feature_names=test.feature_names,
-            n_repeats=_N_SHUFFLES,
-            max_features=n_features,
-            max_rows=max(n_rows, 50),
-        ),
-    )
+    yield from _features_that_matter(model, contents, words)
     if hasattr(model, "label_prior"):
         yield make_picture(
             "Labels in latent space",
             "Every label is a Gaussian in latent space, projected on two dimensions. Labels whose "
             "Gaussians are close are similar to the model.",
             LatentMapDisplay.from_estimator(model),
-        )
-    if words:
-        yield make_picture(
-            "Words per label",
-            "How much the log-odds of a label drop when a word is removed from the texts that "
-            "contain it: the words with the largest drop, for the most frequent labels.",
-            LabelWordsDisplay.from_estimator(model, reference.X, reference, words=words),
+            PLOT_SIZE,
         )
     if hasattr(model, "history_"):
         yield make_picture(
@@ -289,30 +309,97 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "The loss terms, and the validation metric that selects the best epoch. Thin lines are "
             "the members of the ensemble.",
             TrainingHistoryDisplay.from_estimator(model),
+            TALL_PLOT_SIZE,
         )
 
 
-def make_picture(title: str, text: str, display: Any) -> Picture:
-    """Draw a display."""
-    with warnings.catch_warnings(record=True) as missing:
-        warnings.filterwarnings("always", _NO_GLYPH, UserWarning)
-        figure = display.plot().figure_
-        address = _data_url(figure, "svg", _PAGE_DPI)
-        if missing:  # characters that the font lacks are left to the reader's fonts
-            address = _data_url(figure, "svg", _PAGE_DPI, font_type="none")
-        if len(address) > SVG_LIMIT:
-            address = _data_url(figure, "png", _PNG_DPI)
-    width, height = (round(inches * _PAGE_DPI) for inches in figure.get_size_inches())
-    return Picture(title, text, address, width, height)
+def _features_that_matter(
+    model: Any, contents: Contents, words: Mapping[int, str]
+) -> Iterator[Picture]:
+    """Yield the importance of the features that are not words, and the words of each label."""
+    reference, test = contents.rows.reference, contents.rows.test
+    plain = [i for i in range(test.n_features) if i not in words]
+    if plain:
+        n_tried = min(len(plain), _MAX_SHUFFLED_FEATURES)
+        n_rows = int(_MAX_SHUFFLED_CELLS / (n_tried * _N_SHUFFLES * test.n_labels))
+        display = FeatureImportanceDisplay.from_estimator(
+            model,
+            test.X,
+            test,
+            feature_names=test.feature_names,
+            candidates=plain,
+            n_repeats=_N_SHUFFLES,
+            max_features=n_tried,
+            max_rows=max(n_rows, 50),
+        )
+        which = "all" if n_tried == len(plain) else f"{n_tried:,} of"
+        kind = "features that are not words" if words else "features"
+        yield make_picture(
+            "Which features matter",
+            f"Tried on {display.n_rows:,} test rows: {which} {len(plain):,} {kind} were shuffled, "
+            f"one at a time, {_N_SHUFFLES} times each. The bars show by how much the average "
+            "precision drops, averaged over the labels; the more it drops, the more the model "
+            "relies on the feature.",
+            display,
+            PLOT_SIZE,
+        )
+    if words:
+        found = LabelWordsDisplay.from_estimator(model, reference.X, reference, words=words)
+        yield Picture(
+            "Which words matter",
+            f"For the {len(found.label_names):,} most frequent labels, the words that go with a "
+            "high probability were removed from the texts that contain them. These lower the "
+            "log-odds of the label most; the number is by how much.",
+            words={
+                label: [f"{word} {effect:.1f}" for word, effect in found.top(label)]
+                for label in found.label_names
+            },
+        )
 
 
-def _data_url(figure: Any, format_: str, dpi: int, *, font_type: str = "path") -> str:
-    """Return a figure with a transparent background as a data URL."""
+def make_picture(
+    title: str,
+    text: str,
+    display: Display,
+    size: tuple[float, float] | None = None,
+    *,
+    notes: Sequence[str] = (),
+    **options: Any,
+) -> Picture:
+    """Draw a display, at its own size or at one in inches, with the options of its ``plot``."""
+    display.size = size
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)
+        figure = display.plot(**options).figure_
+        svg = inline_svg(figure, title)
+    width, height = figure.get_size_inches()
+    return Picture(title, text, svg, is_wide=width > 2 * height, notes=notes)
+
+
+def inline_svg(figure: Any, title: str) -> Any:
+    """Return a figure as an element of the page, in its fonts and with its colors."""
+    from markupsafe import Markup, escape
     from matplotlib import rc_context
+    from matplotlib.text import Text
 
-    stream = io.BytesIO()
-    metadata = {"Date": None} if format_ == "svg" else {}
-    with rc_context({"svg.fonttype": font_type}):
-        figure.savefig(stream, format=format_, dpi=dpi, transparent=True, metadata=metadata)
-    kind = {"svg": "image/svg+xml", "png": "image/png"}[format_]
-    return f"data:{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+    for text in figure.findobj(Text):
+        text.set_path_effects([])  # the style sheet draws a halo around all text
+    stream = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(stream, format="svg", dpi=72, transparent=True, metadata={"Date": None})
+    svg = stream.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    width, height = 72 * figure.get_size_inches()
+    start = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}">'
+    return Markup(start + re.sub("<[^>]+>", _restyled, svg[svg.index(">") + 1 :]))
+
+
+def _restyled(tag: re.Match[str]) -> str:
+    """Return a tag of an SVG with the fonts and colors of the page, and without needless bytes."""
+    text = re.sub(r'^<g id="[^"]*"', "<g", tag[0])
+    text = re.sub(r"(\d\.\d{2})\d+", r"\1", text)  # a hundredth of a point is enough
+    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
+    for color, variable in _VARIABLES.items():
+        text = text.replace(f": {color.lower()}", f": var({variable})")
+    return text

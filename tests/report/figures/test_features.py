@@ -103,7 +103,12 @@ def test_large_data_is_subsampled_and_sparse_features_by_frequency(rows):
         display = FeatureImportanceDisplay.from_estimator(Reads(), table, rows[1], **limits).plot()
         assert display.drops.shape == (2, 1, 2)
         assert "2 of 4 features shuffled" in display.ax_.get_title()
+        assert display.n_rows == 50
     assert display.feature_names == ["a", "c"]
+    display = FeatureImportanceDisplay.from_estimator(
+        Reads(), sp.csr_array(X), rows[1], candidates=[1, 2, 3], **limits
+    )
+    assert "a" not in display.feature_names
 
 
 def test_the_importance_for_an_absent_label_is_undefined(rows):

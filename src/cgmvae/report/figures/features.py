@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
 from cgmvae.data.dataset import Matrix
@@ -56,6 +56,8 @@ class FeatureImportanceDisplay(Display):
     label_names: Sequence[str]
     n_features: int
     """Number of features of the data, shuffled or not."""
+    n_rows: int
+    """Number of rows that were predicted again."""
     metric: Metric
 
     @classmethod
@@ -66,6 +68,7 @@ class FeatureImportanceDisplay(Display):
         Y: Any,
         *,
         feature_names: Sequence[str] | None = None,
+        candidates: ArrayLike | None = None,
         metric: Metric = "average_precision",
         n_repeats: int = 5,
         max_features: int = 200,
@@ -76,9 +79,10 @@ class FeatureImportanceDisplay(Display):
 
         X, (n_samples, n_features), is an array, a CSR array or a DataFrame of rows that were not
         used for training. Its features have the names that the model was fitted with unless
-        others are given. The metric is that of each label's scores or of its predictions. More
-        than ``max_rows`` rows or ``max_features`` features are subsampled with the seed; of sparse
-        features the most frequent ones are taken.
+        others are given. The ``candidates``, (n_candidates,), are the indices of the features to
+        shuffle, by default all. The metric is that of each label's scores or of its predictions.
+        More than ``max_rows`` rows or ``max_features`` candidates are subsampled with the seed; of
+        sparse features the most frequent ones are taken.
         """
         if metric not in ("average_precision", "f1"):
             raise InputError(f"There is no metric {metric!r}; choose average_precision or f1.")
@@ -101,12 +105,13 @@ class FeatureImportanceDisplay(Display):
                 return rank(Y, scores, unknown).by_label().average_precision()
             return label_table(Y, model.threshold_rule_.apply(scores), unknown=unknown)["f1"]
 
-        if sp.issparse(table) and table.shape[1] > max_features:
+        tried = np.arange(table.shape[1]) if candidates is None else np.asarray(candidates)
+        if sp.issparse(table) and len(tried) > max_features:
             # Shuffling rare features would change nothing.
-            n_rows = np.bincount(table.indices, minlength=table.shape[1])
-            tried = np.sort(np.argsort(-n_rows, kind="stable")[:max_features])
+            n_rows = np.bincount(table.indices, minlength=table.shape[1])[tried]
+            tried = np.sort(tried[np.argsort(-n_rows, kind="stable")[:max_features]])
         else:
-            tried = _sample(table.shape[1], max_features, rng)
+            tried = tried[_sample(len(tried), max_features, rng)]
         baseline = measure(table)
         drops = [
             [baseline - measure(_shuffled(table, i, rng)) for _ in range(n_repeats)] for i in tried
@@ -117,6 +122,7 @@ class FeatureImportanceDisplay(Display):
             feature_names=[names[i] for i in tried],
             label_names=targets.names,
             n_features=len(names),
+            n_rows=len(rows),
             metric=metric,
         )
 

@@ -125,7 +125,7 @@ def draw_map(
         names,
         order=spread_order(plane.coordinates, weight),
         most=most,
-        size=9 if few else 7,
+        size=9 if few else 8,
         avoid_points=few,
     )
     if len(named) < len(names):
@@ -310,7 +310,7 @@ class LatentMapDisplay(Display):
         )
         ax.add_collection(ellipses)
         ax.scatter(*self.means.T, s=20 if few else 6, color="black", linewidths=0, zorder=3)
-        title, names = "latent Gaussians, one standard deviation", self.label_names
+        title, names = "Gaussians, one standard deviation", self.label_names
         draw_map(ax, self.plane, title, names, most=most_names, radius=widths / 2)
         return self
 

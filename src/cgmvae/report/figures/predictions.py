@@ -137,7 +137,7 @@ class LabelF1Display(Display):
             [self.label_names[i] for i in shown.tolist()],
             order=np.argsort(-surprise, kind="stable").tolist(),
             most=most_names,
-            size=8 if few else 6.5,
+            size=8,
             avoid_points=few,
         )
         return self

@@ -77,7 +77,7 @@ class TrainingHistoryDisplay(Display):
     def plot(self, ax: Any = None) -> TrainingHistoryDisplay:
         """Draw the panels; if axes are given, there must be one per term."""
         n = len(self.history)
-        n_columns = 2 if n == 4 else min(n, 3)
+        n_columns = min(n, 2 if n == 4 or self.size else 3)
         n_rows = -(-n // n_columns)
         size = (4 * n_columns, 3 * n_rows + 0.4)
         panels = self._start_panels(ax, n, size, nrows=n_rows, ncols=n_columns)

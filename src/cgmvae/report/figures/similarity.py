@@ -350,16 +350,31 @@ class SimilarityCooccurrenceDisplay(Display):
         chosen = np.concatenate([above[:n_above], below[: max(k - min(n_above, len(above)), 0)]])
         return chosen[np.argsort(-np.abs(self.disagreement[chosen]), kind="stable")]
 
-    def plot(self, ax: Any = None, *, n_named: int = 8) -> SimilarityCooccurrenceDisplay:
-        """Draw all pairs, and number and list those with the largest disagreement.
+    def describe(self, pair: int) -> str:
+        """Return the names and the numbers of one of the ``pairs``."""
+        first, second = (one_line(self.label_names[i]) for i in self.pairs[pair])
+        return (
+            f"{first} – {second}   (similarity {self.similarity[pair]:.2f}, "
+            f"{self.measure} {self.association[pair]:.2f}, {self.together[pair]:,.0f} rows)"
+        )
+
+    def plot(
+        self, ax: Any = None, *, n_named: int = 8, listed: bool = True
+    ) -> SimilarityCooccurrenceDisplay:
+        """Draw all pairs, and number those with the largest disagreement, ``listed`` below.
 
         More than 3,000 pairs are drawn as counts per hexagon.
         """
+        from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
         chosen = self.most_disagreeing(n_named)
         ax = self._start(ax, (7.5, 6 + 0.18 * len(chosen)))
         if len(self.pairs) > _MAX_POINTS:
+            fading = LinearSegmentedColormap.from_list(
+                "fading", [to_rgba(BLUE, 0.1), to_rgba(BLUE, 1)]
+            )
             cells = ax.hexbin(
-                self.association, self.similarity, gridsize=50, bins="log", cmap="Greys", mincnt=1
+                self.association, self.similarity, gridsize=50, bins="log", cmap=fading, mincnt=1
             )
             ax.figure.colorbar(cells, ax=ax, label="pairs of labels", shrink=0.7)
         else:
@@ -371,10 +386,10 @@ class SimilarityCooccurrenceDisplay(Display):
         ax.set_title(title, fontsize=10)
         tidy(ax)
         if len(chosen):
-            self._name(ax, chosen)
+            self._name(ax, chosen, listed)
         return self
 
-    def _name(self, ax: Any, chosen: NDArray[np.int64]) -> None:
+    def _name(self, ax: Any, chosen: NDArray[np.int64], listed: bool) -> None:
         points = np.column_stack([self.association, self.similarity])[chosen]
         for above, mark in ((True, "^"), (False, "v")):
             own = points[(self.disagreement[chosen] > 0) == above]
@@ -382,15 +397,9 @@ class SimilarityCooccurrenceDisplay(Display):
             if len(own):
                 ax.scatter(*own.T, s=40, marker=mark, color=ORANGE, edgecolor="white", label=text)
         ax.legend(fontsize=8, framealpha=0.9)
-        lines = []
-        for number, pair in enumerate(chosen, 1):
-            first, second = (one_line(self.label_names[i]) for i in self.pairs[pair])
-            lines.append(
-                f"{number}  {first} – {second}   (similarity {self.similarity[pair]:.2f}, "
-                f"{self.measure} {self.association[pair]:.2f}, {self.together[pair]:,.0f} rows)"
-            )
+        lines = [f"{number}  {self.describe(pair)}" for number, pair in enumerate(chosen, 1)]
         ax.annotate(
-            "\n".join(lines),
+            "\n".join(lines if listed else []),
             (0, 0),
             xycoords="axes fraction",
             xytext=(0, -BELOW),

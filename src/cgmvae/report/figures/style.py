@@ -36,6 +36,9 @@ SEQUENTIAL = "viridis_r"
 #: Distance in points from an axis to the end of its tick labels and title.
 BELOW = 40.0
 
+#: Inches that a column of a legend takes.
+LEGEND_COLUMN = 2.0
+
 #: Longer names are shortened in figures.
 MAX_NAME_LENGTH = 28
 
@@ -86,12 +89,15 @@ class Display:
 
     Attributes
     ----------
+    size : tuple of float, optional
+        Width and height of new figures in inches; by default they suit the display.
     figure_ : matplotlib Figure
         Set by ``plot``.
     ax_ : matplotlib Axes, or array of them if there are several panels
         Set by ``plot``.
     """
 
+    size: tuple[float, float] | None = None
     figure_: Any
     ax_: Any
 
@@ -107,7 +113,8 @@ class Display:
         from matplotlib.figure import Figure
 
         if ax is None:
-            ax = Figure(size, layout="compressed" if equal else "constrained").subplots()
+            layout: Any = "compressed" if equal else "constrained"
+            ax = Figure(self.size or size, layout=layout).subplots()
         self.figure_, self.ax_ = ax.figure, ax
         return ax
 
@@ -116,7 +123,7 @@ class Display:
         from matplotlib.figure import Figure
 
         if ax is None:
-            ax = Figure(size, layout="constrained").subplots(**grid, squeeze=False)
+            ax = Figure(self.size or size, layout="constrained").subplots(**grid, squeeze=False)
         panels = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
         if len(panels) < n:
             raise InputError(f"This figure has {n} panels; pass as many axes, or none.")
@@ -138,6 +145,7 @@ def legend_below(ax: Any, *, n_columns: int = 3) -> None:
     """Put the legend below the axes, where it hides no data."""
     from matplotlib.transforms import ScaledTranslation
 
+    n_columns = min(n_columns, max(int(ax.figure.get_figwidth() // LEGEND_COLUMN), 1))
     lower = ax.transAxes + ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
     legend = ax.legend(ncols=n_columns, frameon=False, fontsize=9, loc="upper center")
     legend.set_bbox_to_anchor((0.5, 0), lower)

@@ -50,7 +50,10 @@ function chipLine(kind, list) {
 function errorItem(row) {
   const kinds = chipsOf(row), { missed, extra, found } = kinds;
   const facts = `${whole(missed.length)} missed · ${whole(extra.length)} extra · ${whole(found.length)} found`;
-  const item = make("li", {}, make("h3", {}, `Row ${whole(arrays.numbers[row])}`, make("span", {}, facts)));
+  const number = `row ${whole(arrays.numbers[row])}`, id = record.row_ids?.[row];
+  const title = id === undefined ? [number.replace("r", "R")] : [id, make("span", {}, number)];
+  const item = make("li", {}, make("h3", {}, ...title, make("span", {}, facts)));
+  if (record.row_texts[row]) item.append(make("p", { className: "soft row-text" }, record.row_texts[row]));
   for (const [kind, list] of Object.entries(kinds)) if (list.length) item.append(chipLine(kind, list));
   item.dataset.row = arrays.numbers[row];
   return item;

@@ -1,11 +1,12 @@
-// All pairs of labels as a heat map: an image of one pixel per pair, drawn larger.
+// All pairs of labels as a heat map: an image of one pixel per pair, drawn larger, with every name that fits.
 
 // Blue over neutral to orange: distinguishable for color-blind readers, in light and dark.
 const RAMPS = {
   light: [[8, 69, 120], [90, 155, 205], [246, 246, 246], [238, 150, 80], [150, 58, 0]],
   dark: [[125, 200, 250], [45, 110, 160], [32, 38, 44], [165, 85, 30], [255, 170, 100]],
 };
-const NAME_ROOM = 12; // pixels per name
+const SMALLEST_LIMIT = 0.1; // smaller differences look faint
+const NAME_ROOM = 12, NAME_SHARE = 0.24; // pixels per name, and the share of the width for names
 
 function rampColour(ramp, share) {
   const at = Math.min(Math.max(share, 0), 1) * (ramp.length - 1), low = Math.min(Math.floor(at), ramp.length - 2);
@@ -14,21 +15,17 @@ function rampColour(ramp, share) {
 
 function startHeatMap() {
   const canvas = byId("heat-canvas"), picture = make("canvas", { width: nLabels, height: nLabels });
-  const kinds = { similarity, correlation };
-  const state = { order: arrays.order, limit: 1, cursor: null, area: { left: 0, top: 0, side: 1 } };
+  const kinds = { similarity, correlation }, which = () => byId("heat-value").value;
+  const state = { order: arrays.order, middle: 0, limit: 1, cursor: null, area: { left: 0, top: 0, side: 1 } };
 
-  // The largest absolute value without the most extreme pairs, so that a few do not fade the rest.
-  function limitOf(values, steps) {
-    const found = new Uint32Array(2 ** 15 + 1);
-    for (const value of values) found[Math.abs(value)]++;
-    found[-NOT_MEASURED] = 0;
-    let above = 0.005 * sum(found), size = found.length - 1;
-    while (size > 0 && (above -= found[size]) >= 0) size--;
-    return Math.max(size / steps, 0.05);
+  // The largest distance from the middle without the most extreme pairs, so that a few do not fade the rest.
+  function limitOf(values, steps, middle) {
+    const sizes = values.filter((value) => value !== NOT_MEASURED).map((value) => Math.abs(value - middle * steps)).sort();
+    return Math.max(sizes.length ? sizes[Math.floor(0.995 * (sizes.length - 1))] / steps : 0, SMALLEST_LIMIT);
   }
 
   function paint() {
-    const value = kinds[byId("heat-value").value];
+    const value = kinds[which()];
     const ramp = RAMPS[document.documentElement.dataset.theme];
     const table = Array.from({ length: 256 }, (_, i) => rampColour(ramp, i / 255));
     const image = new ImageData(nLabels, nLabels), pixels = new Uint32Array(image.data.buffer);
@@ -37,34 +34,36 @@ function startHeatMap() {
     for (let i = 0; i < nLabels; i++) {
       for (let j = 0; j <= i; j++) {
         const size = value(state.order[i], state.order[j]);
-        const shade = Number.isNaN(size) ? empty : packed[Math.min(255, Math.max(0, Math.round(127.5 + 127.5 * size / state.limit)))];
+        const shade = Number.isNaN(size) ? empty : packed[Math.min(255, Math.max(0, Math.round(127.5 + 127.5 * (size - state.middle) / state.limit)))];
         pixels[i * nLabels + j] = pixels[j * nLabels + i] = shade;
       }
     }
     picture.getContext("2d").putImageData(image, 0, 0);
     byId("heat-ramp").style.background = `linear-gradient(to right, ${ramp.map((c) => `rgb(${c})`).join(", ")})`;
-    byId("heat-low").textContent = decimals(-state.limit, 2);
-    byId("heat-high").textContent = decimals(state.limit, 2);
+    for (const [id, value] of [["low", -1], ["middle", 0], ["high", 1]]) {
+      byId(`heat-${id}`).textContent = decimals(state.middle + value * state.limit, 2);
+    }
+    byId("heat-middle").textContent += which() === "similarity" ? " (median of all pairs)" : " (independent)";
     draw();
   }
 
   function reorder() {
     state.order = byId("heat-order").value === "name" ? byName : arrays.order;
-    const which = byId("heat-value").value;
-    state.limit = limitOf(arrays[which], 10000);
+    state.middle = which() === "similarity" ? medianSimilarity || 0 : 0;
+    state.limit = limitOf(arrays[which()], 10000, state.middle);
     paint();
   }
 
   const draw = oncePerFrame(() => {
-    const { context, width } = fitCanvas(canvas, (w) => w);
+    const { context, width } = fitCanvas(canvas);
     const { x, y, size } = viewport.view, cells = nLabels * size;
-    const named = (width * 0.74) / cells >= NAME_ROOM, gutter = named ? gutterFor(context, width * 0.26) : 0;
+    const gutter = gutterFor(context, width * NAME_SHARE);
     const side = width - gutter, cell = side / cells;
     state.area = { left: gutter, top: 0, side };
     context.imageSmoothingEnabled = cell < 1;
     context.imageSmoothingQuality = "high";
     context.drawImage(picture, x * nLabels, y * nLabels, cells, cells, gutter, 0, side, side);
-    if (named) drawNames(context, { gutter, side, cell, cells });
+    drawNames(context, { gutter, side, cell, cells });
     mark(context, state.order.indexOf(chosen), { gutter, side, cell });
     canvas.dataset.order = byId("heat-order").value;
     canvas.dataset.shown = String(Math.round(cells));
@@ -75,28 +74,31 @@ function startHeatMap() {
     return Math.min(most, 10 + Math.max(...names.map((name) => context.measureText(name).width)));
   }
 
-  function drawNames(context, { gutter, side, cell, cells }) {
-    const { x, y } = viewport.view, font = Math.min(13, cell - 1);
-    context.font = `${font}px system-ui, sans-serif`;
+  // The visible labels from a start on, and where they are; if not all names fit, every second, third, …
+  function namedFrom(start, { side, cell, cells }) {
+    const font = Math.min(13, Math.max(cell, NAME_ROOM) - 1), every = Math.ceil(NAME_ROOM / cell), found = [];
+    for (let i = Math.floor(start); i < Math.min(nLabels, start + cells); i++) {
+      const at = (i + 0.5 - start) * cell;
+      if (i % every === 0 && at >= font / 2 && at <= side - font / 2) found.push([state.order[i], at]);
+    }
+    return { font, found };
+  }
+
+  function drawNames(context, { gutter, ...sizes }) {
+    const { x, y } = viewport.view, down = namedFrom(y * nLabels, sizes), across = namedFrom(x * nLabels, sizes);
+    context.font = `${down.font}px system-ui, sans-serif`;
     context.fillStyle = colour("--ink");
     context.textBaseline = "middle";
-    for (let i = Math.floor(y * nLabels); i < Math.min(nLabels, y * nLabels + cells); i++) {
-      const at = (i + 0.5 - y * nLabels) * cell;
-      if (at < font / 2 || at > side - font / 2) continue;
-      const text = shortened(context, names[state.order[i]], gutter - 8);
-      context.textAlign = "right";
-      context.fillText(text, gutter - 6, at);
-    }
     context.textAlign = "right";
-    for (let i = Math.floor(x * nLabels); i < Math.min(nLabels, x * nLabels + cells); i++) {
-      const at = gutter + (i + 0.5 - x * nLabels) * cell;
-      if (at < gutter + font / 2 || at > gutter + side - font / 2) continue;
+    for (const [label, at] of down.found) context.fillText(shortened(context, names[label], gutter - 8), gutter - 6, at);
+    for (const [label, at] of across.found) {
       context.save();
-      context.translate(at, side + 6);
+      context.translate(gutter + at, sizes.side + 6);
       context.rotate(-Math.PI / 2);
-      context.fillText(shortened(context, names[state.order[i]], gutter - 8), 0, 0);
+      context.fillText(shortened(context, names[label], gutter - 8), 0, 0);
       context.restore();
     }
+    canvas.dataset.named = String(down.found.length);
   }
 
   // Frame the row of the chosen label and the cell under the cursor.
@@ -125,7 +127,7 @@ function startHeatMap() {
     }
     const a = state.order[state.cursor.i], b = state.order[state.cursor.j];
     byId("heat-say").textContent = a === b ? names[a]
-      : `${names[a]} and ${names[b]}: similarity ${decimals(similarity(a, b), 2)}, correlation ${decimals(correlation(a, b), 2)}, together in ${whole(together(a, b))} rows, lift ${decimals(lift(a, b), 2)}`;
+      : `${names[a]} and ${names[b]}: ${relativeTo(a, b)}, correlation ${decimals(correlation(a, b), 2)}, together in ${whole(together(a, b))} rows, lift ${decimals(lift(a, b), 2)}`;
   }
 
   const cellAt = ({ x, y }) => ({ i: Math.floor(y * nLabels), j: Math.floor(x * nLabels) });

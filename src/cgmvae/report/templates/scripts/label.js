@@ -28,11 +28,26 @@ function neighbours(label) {
   return others.map((other, i) => ({ other, alike: alike[i], joint: joint[i], gap: gap[i] }));
 }
 
+// Which labels are listed, in which order, and what is said if there are none.
 const ORDERS = {
-  alike: (a, b) => b.alike - a.alike,
-  together: (a, b) => (Number.isNaN(b.joint) ? -2 : b.joint) - (Number.isNaN(a.joint) ? -2 : a.joint),
-  disagree: (a, b) => Math.abs(b.gap) - Math.abs(a.gap),
+  alike: {
+    compare: (a, b) => b.alike - a.alike,
+    keep: ({ alike }) => alike > alikeFrom,
+    none: "No label is alike: each of its similarities is below the upper quarter of all pairs.",
+  },
+  together: {
+    compare: (a, b) => b.joint - a.joint,
+    keep: ({ joint }) => joint > 0,
+    none: "No label occurs with it more often than by chance.",
+  },
+  disagree: {
+    compare: (a, b) => Math.abs(b.gap) - Math.abs(a.gap),
+    keep: ({ gap }) => Math.abs(gap) >= DISAGREEMENT,
+    none: "Similarity and co-occurrence agree for all labels.",
+  },
 };
+
+const related = (label, order) => neighbours(label).filter(ORDERS[order].keep).sort(ORDERS[order].compare);
 
 function neighbourRow({ other, alike, gap }) {
   const link = make("button", { type: "button", className: "link" }, names[other]);
@@ -42,6 +57,7 @@ function neighbourRow({ other, alike, gap }) {
     const words = gap > 0 ? "≠ more similar than together" : "≠ more together than similar";
     name.append(make("span", { className: "disagree" }, words));
   }
+  if (isNoisy(other)) name.append(make("span", { className: "soft few" }, "few rows"));
   const cells = [decimals(alike, 2), whole(together(chosen, other)), decimals(lift(chosen, other), 2)];
   const row = make("tr", {}, name, ...cells.map((text) => make("td", {}, text)));
   row.dataset.label = other;
@@ -50,8 +66,11 @@ function neighbourRow({ other, alike, gap }) {
 
 function showNeighbours() {
   const order = document.querySelector("[name=neighbour-order]:checked").value;
-  const best = neighbours(chosen).sort(ORDERS[order]).slice(0, N_NEIGHBOURS);
-  byId("neighbour-rows").replaceChildren(...best.map(neighbourRow));
+  const best = related(chosen, order).slice(0, N_NEIGHBOURS).map(neighbourRow);
+  const none = make("tr", {}, make("td", { colSpan: 4, className: "none" }, ORDERS[order].none));
+  byId("neighbour-rows").replaceChildren(...(best.length || nLabels === 1 ? best : [none]));
+  byId("noisy").textContent = isNoisy(chosen)
+    ? `Only ${whole(arrays.frequency[chosen])} ${record.reference} have ${names[chosen]}: its similarities are mostly noise.` : "";
 }
 
 function showLabelFacts() {
@@ -100,14 +119,14 @@ function showCurve() {
   const line = labelCurve(chosen).map((f1, i) => `${x(i / 100).toFixed(1)},${y(f1).toFixed(1)}`).join(" ");
   const at = x(rule.thresholds[chosen] / STEPS);
   const text = (content, px, py, anchor) => {
-    const element = shape("text", { x: px, y: py, "text-anchor": anchor, "font-size": 10, fill: colour("--soft") });
+    const element = shape("text", { x: px, y: py, "text-anchor": anchor, "font-size": 10, fill: "var(--soft)" });
     element.textContent = content;
     return element;
   };
   byId("label-curve").replaceChildren(
-    shape("path", { d: `M22 78H292M22 8H292`, stroke: colour("--line"), fill: "none" }),
-    shape("line", { x1: at, x2: at, y1: 8, y2: 78, stroke: colour("--missed"), "stroke-width": 1.5, "stroke-dasharray": "4 3" }),
-    shape("polyline", { points: line, fill: "none", stroke: colour("--accent"), "stroke-width": 2, "stroke-linejoin": "round" }),
+    shape("path", { d: `M22 78H292M22 8H292`, stroke: "var(--line)", fill: "none" }),
+    shape("line", { x1: at, x2: at, y1: 8, y2: 78, stroke: "var(--missed)", "stroke-width": 1.5, "stroke-dasharray": "4 3" }),
+    shape("polyline", { points: line, fill: "none", stroke: "var(--accent)", "stroke-width": 2, "stroke-linejoin": "round" }),
     text("1", 16, 12, "end"), text("0", 16, 81, "end"),
     text("0", 22, 92, "middle"), text("0.5", x(0.5), 92, "middle"), text("1", 292, 92, "middle"));
 }
@@ -133,5 +152,4 @@ function startLabel() {
   byId("neighbour-order").addEventListener("change", showNeighbours);
   watch("label", () => { showLabelFacts(); showNeighbours(); showCurve(); });
   watch("rule", () => { showLabelFacts(); showCurve(); });
-  watch("theme", showCurve);
 }

@@ -1,36 +1,42 @@
-// The labels in a plane, nearby ones similar: names that fit, and lines to the nearest labels.
+// The labels in a plane, nearby ones similar: dots that do not overlap, names that fit, and lines to alike labels.
 
 // Okabe and Ito's palette for color-blind readers.
 const CLUSTERS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8A8A"];
-const NEAREST_SHOWN = 5, MOST_NAMES = 70;
+const NEAREST_SHOWN = 5;
 
-function unitPlaces() {
-  const xs = [], ys = [];
-  for (let i = 0; i < nLabels; i++) { xs.push(arrays.map[2 * i]); ys.push(-arrays.map[2 * i + 1]); }
-  const [minX, maxX, minY, maxY] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  const scale = 0.86 / (Math.max(maxX - minX, maxY - minY) || 1);
-  return xs.map((x, i) => ({
-    x: 0.5 + (x - (minX + maxX) / 2) * scale,
-    y: 0.5 + (ys[i] - (minY + maxY) / 2) * scale,
-  }));
+// Boxes that may not overlap, found by the squares of a coarse grid that they touch.
+function makeBoard() {
+  const squares = new Map(), size = 48;
+  function* touched({ x, y, w, h }) {
+    for (let i = Math.floor(x / size); i <= (x + w) / size; i++) {
+      for (let j = Math.floor(y / size); j <= (y + h) / size; j++) yield i * 4096 + j;
+    }
+  }
+  const overlap = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+  return {
+    isFree: (box) => [...touched(box)].every((key) => (squares.get(key) ?? []).every((other) => !overlap(box, other))),
+    take: (box) => { for (const key of touched(box)) squares.set(key, [...squares.get(key) ?? [], box]); },
+  };
 }
 
-const boxAt = (start, y, length) => ({ x: start - 2, y: y - 9, w: length + 4, h: 18 });
-const isFree = (taken, box) => taken.every(
-  (b) => box.x >= b.x + b.w || b.x >= box.x + box.w || box.y >= b.y + b.h || b.y >= box.y + box.h);
+// Where a name of this length may be: beside its dot, above or below it, or at a corner.
+function nameBoxes({ x, y }, radius, length) {
+  const [w, h, gap] = [length + 4, 16, radius + 2], [left, right, above, below] = [x - gap - w, x + gap, y - gap - h, y + gap];
+  return [[right, y - h / 2], [left, y - h / 2], [x - w / 2, above], [x - w / 2, below], [x, above], [x, below], [x - w, above], [x - w, below]]
+    .map(([at, top]) => ({ x: at, y: top, w, h }));
+}
 
 function startMap() {
-  const canvas = byId("map-canvas"), places = unitPlaces();
+  const canvas = byId("map-canvas"), places = names.map((_, i) => ({ x: arrays.map[2 * i], y: arrays.map[2 * i + 1] }));
   const state = { pointed: -1, area: { left: 0, top: 0, side: 1 } };
-  const most = Math.max(1, ...arrays.frequency);
-  const radius = (label) => (nLabels > 150 ? 2.2 : 4) + 6 * Math.sqrt(arrays.frequency[label] / most);
+  const radius = (label) => arrays.radius[label] * state.area.side;
   const onScreen = ({ x, y }, { side }, view) => ({ x: (x - view.x) / view.size * side, y: (y - view.y) / view.size * side });
 
   const draw = oncePerFrame(() => {
-    const { context, width } = fitCanvas(canvas, (w) => w);
+    const { context, width } = fitCanvas(canvas);
     state.area = { left: 0, top: 0, side: width };
     const points = places.map((place) => onScreen(place, state.area, viewport.view));
-    const near = neighbours(chosen).sort(ORDERS.alike).slice(0, NEAREST_SHOWN).map(({ other }) => other);
+    const near = alikeLabels();
     context.strokeStyle = colour("--rival");
     context.lineWidth = 1;
     for (const other of near) {
@@ -50,6 +56,12 @@ function startMap() {
     context.arc(x, y, radius(label), 0, 2 * Math.PI);
     context.globalAlpha = label === chosen || label === state.pointed ? 1 : 0.75;
     context.fillStyle = CLUSTERS[arrays.cluster[label]];
+    if (isNoisy(label)) {
+      context.fillStyle = colour("--panel");
+      context.strokeStyle = CLUSTERS[arrays.cluster[label]];
+      context.lineWidth = 1.5;
+      context.stroke();
+    }
     context.fill();
     context.globalAlpha = 1;
     if (label !== chosen && label !== state.pointed) return;
@@ -58,29 +70,37 @@ function startMap() {
     context.stroke();
   }
 
-  // Draw names in order of importance; one that would overlap another or leave the canvas is omitted.
+  // Draw names in order of importance; one that would cover a dot or another name, or leave the canvas, is omitted.
   function drawNames(context, points, order, width) {
-    const taken = [], halo = colour("--panel"), ink = colour("--ink");
+    const board = makeBoard(), halo = colour("--panel"), ink = colour("--ink"), named = new Set();
+    const isSeen = ({ x, y }) => x >= 0 && y >= 0 && x <= width && y <= width;
+    points.forEach(({ x, y }, label) => {
+      const r = radius(label);
+      if (isSeen({ x, y })) board.take({ x: x - r, y: y - r, w: 2 * r, h: 2 * r });
+    });
     context.textBaseline = "middle";
     context.lineJoin = "round";
     for (const label of new Set(order)) {
-      if (label < 0 || taken.length >= MOST_NAMES) continue;
-      const must = label === chosen || label === state.pointed, { x, y } = points[label];
-      if (x < 0 || y < 0 || x > width || y > width) continue;
+      if (label < 0 || !isSeen(points[label])) continue;
+      const must = label === chosen || label === state.pointed;
       context.font = `${must ? "700 13px" : "12px"} system-ui, sans-serif`;
       const text = shortened(context, names[label], width * 0.45), length = context.measureText(text).width;
-      const right = x + radius(label) + 4, left = x - radius(label) - 4 - length;
-      const starts = [right, left].filter((start) => start >= 0 && start + length <= width && y >= 9 && y + 9 <= width);
-      const start = starts.find((place) => isFree(taken, boxAt(place, y, length))) ?? (must ? starts[0] : undefined);
-      if (start === undefined) continue;
-      taken.push(boxAt(start, y, length));
+      const inside = nameBoxes(points[label], radius(label), length)
+        .filter((box) => box.x >= 0 && box.y >= 0 && box.x + box.w <= width && box.y + box.h <= width);
+      const box = inside.find(board.isFree) ?? (must ? inside[0] : undefined);
+      if (box === undefined) continue;
+      board.take(box);
+      named.add(label);
       context.strokeStyle = halo;
       context.lineWidth = 3.5;
-      context.strokeText(text, start, y);
+      context.strokeText(text, box.x + 2, box.y + box.h / 2);
       context.fillStyle = ink;
-      context.fillText(text, start, y);
+      context.fillText(text, box.x + 2, box.y + box.h / 2);
     }
+    canvas.dataset.named = String(named.size);
   }
+
+  const alikeLabels = () => related(chosen, "alike").slice(0, NEAREST_SHOWN).map(({ other }) => other);
 
   function nearestTo(at, reach = Infinity) {
     let best = -1, distance = reach;
@@ -101,9 +121,13 @@ function startMap() {
 
   function say() {
     const label = state.pointed;
-    byId("map-say").textContent = label < 0 || label === chosen
-      ? `${names[chosen]} is joined to its ${Math.min(NEAREST_SHOWN, nLabels - 1)} nearest labels. Click another to choose it.`
-      : `${names[label]}: similarity to ${names[chosen]} ${decimals(similarity(label, chosen), 2)}, together in ${whole(together(label, chosen))} rows`;
+    if (label >= 0 && label !== chosen) {
+      byId("map-say").textContent = `${names[label]} and ${names[chosen]}: ${relativeTo(label, chosen)}, together in ${whole(together(label, chosen))} rows`;
+      return;
+    }
+    const n = alikeLabels().length, most = n === 1 ? "the label that is" : `the ${n} labels that are`;
+    byId("map-say").textContent = (n ? `${names[chosen]} is joined to ${most} most alike. ` : `No label is alike to ${names[chosen]}. `)
+      + "Click another to choose it.";
   }
 
   // The nearest label in a direction; the distance across counts double, so that an arrow goes where it points.

@@ -1,6 +1,6 @@
 // Find a label by part of its name: a combobox for keyboard and pointer.
 
-const MOST_MATCHES = 30;
+const MOST_MATCHES = 200;
 
 function matching(text) {
   const wanted = text.trim().toLowerCase();
@@ -9,7 +9,7 @@ function matching(text) {
     const at = names[label].toLowerCase().indexOf(wanted);
     if (at >= 0) found.push({ label, at });
   }
-  return found.sort((a, b) => (a.at > 0) - (b.at > 0)).slice(0, MOST_MATCHES);
+  return found.sort((a, b) => (a.at > 0) - (b.at > 0));
 }
 
 function highlighted(name, at, length) {
@@ -36,9 +36,10 @@ function startSearch() {
     list.children[place].scrollIntoView({ block: "nearest" });
   }
 
-  function open() {
-    const length = input.value.trim().length;
-    matches = matching(input.value);
+  // Opened without typing, it lists all labels, the most frequent first.
+  function open(text) {
+    const length = text.trim().length, found = matching(text);
+    matches = found.slice(0, MOST_MATCHES);
     list.replaceChildren(...matches.map(({ label, at }, i) => {
       const name = make("div", {}, ...highlighted(names[label], at, length));
       const rows = make("span", {}, `${whole(arrays.frequency[label])} rows`);
@@ -48,9 +49,11 @@ function startSearch() {
       return item;
     }));
     if (matches.length === 0) list.append(make("li", { ariaDisabled: "true" }, "No label matches."));
+    const more = found.length - matches.length;
+    if (more) list.append(make("li", { ariaDisabled: "true" }, `${whole(more)} more labels: type part of a name.`));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
-    activate(matches.length && length ? 0 : -1);
+    activate(length ? Math.min(0, matches.length - 1) : matches.findIndex(({ label }) => label === chosen));
   }
 
   function take(place) {
@@ -59,14 +62,14 @@ function startSearch() {
     close();
   }
 
-  input.addEventListener("input", open);
+  input.addEventListener("input", () => open(input.value));
   input.addEventListener("focus", () => input.select());
-  input.addEventListener("click", () => { if (list.hidden) { input.select(); open(); } });
+  input.addEventListener("click", () => { if (list.hidden) { input.select(); open(""); } });
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      if (list.hidden) return open();
+      if (list.hidden) return open("");
       const step = event.key === "ArrowDown" ? 1 : -1, n = matches.length;
       if (n) activate(active < 0 && step < 0 ? n - 1 : (active + step + n) % n);
     } else if (event.key === "Enter" && !list.hidden && active >= 0) {

@@ -3,6 +3,7 @@
 startSearch();
 startLabel();
 startThresholds();
+startTable();
 startHeatMap();
 startMap();
 startErrors();

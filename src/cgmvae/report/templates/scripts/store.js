@@ -44,6 +44,27 @@ const lift = (i, j) => {
   return 2 ** pair(arrays.log_lift, 1000, i, j);
 };
 
+// Whether a similarity is large depends on the other pairs: the mean of two labels may well be 0.4.
+const sortedPairs = arrays.similarity.filter((value) => value !== NOT_MEASURED).sort();
+const quantile = (share) => sortedPairs.length ? sortedPairs[Math.floor(share * (sortedPairs.length - 1))] / 10000 : NaN;
+const medianSimilarity = quantile(0.5), alikeFrom = quantile(0.75);
+const isAlike = (i, j) => similarity(i, j) > alikeFrom;
+
+// The share of pairs with a smaller similarity.
+function shareBelow(value) {
+  let low = 0, high = sortedPairs.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sortedPairs[middle] / 10000 < value) low = middle + 1; else high = middle;
+  }
+  return low / sortedPairs.length;
+}
+
+const relativeTo = (i, j) => `similarity ${decimals(similarity(i, j), 2)} (above ${decimals(100 * shareBelow(similarity(i, j)), 0)} % of all pairs)`;
+
+// With few positive rows, what the model learned of a label is mostly noise.
+const isNoisy = (label) => arrays.frequency[label] < record.few_positives;
+
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 const byName = Uint16Array.from(names.keys()).sort((a, b) => collator.compare(names[a], names[b]));
 const byFrequency = Uint16Array.from(names.keys()).sort((a, b) => arrays.frequency[b] - arrays.frequency[a]);

@@ -1,9 +1,10 @@
-// Zooming and panning of a square image on a canvas: by buttons, drag, double click, Ctrl + wheel
+// Zooming and panning of a square image on a canvas: by buttons, drag, pinch, double click, Ctrl + wheel
 // (the wheel alone scrolls the page) and keyboard. The image is the unit square.
 
 function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pick, move }) {
   const view = { x: 0, y: 0, size: 1 };
-  let drag = null;
+  const touches = new Map(); // pointers that are down
+  let drag = null, pinch = null;
 
   const clamp = (value) => Math.min(Math.max(value, 0), 1 - view.size);
 
@@ -41,11 +42,32 @@ function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pi
     return { x: view.x + x * view.size, y: view.y + y * view.size };
   }
 
+  function spread() {
+    const [a, b] = touches.values();
+    const middle = { clientX: (a.clientX + b.clientX) / 2, clientY: (a.clientY + b.clientY) / 2 };
+    return { distance: Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY) || 1, at: place(middle) };
+  }
+
+  function release(event) {
+    touches.delete(event.pointerId);
+    if (touches.size < 2) pinch = null;
+    drag = null;
+  }
+
   canvas.addEventListener("pointerdown", (event) => {
+    touches.set(event.pointerId, event);
+    if (touches.size === 2) { pinch = spread(); drag = null; return; }
     drag = { px: event.clientX, py: event.clientY, x: view.x, y: view.y, moved: false };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
+    if (touches.has(event.pointerId)) touches.set(event.pointerId, event);
+    if (pinch) {
+      const now = spread();
+      zoom(now.distance / pinch.distance, now.at ?? undefined);
+      pinch = now;
+      return;
+    }
     if (!drag) return hover(place(event));
     const dx = event.clientX - drag.px, dy = event.clientY - drag.py, { side } = area();
     drag.moved ||= Math.hypot(dx, dy) > 4;
@@ -54,10 +76,10 @@ function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pi
   canvas.addEventListener("pointerup", (event) => {
     const at = place(event);
     if (drag && !drag.moved && at) pick(at);
-    drag = null;
+    release(event);
   });
-  canvas.addEventListener("pointercancel", () => { drag = null; });
-  canvas.addEventListener("pointerleave", () => hover(null));
+  canvas.addEventListener("pointercancel", release);
+  canvas.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hover(null); }); // a finger that was lifted still points
   canvas.addEventListener("dblclick", (event) => { const at = place(event); if (at) zoom(2, at); });
   canvas.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return;
@@ -80,16 +102,17 @@ function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pi
   return { view, show, zoom, reveal };
 }
 
-// Fit a canvas to its column at the screen's resolution; return a context in CSS pixels.
-function fitCanvas(canvas, height) {
-  const width = canvas.parentElement.clientWidth - 2 * parseFloat(getComputedStyle(canvas.parentElement).paddingLeft);
-  const ratio = devicePixelRatio || 1;
-  canvas.style.height = `${height(width)}px`;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height(width) * ratio);
+const LARGEST_SIDE = 768; // a square that is still on the screen as a whole
+
+// Fit a square canvas to its column at the screen's resolution; return a context in CSS pixels.
+function fitCanvas(canvas) {
+  const column = canvas.parentElement.clientWidth - 2 * parseFloat(getComputedStyle(canvas.parentElement).paddingLeft);
+  const width = Math.min(column, LARGEST_SIDE), ratio = devicePixelRatio || 1;
+  canvas.style.width = canvas.style.height = `${width}px`;
+  canvas.width = canvas.height = Math.round(width * ratio);
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  return { context, width, height: height(width) };
+  return { context, width };
 }
 
 function shortened(context, text, width) {

@@ -1,0 +1,30 @@
+// The table of all labels: sorted by any column, and saved as CSV.
+
+function startTable() {
+  const table = byId("label-table"), body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  const textOf = (row, column) => row.cells[column].textContent.trim();
+
+  // Undefined values come last in both directions.
+  function sortBy(column) {
+    const now = heads[column].getAttribute("aria-sort"), sign = now === "ascending" ? -1 : 1;
+    const number = (row) => parseFloat(textOf(row, column));
+    const compare = column === 0
+      ? (a, b) => sign * collator.compare(textOf(a, 0), textOf(b, 0))
+      : (a, b) => Number.isNaN(number(a)) - Number.isNaN(number(b)) || sign * (number(a) - number(b));
+    body.append(...[...body.rows].sort(compare));
+    heads.forEach((head) => head.removeAttribute("aria-sort"));
+    heads[column].setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+  }
+
+  function save() {
+    const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text.replace("–", ""));
+    const lines = [...table.rows].map((row) => heads.map((_, column) => quoted(textOf(row, column))).join(","));
+    const address = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+    make("a", { href: address, download: "labels.csv" }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  }
+
+  heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => sortBy(column)));
+  body.addEventListener("click", ({ target }) => { if (target.dataset.label) choose(Number(target.dataset.label)); });
+  byId("label-csv").addEventListener("click", save);
+}
