@@ -4,7 +4,8 @@
     python benchmarks/serve.py --fuzz 10000
 
 The first starts ``cgmvae serve`` twice in processes of their own, with micro-batching and without,
-and measures them in turn at each number of clients. Each request has one row of yeast, and a client
+and beside them a minimal FastAPI application around scikit-learn's ``MLPClassifier``, and measures
+them in turn at each number of clients. Each request has one row of yeast, and a client
 sends the next when it has the response. Clients are plain sockets in this process. The model is
 C-GMVAE with its default sizes; how long it was trained does not matter here. A server's CPU time
 per request hardly depends on other programs; the other times do, so the load average is printed
@@ -26,12 +27,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 from measurement import (
     MIB,
@@ -43,11 +46,33 @@ from measurement import (
     print_header,
     print_row,
 )
+from sklearn.neural_network import MLPClassifier
 
 import cgmvae
 from cgmvae.data.columns import as_columns
 
 BATCHING = {"with batches": [], "without": ["--batch-rows", "1"]}
+
+#: What people write around scikit-learn; it prints its address as ``cgmvae serve`` does.
+PEER = """
+import sys, joblib, numpy, uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+app, model = FastAPI(), joblib.load(sys.argv[1])
+
+class Request(BaseModel):
+    rows: list[list[float]]
+
+@app.post("/predict")
+def predict(request: Request):
+    return {"predictions": model.predict(numpy.array(request.rows)).tolist()}
+
+config = uvicorn.Config(app, port=0, access_log=False, log_level="warning")
+listening = config.bind_socket()
+print(f"Serving at :{listening.getsockname()[1]};", flush=True)
+uvicorn.Server(config).run(sockets=[listening])
+"""
 
 # Throughput
 
@@ -60,11 +85,25 @@ def fitted_model(*, quick: bool) -> tuple[Any, list[list[float]]]:
     return model, data.X[:500].astype(np.float32).tolist()
 
 
+def serve(model: Path, *options: str) -> Any:
+    """Run ``cgmvae serve``; see :func:`server`."""
+    return server("-m", "cgmvae", "serve", str(model), "--port", "0", "--quiet", *options)
+
+
+def serve_peer(folder: Path) -> Any:
+    """Run a minimal application around scikit-learn's network; see :func:`server`."""
+    data = cgmvae.load_dataset("yeast")
+    with warnings.catch_warnings(action="ignore"):  # one epoch does not converge
+        network = MLPClassifier(max_iter=1, random_state=0).fit(data.X, data.Y)
+    joblib.dump(network, path := folder / "network.joblib")
+    return server("-c", PEER, str(path))
+
+
 @contextmanager
-def server(model: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """Run ``cgmvae serve``; yield its process id and its port."""
-    command = [sys.executable, "-m", "cgmvae", "serve", str(model), "--port", "0", "--quiet"]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+def server(*command: str) -> Iterator[tuple[int, int]]:
+    """Run Python with these arguments; yield the process id and the port that it prints."""
+    command = (sys.executable, *command)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             yield process.pid, int(re.findall(r":(\d+);", line)[0])
@@ -128,9 +167,10 @@ def measure(numbers: list[int], seconds: float, *, quick: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         model.save(path := Path(folder, "yeast.cgmvae"))
         servers = {
-            name: running.enter_context(server(path, *options))
+            name: running.enter_context(serve(path, *options))
             for name, options in list(BATCHING.items())[: 1 if quick else None]
         }
+        servers["scikit-learn, FastAPI"] = running.enter_context(serve_peer(Path(folder)))
         for n_clients in numbers:
             for name, address in servers.items():
                 print_row(n_clients, name, *measure_server(*address, bodies, n_clients, seconds))

@@ -71,7 +71,7 @@ def serve(
     if not quiet:
         server.log_to(sys.stderr)
     console.print_text(f"Serving {model} at {server.address(listening)}; press Ctrl-C to stop.")
-    server.run(app, listening, seconds=timeout)
+    server.run(app, listening, config)
     console.print_text("Stopped.")
 
 

@@ -67,7 +67,9 @@ def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
         lifespan=service.lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would redirect to whatever host the request names
     )
+    app.state.draining = False
     service.add_routes(app)
     for kind in (RequestError, InputError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _handle_error)

@@ -14,6 +14,7 @@ from hmac import compare_digest
 from pathlib import Path
 
 from fastapi.security import APIKeyHeader, HTTPBearer
+from starlette.datastructures import State
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,6 +33,9 @@ KEY_HEADER = APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=Fal
 #: Responses up to this size, such as errors, are always sent.
 _SMALL_RESPONSE = 2**16
 
+#: Sent by a server that stops.
+_CLOSE = (b"connection", b"close")
+
 _HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
 
@@ -47,7 +51,7 @@ class ServingMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, self)
+        exchange = _Exchange(receive, send, self, scope["app"].state)
         self._n_active += 1
         try:
             await self._check(scope)
@@ -94,8 +98,10 @@ class ServingMiddleware:
 class _Exchange:
     """One request and its response, as they pass through."""
 
-    def __init__(self, receive: Receive, send: Send, middleware: ServingMiddleware) -> None:
-        self._receive, self._send, self._middleware = receive, send, middleware
+    def __init__(
+        self, receive: Receive, send: Send, middleware: ServingMiddleware, state: State
+    ) -> None:
+        self._receive, self._send, self._middleware, self._state = receive, send, middleware, state
         self._started = time.perf_counter()
         self._bytes_in = self._bytes_out = self.held_bytes = 0
         self._status: int | None = None
@@ -118,7 +124,8 @@ class _Exchange:
                 self.dropped = error
                 return
             self._status = message["status"]
-            message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            headers = [*message["headers"], *_HEADERS, *([_CLOSE] if self._state.draining else [])]
+            message = {**message, "headers": headers}
         if self.dropped is None:
             self._bytes_out += len(message.get("body", b""))
             await self._send(message)
