@@ -16,7 +16,7 @@ from cgmvae.data import files
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.streaming import Blocks
-from cgmvae.errors import InputError, listed
+from cgmvae.errors import InputError, NonFiniteScores, listed
 
 #: Cells of features and labels per block, and the limits on its number of rows.
 _BLOCK_CELLS, _BLOCK_ROWS = 2**22, (256, 16_384)
@@ -63,7 +63,11 @@ def predict(
     ):
         file.write(_csv([["labels"] if label_sets else fitted.label_names_]))
         for X in read:
-            file.writelines(_texts(fitted, fitted.predict_proba(X), probabilities, joined_by))
+            try:
+                scores = fitted.predict_proba(X)
+            except NonFiniteScores as error:  # its row is that of the block
+                raise NonFiniteScores(n_rows + error.row, error.column) from error
+            file.writelines(_texts(fitted, scores, probabilities, joined_by))
             n_rows += X.shape[0]
             progress(n_rows, blocks.share_read())
     console.print_text(

@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cgmvae.data.columns import Columns, ColumnType, typed_column
-from cgmvae.errors import InputError, listed
+from cgmvae.data.columns import Columns, ColumnType, as_float64, typed_column
+from cgmvae.errors import InputError, NonFiniteScores, listed
 from cgmvae.evaluation.thresholds import describe_rule
 from cgmvae.methods.base import LabelSimilarity, most_similar
 from cgmvae.serving.responses import RequestError, quoted
 
 #: Rows in the form that the model takes.
-Features = NDArray[np.float32] | Columns
+Features = NDArray[np.float64] | Columns
 
 #: Maximum number of columns that the OpenAPI description lists by name.
 _MAX_DESCRIBED_COLUMNS = 500
@@ -187,12 +187,11 @@ class ServedModel:
             rows = Columns(rows.names, tuple(map(np.concatenate, values)), rows.kinds)
         elif len(parts) > 1:
             rows = np.concatenate(parts)
-        with np.errstate(all="ignore"):  # non-finite results are rejected in the response
-            try:
-                return self._model.predict_proba(rows)
-            except ValueError:  # raised by scikit-learn if scaling overflowed
-                _check_finite(self._model.scaler_.transform(self._model.prepared(rows)))
-                raise
+        try:
+            return self._model.predict_proba(rows)
+        except NonFiniteScores as error:  # the copy of the model may not know the columns' names
+            names = dict(zip(self._model.prepared_names(), self.column_names or (), strict=False))
+            raise NonFiniteScores(error.row, names.get(error.column, error.column)) from error
 
     def predictions(
         self, scores: NDArray[np.floating], *, probabilities: bool = False, top: int | None = None
@@ -202,7 +201,6 @@ class ServedModel:
         It includes the probability of every label on request, written so that it can be read back
         exactly, and the ``top`` most probable labels, above the threshold or not.
         """
-        _check_finite(scores)
         names = np.array(self.label_names, dtype=object)
         predicted = self._model.threshold_rule_.apply(scores).astype(bool)
         found: list[dict[str, Any]] = [{"labels": names[row].tolist()} for row in predicted]
@@ -324,33 +322,11 @@ def _json_column(values: Sequence[Any], name: str, kind: ColumnType) -> NDArray[
     if kind != "number":
         return typed_column(name, np.array(values, dtype=object), kind)[0]
     try:
-        return _as_float32(np.array(values, np.float64), name)
+        return as_float64(np.array(values, np.float64), name)
     except OverflowError:  # an integer beyond float64
-        return _as_float32(np.array([np.inf]), name)
+        return as_float64(np.array([np.inf]), name)
 
 
 def _csv_column(values: Sequence[str], name: str, kind: ColumnType) -> NDArray[Any]:
     typed = typed_column(name, np.array(values, dtype=object), kind)[0]
-    return _as_float32(typed, name) if kind == "number" else typed
-
-
-def _as_float32(numbers: NDArray[np.float64], name: str) -> NDArray[np.float32]:
-    """Return numbers as the file readers do: float32, with NaN for missing values."""
-    with np.errstate(over="ignore"):
-        rounded = numbers.astype(np.float32)
-    if np.isinf(rounded).any():
-        raise InputError(
-            f"The column {name!r} holds a number beyond float32; rescale it, or send nothing "
-            "where it is missing."
-        )
-    return rounded
-
-
-def _check_finite(values: Any) -> None:
-    """Reject rows whose values, (n_rows, n_values), overflowed during scaling or scoring."""
-    overflowed = np.flatnonzero(~np.isfinite(np.asarray(values.sum(axis=1))))
-    if len(overflowed):
-        raise InputError(
-            f"Row {overflowed[0] + 1:,} is so far from the training data that the model gives no "
-            "probability; check the units of its numbers."
-        )
+    return as_float64(typed, name) if kind == "number" else typed

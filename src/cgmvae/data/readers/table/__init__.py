@@ -2,8 +2,8 @@
 
 ``columns`` decides by name what the columns mean, and ``cells`` converts an Arrow table to a data
 set and back. Every cell of a CSV file is read as text first, so that nothing is mistaken for a date
-or loses its leading zeros before the type of the column is known. Numbers are stored as float32:
-integers beyond 2**24 and float64 values are rounded. The official split of a data set is not
+or loses its leading zeros before the type of the column is known. Numbers are read as
+float64, because they are rounded only after scaling. The official split of a data set is not
 written; ``npz`` stores it.
 """
 
