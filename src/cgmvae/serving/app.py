@@ -21,7 +21,7 @@ from cgmvae.serving import responses
 from cgmvae.serving.batching import Batcher
 from cgmvae.serving.config import ServingConfig
 from cgmvae.serving.middleware import BEARER, HEALTH_PATH, KEY_HEADER, ServingMiddleware
-from cgmvae.serving.model import ServedModel
+from cgmvae.serving.model import ServedModel, n_bytes
 from cgmvae.serving.responses import AsciiJSONResponse, RequestError
 
 #: From this many bytes read or numbers written on, work leaves the event loop for a thread.
@@ -160,8 +160,9 @@ class Service:
                     body = await _read_body(request, self.config)
                     content = (body, request.headers.get("content-type", ""))
                     features, ignored = await self._run(
-                        len(body), self.model.parse, *content, self._max_rows
+                        len(body), self._parse, *content, self._max_rows
                     )
+                    request.scope["hold"](max(0, n_bytes(features) - len(body)))
                 scores = await asyncio.wrap_future(self._batcher.submit(features))
                 return await self._run(scores.size, respond)
         except TimeoutError as error:
@@ -194,6 +195,14 @@ class Service:
             "library": __version__,
         }
         return AsciiJSONResponse({"ready": True, "model": model})
+
+    def _parse(self, *content: Any) -> tuple[Any, list[str]]:
+        try:
+            return self.model.parse(*content)
+        except (RequestError, InputError) as error:
+            # Its traceback would keep all that was parsed in memory until it is collected.
+            error.__cause__ = error.__context__ = None
+            raise error.with_traceback(None) from None
 
     async def _run(self, size: int, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do a small amount of work at once, and a large one in a thread."""

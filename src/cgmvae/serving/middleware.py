@@ -52,6 +52,7 @@ class ServingMiddleware:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(receive, send, self, scope["app"].state)
+        scope["hold"] = exchange.hold
         self._n_active += 1
         try:
             await self._check(scope)
@@ -111,7 +112,7 @@ class _Exchange:
     async def receive(self) -> Message:
         message = await self._receive()
         size = len(message.get("body", b""))
-        self._hold(size)
+        self.hold(size)
         self._bytes_in += size
         return message
 
@@ -119,7 +120,7 @@ class _Exchange:
         if message["type"] == "http.response.start":
             size = int(dict(message["headers"]).get(b"content-length", 0))
             try:
-                self._hold(size if size > _SMALL_RESPONSE else 0)
+                self.hold(size if size > _SMALL_RESPONSE else 0)
             except RequestError as error:  # Starlette would not propagate it from here
                 self.dropped = error
                 return
@@ -130,7 +131,8 @@ class _Exchange:
             self._bytes_out += len(message.get("body", b""))
             await self._send(message)
 
-    def _hold(self, size: int) -> None:
+    def hold(self, size: int) -> None:
+        """Count bytes that the request takes until its response is sent."""
         self._middleware.hold(size)
         self.held_bytes += size
 
