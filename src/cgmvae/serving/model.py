@@ -1,8 +1,9 @@
 """The served model: how a request becomes its features, and its scores become predictions.
 
 Rows are JSON, as objects by column name or as lists in the model's column order, or CSV with a
-header. A JSON request is parsed in two steps, so that a large one takes little memory before its
-number of rows is known. Cells are checked per column, which costs a fraction of validating each.
+header. The rows of a JSON request are counted before it is parsed, and cells that are lists or
+objects, which only an unused column may hold, are never parsed; they count as rows. Cells are
+checked per column, which costs a fraction of validating each.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from cgmvae.serving.responses import RequestError, quoted
 
 #: Rows in the form that the model takes.
 Features = NDArray[np.float64] | Columns
+
+#: Text in JSON.
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 _MAX_NUMBER = np.finfo(np.float32).max
 
@@ -135,6 +139,8 @@ class ServedModel:
         return self._features(columns, _csv_column), ignored
 
     def _parse_json(self, body: bytes, max_rows: int) -> tuple[Features, list[str]]:
+        if body.count(b"[") + body.count(b"{") > max_rows:  # perhaps in text, which is slow to tell
+            _check_number(_n_containers(body, max_rows + 2) - 2, max_rows)
         unparsed = _json_rows(body)
         _check_number(len(unparsed), max_rows)
         if self._takes_array:
@@ -319,6 +325,22 @@ def _check_number(n_rows: int, max_rows: int) -> None:
     if n_rows > max_rows:
         message = f"There are more rows than the {max_rows:,} that a request may have"
         raise RequestError(413, f"{message}; send several requests.")
+
+
+def _n_containers(body: bytes, limit: int) -> int:
+    """Return the number of lists and objects in JSON; stop counting beyond the limit.
+
+    Python counts in many short steps, between which other threads run; a parser would not let them
+    run until it is done.
+    """
+    count = position = 0
+    for text in _TEXT.finditer(body):
+        for mark in (b"[", b"{"):
+            count += body.count(mark, position, text.start())
+        position = text.end()
+        if count > limit:
+            return count
+    return count + body.count(b"[", position) + body.count(b"{", position)
 
 
 def _json_rows(body: bytes) -> list[msgspec.Raw]:
