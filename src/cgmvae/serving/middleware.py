@@ -23,8 +23,8 @@ from cgmvae.serving.responses import RequestError, overloaded
 
 logger = logging.getLogger("cgmvae.serving")
 
-#: Answered without an API key, and however busy the server is.
-HEALTH_PATH = "/health"
+#: Answered without an API key, however busy the server is, and not counted.
+OPEN_PATHS = ("/health", "/live", "/ready")
 
 #: The two ways to send the API key.
 BEARER = HTTPBearer(scheme_name="bearer", auto_error=False)
@@ -51,7 +51,7 @@ class ServingMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, self, scope["app"].state)
+        exchange = _Exchange(receive, send, self, scope)
         scope["hold"] = exchange.hold
         self._n_active += 1
         try:
@@ -82,7 +82,7 @@ class ServingMiddleware:
         self._held_bytes += size
 
     async def _check(self, scope: Scope) -> None:
-        if scope["path"] == HEALTH_PATH:
+        if scope["path"] in OPEN_PATHS:
             return
         if self._config.api_key is not None:
             connection, expected = HTTPConnection(scope), self._config.api_key.encode("ascii")
@@ -100,9 +100,11 @@ class _Exchange:
     """One request and its response, as they pass through."""
 
     def __init__(
-        self, receive: Receive, send: Send, middleware: ServingMiddleware, state: State
+        self, receive: Receive, send: Send, middleware: ServingMiddleware, scope: Scope
     ) -> None:
-        self._receive, self._send, self._middleware, self._state = receive, send, middleware, state
+        self._receive, self._send, self._middleware = receive, send, middleware
+        self._state: State = scope["app"].state
+        self._is_counted = scope["path"] not in OPEN_PATHS
         self._started = time.perf_counter()
         self._bytes_in = self._bytes_out = self.held_bytes = 0
         self._status: int | None = None
@@ -143,7 +145,9 @@ class _Exchange:
             await error.response()(scope, self.receive, self.send)
 
     def log(self) -> None:
-        """Log status, sizes and duration."""
-        milliseconds = (time.perf_counter() - self._started) * 1000
+        """Log status, sizes and duration, and count the request."""
+        seconds = time.perf_counter() - self._started
         sizes = (self._bytes_in, self._bytes_out)
-        logger.info("status=%s in=%d out=%d ms=%.1f", self._status, *sizes, milliseconds)
+        logger.info("status=%s in=%d out=%d ms=%.1f", self._status, *sizes, seconds * 1000)
+        if self._is_counted:
+            self._state.metrics.add_request(self._status, seconds)

@@ -9,17 +9,25 @@ import math
 import os
 import signal
 import socket
+import sys
+import tempfile
+import threading
 import time
 from contextlib import suppress
 from functools import partial
+from multiprocessing import get_context, parent_process
 from typing import Any
 
+import torch
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from cgmvae.errors import InputError
+from cgmvae.methods import load
+from cgmvae.serving.app import make_app
 from cgmvae.serving.config import ServingConfig
+from cgmvae.serving.metrics import FOLDER_VARIABLE
 from cgmvae.serving.middleware import logger
 
 #: Connections that the event loop accepts before it looks at those that it has.
@@ -64,6 +72,72 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def serve_file(
+    path: str,
+    config: ServingConfig,
+    listening: socket.socket,
+    *,
+    threads: int,
+    quiet: bool,
+    model: Any = None,
+) -> None:
+    """Serve a model from its file, unless it is given already; see :func:`run`."""
+    torch.set_num_threads(threads)
+    if not quiet:
+        log_to(sys.stderr)
+    run(make_app(model or load(path), config, partial(load, path)), listening, config)
+
+
+def serve_in_workers(n_workers: int, *args: Any, **options: Any) -> None:
+    """Serve a model in several processes that share the socket, until Ctrl-C or SIGTERM.
+
+    A worker that ends is replaced, SIGHUP is passed on, and workers end with this process. The
+    other arguments are those of :func:`serve_file`.
+    """
+    context = get_context("spawn")
+    is_stopping = threading.Event()
+
+    def start() -> Any:
+        worker = context.Process(
+            target=_work, args=args, kwargs=options, daemon=True, name="worker"
+        )
+        worker.start()
+        return worker
+
+    def reload(*_: Any) -> None:
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGHUP)
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        workers = [start() for _ in range(n_workers)]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: is_stopping.set())
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, reload)
+        while not is_stopping.wait(0.5):
+            for i, worker in enumerate(workers):
+                if not worker.is_alive():
+                    logger.error("A worker ended (exit code %s) and is replaced.", worker.exitcode)
+                    workers[i] = start()
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+
+
+def _work(*args: Any, **options: Any) -> None:
+    """Serve in a worker process, which stops if the process that started it was killed."""
+
+    def follow_parent() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=follow_parent, daemon=True).start()
+    serve_file(*args, **options)
 
 
 def run(app: FastAPI, listening: socket.socket, config: ServingConfig) -> None:
@@ -135,7 +209,7 @@ class Server(uvicorn.Server):
         Return False if all others are in use. A client that opens connections and sends nothing
         thus keeps nobody else out.
         """
-        connections = self.server_state.connections
+        connections = self._connections()
         if len(connections) <= self.max_connections:
             return True
         idle = [each for each in connections if each.is_idle() and each is not new]
@@ -143,15 +217,23 @@ class Server(uvicorn.Server):
             self._close(min(idle, key=lambda each: each.since))
         return bool(idle)
 
+    def _connections(self) -> set[Any]:  # uvicorn declares its own class
+        return self.server_state.connections
+
     def _close(self, connection: _Connection) -> None:
         connection.transport.abort()
-        self.server_state.connections.discard(connection)  # asyncio reports it lost later
+        self._connections().discard(connection)  # asyncio reports it lost later
+        self.count_closed()
+
+    def count_closed(self) -> None:
+        """Count a connection that was closed, for the log and the metrics."""
         self.n_closed += 1
+        self.app.state.metrics.closed_connections.inc()
 
     async def _close_late_connections(self) -> None:
         """Close connections beyond their timeout; uvicorn calls this once per second."""
         now = time.monotonic()
-        for connection in list(self.server_state.connections):
+        for connection in list(self._connections()):
             if now - connection.since > connection.max_seconds():
                 self._close(connection)
         if self.n_closed and now - self._logged >= _LOG_SECONDS:
@@ -183,7 +265,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if not self._is_refused:
             super().data_received(data)
             return
-        self._server.n_closed += 1
+        self._server.count_closed()
         self.transport.write(_NO_ROOM)
         self.transport.close()
 
