@@ -121,10 +121,9 @@ class FeatureScaler:
         if len(shifted) == 0:
             return Z
         Z.data[np.isin(Z.indices, shifted)] = 0
-        few = (values[shifted] for values in (self.shift_, self.scale_, self.fill_))
-        return sp.csr_array(
-            Z + _in_columns(_scaled(X[:, shifted].toarray(), *few, self.bound_), shifted, Z.shape)
-        )
+        shift, scale, fill = (values[shifted] for values in (self.shift_, self.scale_, self.fill_))
+        few = _scaled(X[:, shifted].toarray(), shift, scale, fill, self.bound_)
+        return sp.csr_array(Z + _in_columns(few, shifted, Z.shape))
 
     def fit_transform(self, X: Matrix) -> Matrix:
         """Fit to rows and return them scaled."""

@@ -159,7 +159,7 @@ class ServedModel:
                         f"Row {number:,} has {len(row):,} values, and the model takes "
                         f"{self.n_columns:,}; send all of them, in the model's order."
                     )
-            columns, ignored = list(zip(*rows, strict=True)), []
+            columns, ignored = list(map(list, zip(*rows, strict=True))), []
         else:
             raise InputError("The rows must be all objects, by name, or all lists, in order.")
         return self._features(columns, _json_column), ignored
