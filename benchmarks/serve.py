@@ -2,9 +2,11 @@
 
     python benchmarks/serve.py [--clients 1 16 64] [--seconds 10]
     python benchmarks/serve.py --fuzz 10000
+    python benchmarks/serve.py --hostile
 
 The first starts ``cgmvae serve`` twice in processes of their own, with micro-batching and without,
-and measures them in turn at each number of clients. Each request has one row of yeast, and a client
+and beside them a minimal FastAPI application around scikit-learn's ``MLPClassifier``, and measures
+them in turn at each number of clients. Each request has one row of yeast, and a client
 sends the next when it has the response. Clients are plain sockets in this process. The model is
 C-GMVAE with its default sizes; how long it was trained does not matter here. A server's CPU time
 per request hardly depends on other programs; the other times do, so the load average is printed
@@ -12,7 +14,12 @@ with them.
 
 The second sends generated requests to applications in this process, for a model of numbers and one
 of columns of all types: valid and invalid ones that schemathesis derives from their description,
-and bodies whose bytes were altered. It counts statuses. ``--quick`` does a little of both.
+and bodies whose bytes were altered. It counts statuses.
+
+The third attacks a server that may open 1,024 files: with connections that send nothing, and with
+large bodies of empty rows. Meanwhile it asks for ``/health`` on new connections, and prints the
+slowest response, the memory above that before, and the size of the log. ``--quick`` does a little
+of all.
 """
 
 from __future__ import annotations
@@ -22,16 +29,24 @@ import itertools
 import json
 import os
 import re
+import resource
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
+import joblib
 import numpy as np
 from measurement import (
     MIB,
@@ -43,11 +58,33 @@ from measurement import (
     print_header,
     print_row,
 )
+from sklearn.neural_network import MLPClassifier
 
 import cgmvae
 from cgmvae.data.columns import as_columns
 
 BATCHING = {"with batches": [], "without": ["--batch-rows", "1"]}
+
+#: What people write around scikit-learn; it prints its address as ``cgmvae serve`` does.
+PEER = """
+import sys, joblib, numpy, uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+app, model = FastAPI(), joblib.load(sys.argv[1])
+
+class Request(BaseModel):
+    rows: list[list[float]]
+
+@app.post("/predict")
+def predict(request: Request):
+    return {"predictions": model.predict(numpy.array(request.rows)).tolist()}
+
+config = uvicorn.Config(app, port=0, access_log=False, log_level="warning")
+listening = config.bind_socket()
+print(f"Serving at :{listening.getsockname()[1]};", flush=True)
+uvicorn.Server(config).run(sockets=[listening])
+"""
 
 # Throughput
 
@@ -60,11 +97,25 @@ def fitted_model(*, quick: bool) -> tuple[Any, list[list[float]]]:
     return model, data.X[:500].astype(np.float32).tolist()
 
 
+def serve(model: Path, *options: str) -> Any:
+    """Run ``cgmvae serve``; see :func:`server`."""
+    return server("-m", "cgmvae", "serve", str(model), "--port", "0", "--quiet", *options)
+
+
+def serve_peer(folder: Path) -> Any:
+    """Run a minimal application around scikit-learn's network; see :func:`server`."""
+    data = cgmvae.load_dataset("yeast")
+    with warnings.catch_warnings(action="ignore"):  # one epoch does not converge
+        network = MLPClassifier(max_iter=1, random_state=0).fit(data.X, data.Y)
+    joblib.dump(network, path := folder / "network.joblib")
+    return server("-c", PEER, str(path))
+
+
 @contextmanager
-def server(model: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """Run ``cgmvae serve``; yield its process id and its port."""
-    command = [sys.executable, "-m", "cgmvae", "serve", str(model), "--port", "0", "--quiet"]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+def server(*command: str, log: Any = None) -> Iterator[tuple[int, int]]:
+    """Run Python with these arguments; yield the process id and the port that it prints."""
+    command = (sys.executable, *command)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             yield process.pid, int(re.findall(r":(\d+);", line)[0])
@@ -128,9 +179,10 @@ def measure(numbers: list[int], seconds: float, *, quick: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         model.save(path := Path(folder, "yeast.cgmvae"))
         servers = {
-            name: running.enter_context(server(path, *options))
+            name: running.enter_context(serve(path, *options))
             for name, options in list(BATCHING.items())[: 1 if quick else None]
         }
+        servers["scikit-learn, FastAPI"] = running.enter_context(serve_peer(Path(folder)))
         for n_clients in numbers:
             for name, address in servers.items():
                 print_row(n_clients, name, *measure_server(*address, bodies, n_clients, seconds))
@@ -264,16 +316,89 @@ def fuzz(n_requests: int) -> None:
                 print_row(title, name, *watched.cells())
 
 
+# Hostile clients
+
+
+def idle_clients(port: int, n_clients: int, seconds: float) -> None:
+    """Hold connections that send nothing."""
+    with ExitStack() as opened:
+        for _ in range(n_clients):
+            opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+        time.sleep(seconds)
+
+
+def large_bodies(port: int, n_clients: int, n_bytes: int) -> None:
+    """Send bodies of empty rows, all at the same time."""
+    body = b'{"rows": [%b[]]}' % (b"[]," * (n_bytes // 3 - 8))
+
+    def send(_: int) -> None:
+        connection = HTTPConnection("127.0.0.1", port)
+        with suppress(OSError):  # the server hangs up on a body that it refuses
+            connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+            connection.getresponse().read()
+        connection.close()
+
+    with ThreadPoolExecutor(n_clients) as clients:
+        list(clients.map(send, range(n_clients)))
+
+
+def ask_for_health(port: int) -> float:
+    """Return the latency of ``/health`` on a new connection, in seconds."""
+    start = time.perf_counter()
+    with urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as response:
+        response.read()
+    return time.perf_counter() - start
+
+
+def hostile(*, quick: bool) -> None:
+    """Attack a server, and print how it fares."""
+    n_idle, seconds, n_large, n_bytes = (20, 0.2, 2, 10**5) if quick else (1020, 15, 32, 8 * MIB)
+    attacks = {
+        f"{n_idle:,} idle connections": partial(idle_clients, n_clients=n_idle, seconds=seconds),
+        f"{n_large} bodies of {n_bytes:,} bytes": partial(
+            large_bodies, n_clients=n_large, n_bytes=n_bytes
+        ),
+    }
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    model, _ = fitted_model(quick=True)
+    print(environment())
+    print_header("attack", "slowest /health ms", "memory above idle (MiB)", "log bytes", "asked")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        model.save(path := Path(folder, "yeast.cgmvae"))
+        log = running.enter_context(Path(folder, "log").open("wb"))
+        command = ("-m", "cgmvae", "serve", str(path), "--port", "0")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        process, port = running.enter_context(server(*command, log=log))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        clients = running.enter_context(ThreadPoolExecutor(1))
+        for name, attack in attacks.items():
+            ask_for_health(port)
+            before, logged = anonymous_bytes(process), Path(folder, "log").stat().st_size
+            under_way, latencies, most = clients.submit(attack, port), [], before
+            while not latencies or not under_way.done():
+                latencies.append(ask_for_health(port))
+                most = max(most, anonymous_bytes(process))
+                time.sleep(0.02)
+            under_way.result()
+            size = Path(folder, "log").stat().st_size - logged
+            memory = (most - before) / MIB
+            print_row(name, f"{1000 * max(latencies):,.0f}", f"{memory:,.0f}", size, len(latencies))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure or fuzz."""
+    """Measure, fuzz or attack."""
     parser = make_parser(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--fuzz", type=int, metavar="N", help="send N generated requests instead")
+    parser.add_argument("--hostile", action="store_true", help="attack a server instead")
     options = parser.parse_args(argv)
     if options.quick:
         options.clients, options.seconds, options.fuzz = [2], 0.2, 20
-    if options.quick or not options.fuzz:
+    if options.quick or options.hostile:
+        hostile(quick=options.quick)
+    if options.quick or not (options.fuzz or options.hostile):
         measure(options.clients, options.seconds, quick=options.quick)
     if options.fuzz:
         with tempfile.TemporaryDirectory() as folder, hypothesis_files_in(Path(folder)):

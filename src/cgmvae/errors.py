@@ -22,6 +22,17 @@ class InputError(ValueError):
         self.parameter = parameter
 
 
+class NonFiniteScores(InputError):
+    """A row for which a model computes no probabilities; ``row`` counts from 0."""
+
+    def __init__(self, row: int, column: str) -> None:
+        super().__init__(
+            f"Row {row + 1:,} is so far from the training data that the model gives no "
+            f"probability, above all in the column {one_line(column)!r}; check its unit."
+        )
+        self.row, self.column = row, column
+
+
 #: Maximum length of quoted text, which may come from a file of unknown origin.
 _LONGEST = 160
 

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,6 +87,36 @@ def test_the_server_answers_until_ctrl_c(survey):
     assert (process.returncode, out) == (0, "Stopped.\n")
     line = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ status=200 in=\d+ out=\d+ ms=[\d.]+\n"
     assert re.fullmatch(r"Warning: Anyone who can reach 0.0.0.0 .*\n" + line * 2, err)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_a_hangup_loads_the_file_again(survey):
+    with serving("--quiet") as (client, process):
+        assert client.get("/health").json()["model"]["method"] == "MLkNN"
+        Path("birds.cgmvae").replace("near.cgmvae")
+        process.send_signal(signal.SIGHUP)
+        while client.get("/health").json()["model"]["method"] != "BinaryRelevance":
+            time.sleep(0.02)
+        process.terminate()
+        assert process.communicate(timeout=60)[0] == "Stopped.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_several_workers(survey):
+    rows = {"rows": survey.X[:1].tolist()}
+    with serving("--workers", "2", "--threads", "1") as (client, process):
+        for _ in range(20):
+            assert client.post("/predict", json=rows).status_code == 200
+        assert 'cgmvae_requests_total{status="200"} 20.0' in client.get("/metrics").text
+        Path("birds.cgmvae").replace("near.cgmvae")
+        process.send_signal(signal.SIGHUP)
+        found = []
+        while found[-10:] != ["BinaryRelevance"] * 10:
+            with httpx.Client(base_url=client.base_url, timeout=60) as another:
+                found.append(another.get("/health").json()["model"]["method"])
+        process.terminate()
+        assert process.communicate(timeout=60)[0] == "Stopped.\n"
 
 
 def test_a_quiet_server_with_a_key(survey, tmp_path):

@@ -55,7 +55,7 @@ def test_labels_probabilities_and_label_sets(succeeds, survey, source, model):
     assert np.array_equal(np.array(rows, int), model.predict(survey.X))
     predict(succeeds, source, "--probabilities")
     header, rows = read_table("out.csv")
-    expected = model.predict_proba(survey.X)
+    expected = model.predict_proba(survey.X.astype(np.float64))
     assert header == list(survey.label_names)
     assert np.array_equal(np.array(rows).astype(expected.dtype), expected)  # exactly
     predict(succeeds, source, "--label-sets", "--separator", "|")

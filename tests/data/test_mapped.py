@@ -82,7 +82,7 @@ def test_only_large_files_with_whole_rows_are_left_on_disk(table, tmp_path, monk
     assert as_mapped(table) is None
     assert as_mapped(on_disk(np.asfortranarray(table), tmp_path, "by_column.npy")) is None
     counts = as_mapped(MappedRows(on_disk(np.arange(6).reshape(3, 2), tmp_path, "counts.npy")))
-    assert counts.dtype == np.float32
+    assert counts.dtype == np.float64
     assert counts.gather([2]).tolist() == [[4, 5]]
 
 

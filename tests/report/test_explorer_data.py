@@ -106,7 +106,6 @@ def test_dots_on_the_map_do_not_overlap(n, rng):
 
 def test_rows_have_their_identifier_and_a_few_words(model, rows):
     names = np.array([f"plot {i}" for i in rows.numbers])
-    rows = replace(rows, test=replace(rows.test))
     rows = replace(rows, test=replace(rows.test, ids=names))
     scores = model.predict_proba(rows.test.X)
     facts = explore(model, rows, scores, np.eye(6), describe_row="row {}".format).facts

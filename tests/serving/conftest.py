@@ -9,7 +9,6 @@ from dataclasses import replace
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from starlette.testclient import TestClient
 
 import cgmvae
@@ -95,7 +94,7 @@ def running():
     def serve(model, **limits):
         config = ServingConfig(**limits)
         listening = server.bind("127.0.0.1", 0)
-        running = uvicorn.Server(server.settings(make_app(model, config), config.seconds))
+        running = server.Server(make_app(model, config), config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

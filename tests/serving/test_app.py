@@ -1,6 +1,7 @@
 """The routes other than ``/predict``, and generated requests to all routes."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
@@ -12,10 +13,12 @@ from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
 )
+from starlette.testclient import TestClient
 
+from cgmvae.errors import InputError
 from cgmvae.serving.app import make_app
 
-from .conftest import LABELS, with_names
+from .conftest import FEATURES, LABELS, with_names
 
 
 def test_labels_and_their_thresholds(client, network):
@@ -60,6 +63,63 @@ def test_health(client, network):
     assert found["ready"] is True
     assert found["model"]["method"] == "CGMVAEClassifier"
     assert (found["model"]["n_columns"], found["model"]["n_labels"]) == (6, 5)
+
+
+def test_a_replaced_model_is_served_without_losing_requests(client, gated, plain, caplog):
+    models = [plain, InputError("It is damaged.")]
+
+    def load():
+        model = models.pop(0)
+        if isinstance(model, InputError):
+            raise model
+        return model
+
+    app = make_app(gated.model, load=load)
+    with TestClient(app) as served, ThreadPoolExecutor(1) as clients:
+        row = {"rows": [dict.fromkeys(FEATURES, 0)]}
+        early = clients.submit(served.post, "/predict", json=row)
+        assert gated.entered.wait(60)
+        app.state.reload(app)
+        assert served.get("/health").json()["model"]["method"] == "BinaryRelevance"
+        late = clients.submit(served.post, "/predict", json={"rows": [[0] * 6]})
+        gated.open.set()
+        assert [each.result().status_code for each in (early, late)] == [200, 200]
+        assert "height (m)" not in served.get("/openapi.json").text
+        app.state.reload(app)
+        assert served.get("/ready").status_code == 200
+    assert "The model was not loaded again: It is damaged." in caplog.text
+
+
+def test_metrics(client, network):
+    served = client(network)
+    for rows in ([[0] * 6], [[0] * 6] * 3, [[0]]):
+        served.post("/predict", json={"rows": rows})
+    served.get("/health")
+    text = served.get("/metrics").text
+    for line in (
+        'cgmvae_requests_total{status="200"} 2.0',
+        'cgmvae_requests_total{status="422"} 1.0',
+        "cgmvae_request_seconds_count 3.0",
+        'cgmvae_batch_rows_bucket{le="2.0"} 1.0',
+        "cgmvae_batch_rows_sum 4.0",
+        "cgmvae_closed_connections_total 0.0",
+    ):
+        assert line in text
+
+
+def test_live_and_ready(client, network):
+    served = client(network, api_key="a-key-of-enough-length")
+    assert served.get("/live").json() == {"live": True}
+    assert served.get("/ready").json() == {"ready": True}
+    assert served.get("/metrics").status_code == 401
+    served.app.state.draining = True
+    assert (served.get("/live").status_code, served.get("/ready").status_code) == (200, 503)
+    assert served.get("/health").json()["ready"] is False
+
+
+def test_a_path_with_a_slash_does_not_redirect_elsewhere(client, network):
+    response = client(network).get("/labels/", headers={"Host": "evil.example"})
+    assert (response.status_code, "location" in response.headers) == (404, False)
 
 
 def test_the_model_is_left_as_it_is(client, network):
@@ -120,6 +180,6 @@ def test_labels_are_found_or_not(network):
     assert 422 in statuses_of(network, path, "GET", GenerationMode.NEGATIVE)
 
 
-@pytest.mark.parametrize("path", ["/labels", "/health"])
+@pytest.mark.parametrize("path", ["/labels", "/health", "/live", "/ready"])
 def test_routes_without_parameters(network, path):
     assert statuses_of(network, path, "GET", GenerationMode.POSITIVE) == {200}

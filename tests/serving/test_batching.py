@@ -41,10 +41,10 @@ def rows(value, n=1):
 
 
 def test_rows_that_come_during_a_call_share_the_next(scorer):
-    batcher = Batcher(scorer, ServingConfig())
-    first = batcher.submit(rows(1))
+    batcher = Batcher(ServingConfig())
+    first = batcher.submit(rows(1), scorer)
     scorer.entered.wait(60)
-    others = [batcher.submit(rows(value, n)) for value, n in ((2, 1), (3, 4), (4, 2))]
+    others = [batcher.submit(rows(value, n), scorer) for value, n in ((2, 1), (3, 4), (4, 2))]
     scorer.gate.set()
     wait([first, *others], 60)
     assert scorer.sizes == [1, 7]
@@ -53,10 +53,10 @@ def test_rows_that_come_during_a_call_share_the_next(scorer):
 
 
 def test_a_batch_has_a_size(scorer):
-    batcher = Batcher(scorer, ServingConfig(batch_rows=4))
-    futures = [batcher.submit(rows(0))]
+    batcher = Batcher(ServingConfig(batch_rows=4))
+    futures = [batcher.submit(rows(0), scorer)]
     scorer.entered.wait(60)
-    futures += [batcher.submit(rows(1, n)) for n in (3, 2, 2, 9, 1)]
+    futures += [batcher.submit(rows(1, n), scorer) for n in (3, 2, 2, 9, 1)]
     scorer.gate.set()
     wait(futures, 60)
     assert scorer.sizes == [1, 3, 4, 9, 1]
@@ -64,26 +64,26 @@ def test_a_batch_has_a_size(scorer):
 
 def test_a_batch_waits_for_arriving_requests_only():
     scorer = Scorer()
-    batcher = Batcher(scorer, ServingConfig(batch_seconds=60))
-    assert np.array_equal(batcher.submit(rows(1)).result(30), rows(2))
+    batcher = Batcher(ServingConfig(batch_seconds=60))
+    assert np.array_equal(batcher.submit(rows(1), scorer).result(30), rows(2))
     with batcher.arriving():
-        first = batcher.submit(rows(2))
-        second = batcher.submit(rows(3))
+        first = batcher.submit(rows(2), scorer)
+        second = batcher.submit(rows(3), scorer)
     wait([first, second], 30)
     assert scorer.sizes == [1, 2]
 
 
 def test_the_wait_for_arriving_requests_ends():
-    batcher = Batcher(Scorer(), ServingConfig(batch_seconds=0.001))
+    batcher = Batcher(ServingConfig(batch_seconds=0.001))
     with batcher.arriving():
-        assert np.array_equal(batcher.submit(rows(1)).result(30), rows(2))
+        assert np.array_equal(batcher.submit(rows(1), Scorer()).result(30), rows(2))
 
 
 def test_an_invalid_request_does_not_fail_the_others(scorer):
-    batcher = Batcher(scorer, ServingConfig())
-    first = batcher.submit(rows(1))
+    batcher = Batcher(ServingConfig())
+    first = batcher.submit(rows(1), scorer)
     scorer.entered.wait(60)
-    good, bad, last = (batcher.submit(rows(value)) for value in (2, -1, 3))
+    good, bad, last = (batcher.submit(rows(value), scorer) for value in (2, -1, 3))
     scorer.gate.set()
     wait([first, good, bad, last], 60)
     assert np.array_equal(good.result(), rows(4))
@@ -93,10 +93,10 @@ def test_an_invalid_request_does_not_fail_the_others(scorer):
 
 
 def test_cancelled_requests_are_not_scored(scorer):
-    batcher = Batcher(scorer, ServingConfig())
-    first = batcher.submit(rows(1))
+    batcher = Batcher(ServingConfig())
+    first = batcher.submit(rows(1), scorer)
     scorer.entered.wait(60)
-    left, stays = batcher.submit(rows(2, 5)), batcher.submit(rows(3))
+    left, stays = batcher.submit(rows(2, 5), scorer), batcher.submit(rows(3), scorer)
     assert left.cancel()
     scorer.gate.set()
     wait([first, stays], 60)
@@ -106,21 +106,21 @@ def test_cancelled_requests_are_not_scored(scorer):
 
 
 def test_the_queue_is_bounded(scorer):
-    batcher = Batcher(scorer, ServingConfig(waiting_rows=5))
-    batcher.submit(rows(1))
+    batcher = Batcher(ServingConfig(waiting_rows=5))
+    batcher.submit(rows(1), scorer)
     scorer.entered.wait(60)
-    waiting = [batcher.submit(rows(2, 3)), batcher.submit(rows(2, 2))]
+    waiting = [batcher.submit(rows(2, 3), scorer), batcher.submit(rows(2, 2), scorer)]
     with pytest.raises(RequestError, match="Too many rows are waiting") as error:
-        batcher.submit(rows(3))
+        batcher.submit(rows(3), scorer)
     assert (error.value.status, error.value.headers) == (503, {"Retry-After": "1"})
     scorer.gate.set()
     wait(waiting, 60)
-    assert np.array_equal(batcher.submit(rows(3, 9)).result(60), rows(6, 9))
+    assert np.array_equal(batcher.submit(rows(3, 9), scorer).result(60), rows(6, 9))
 
 
 def test_closing_scores_the_queue(scorer):
-    batcher = Batcher(scorer, ServingConfig(batch_rows=1))
-    futures = [batcher.submit(rows(value)) for value in range(5)]
+    batcher = Batcher(ServingConfig(batch_rows=1))
+    futures = [batcher.submit(rows(value), scorer) for value in range(5)]
     closing = threading.Thread(target=batcher.close)
     scorer.entered.wait(60)
     closing.start()
@@ -128,4 +128,4 @@ def test_closing_scores_the_queue(scorer):
     closing.join(60)
     assert [future.result(0)[0, 0] for future in futures] == [0, 2, 4, 6, 8]
     with pytest.raises(RequestError, match="stopping"):
-        batcher.submit(rows(1))
+        batcher.submit(rows(1), scorer)

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -13,6 +14,8 @@ import pytest
 
 from cgmvae.errors import InputError
 from cgmvae.serving.config import ServingConfig
+from cgmvae.serving.model import ServedModel
+from cgmvae.serving.responses import RequestError
 
 from .conftest import LABELS, with_names
 
@@ -66,10 +69,36 @@ def test_rows_are_limited_by_their_number_and_that_of_labels(client, network):
     assert served.post("/predict", json={"rows": ROWS["rows"] * 3}).status_code == 200
     response = served.post("/predict", json={"rows": ROWS["rows"] * 4})
     assert response.status_code == 413
-    assert "There are 4 rows, and a request may have 3" in response.json()["error"]
+    assert "more rows than the 3 that a request may have" in response.json()["error"]
     few = client(network, cells=2 * len(LABELS))
     assert few.post("/predict", json={"rows": ROWS["rows"] * 2}).status_code == 200
     assert few.post("/predict", json={"rows": ROWS["rows"] * 3}).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("application/json", b'{"rows": [%b[]]}' % (b"[]," * 10**6)), ("text/csv", b"a\n" * 10**6)],
+)
+def test_too_many_rows_take_little_memory_and_leave_none(network, kind, content):
+    model = ServedModel(network)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestError, match="more rows than the 100"):
+            model.parse(content, kind, 100)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * 2**20
+    assert held < 2**20
+
+
+def test_brackets_in_text_are_no_rows(client, mixed, mixed_table):
+    row = {name: values[0] for name, values in mixed_table.items()}
+    sent = {"rows": [{**row, "notes": '[[[{"[\\"[[' * 5}] * 3}
+    served = client(mixed, rows=3)
+    assert served.post("/predict", json=sent).status_code == 200
+    sent["rows"][2] = {**row, "other": [[]]}
+    assert served.post("/predict", json=sent).status_code == 413
 
 
 def test_a_request_has_a_timeout(client, gated):

@@ -1,7 +1,9 @@
 """A real server: many concurrent clients, and a shutdown that answers every request."""
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import httpx
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 
 from cgmvae.errors import InputError
 from cgmvae.serving import server
+from cgmvae.serving.app import make_app
+from cgmvae.serving.config import ServingConfig
 
 from .conftest import LABELS
 
@@ -55,12 +59,77 @@ def test_shutdown_answers_received_requests(running, gated):
     assert gated.sizes == [1] * 6
 
 
+def test_a_stopping_server_answers_requests_that_are_on_their_way(running, network):
+    with running(network, grace_seconds=40) as (served, process):
+        assert "connection" not in served.get("/health").headers
+        process.should_exit = True
+        while not process.app.state.draining:
+            time.sleep(0.01)
+        response = served.post("/predict", json=ROWS)
+        assert (response.status_code, response.headers["connection"]) == (200, "close")
+
+
 def is_open(address):
     try:
         socket.create_connection((address.host, address.port), timeout=5).close()
     except OSError:
         return False
     return True
+
+
+def idle_connection(served, sent=b""):
+    connection = socket.create_connection((served.base_url.host, served.base_url.port), timeout=60)
+    connection.sendall(sent)
+    return connection
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health HTT",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
+    ],
+)
+def test_a_client_that_sends_too_slowly_is_disconnected(running, network, sent, caplog):
+    with running(network, idle_seconds=0.1, seconds=0.1) as (served, _):
+        with idle_connection(served, sent) as connection, suppress(ConnectionResetError):
+            while connection.recv(1000):
+                pass
+        assert served.get("/health").status_code == 200
+    assert len([record for record in caplog.records if "Closed" in record.getMessage()]) <= 1
+
+
+def test_idle_connections_keep_nobody_out(running, network, caplog):
+    with running(network, connections=3) as (served, process), ExitStack() as opened:
+        for _ in range(50):
+            opened.enter_context(idle_connection(served))
+        assert served.get("/health").status_code == 200
+        assert len(process.server_state.connections) <= 3
+
+
+def test_connections_beyond_those_in_use_are_refused_in_a_sentence(running, gated):
+    with running(gated.model, connections=2) as (served, _), ThreadPoolExecutor(2) as clients:
+        asked = [clients.submit(served.post, "/predict", json=ROWS) for _ in range(2)]
+        assert gated.entered.wait(60)
+        while (response := httpx.get(f"{served.base_url}/health")).status_code == 200:
+            pass
+        assert response.status_code == 503
+        assert "Too many connections" in response.json()["error"]
+        gated.open.set()
+        assert [each.result().status_code for each in asked] == [200, 200]
+
+
+def test_the_limit_of_connections_is_below_that_of_files(network):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        limits = ServingConfig(connections=5000)
+        assert server.Server(make_app(network), limits).max_connections == 832
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_client_that_disconnects_does_not_affect_others(running, gated):

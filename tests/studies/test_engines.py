@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -175,3 +176,37 @@ def test_a_cluster_that_runs_already(tmp_path):
     assert done.returncode == 0, done.stderr
     scope = make_scope(data="yeast", methods="mlknn", splits="0,1")
     assert study_status(find_study("main"), scope, Store(tmp_path / "runs")) == (2, 0, 0, 0)
+
+
+PARENT = """
+import sys, time
+from cgmvae.studies import engines
+
+engines.run_job = lambda *_, **__: time.sleep(600)
+
+if __name__ == "__main__":
+    worker = engines.Worker(sys.argv[1], "cpu", 1)
+    worker.start("a long job")
+    print(worker._process.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_worker_in_a_job_ends_with_its_parent(tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT)
+    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 60
+    while state_of(worker) != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def state_of(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,41 +36,48 @@ def serve(
     batch_rows: Annotated[
         int, option("N", "Maximum rows per batch; 1: no batching.", min=1)
     ] = ServingConfig.batch_rows,
-    threads: Annotated[int | None, option("N", "Threads for scoring.", min=1)] = None,
+    workers: Annotated[int, option("N", "Processes that serve the model.", min=1)] = 1,
+    threads: Annotated[int | None, option("N", "Threads for scoring, per process.", min=1)] = None,
+    grace: Annotated[
+        float, option("SECONDS", "How long to wait for the last requests.", min=0.1)
+    ] = ServingConfig.grace_seconds,
     quiet: Annotated[bool, flag("--quiet", "Do not log requests.")] = False,
 ) -> None:
     """Serve a model over HTTP.
 
     MODEL is a file that 'cgmvae fit' wrote. Clients post rows as JSON or CSV to /predict; /docs
-    describes the API. Ctrl-C stops the server after it has answered all accepted requests.
+    describes the API. Ctrl-C stops the server after it has answered all accepted requests. The
+    signal SIGHUP loads the file again.
     """
     config = ServingConfig(
         rows=max_rows,
         body_bytes=max_bytes,
         seconds=timeout,
         batch_rows=batch_rows,
+        grace_seconds=grace,
         held_bytes=max(ServingConfig.held_bytes, 4 * max_bytes),
         api_key=_key(api_key_file),
     )
     with console.needs_extra("Serving", "serve"):
         from cgmvae.serving import server
-        from cgmvae.serving.app import make_app
-    import torch
     from joblib import cpu_count
 
     from cgmvae.methods import load
 
-    torch.set_num_threads(threads or max(1, cpu_count() - 1))  # leave one core to the web server
-    app = make_app(load(model), config)
+    fitted = load(model)  # a file that cannot be served is reported before anything listens
+    threads = threads or max(1, (cpu_count() - 1) // workers)  # leave one core to the web server
     listening = server.bind(host, port)
     if config.api_key is None and not server.is_local(host):
         console.print_warning(
             f"Anyone who can reach {host} can use the model; give --api-key-file."
         )
-    if not quiet:
-        server.log_to(sys.stderr)
     console.print_text(f"Serving {model} at {server.address(listening)}; press Ctrl-C to stop.")
-    server.run(app, listening, seconds=timeout)
+    arguments = (str(model), config, listening)
+    if workers == 1:
+        server.serve_file(*arguments, threads=threads, quiet=quiet, model=fitted)
+    else:
+        del fitted
+        server.serve_in_workers(workers, *arguments, threads=threads, quiet=quiet)
     console.print_text("Stopped.")
 
 

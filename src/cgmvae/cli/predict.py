@@ -24,7 +24,7 @@ from cgmvae.data import files
 from cgmvae.data.columns import Columns, parse_numbers
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.streaming import Blocks
-from cgmvae.errors import InputError, listed
+from cgmvae.errors import InputError, NonFiniteScores, listed
 
 #: Cells of features and labels per block, and the limits on its number of rows.
 _BLOCK_CELLS, _BLOCK_ROWS = 2**22, (256, 16_384)
@@ -88,7 +88,11 @@ def predict(
         file.write(_csv([header if blocks.id_name is None else [blocks.id_name, *header]]))
         for X in read:
             unseen.count(X)
-            lines = _texts(fitted, fitted.predict_proba(X), probabilities, joined_by)
+            try:
+                scores = fitted.predict_proba(X)
+            except NonFiniteScores as error:  # its row is that of the block
+                raise NonFiniteScores(n_rows + error.row, error.column) from error
+            lines = _texts(fitted, scores, probabilities, joined_by)
             if blocks.id_name is not None:
                 lines = _with_ids(lines, ids)
             file.writelines(lines)

@@ -314,6 +314,19 @@ def _warn_of_unread(name: str, distinct: Sequence[str], text_is_parsed: bool) ->
     )
 
 
+def as_float64(numbers: NDArray[Any], name: str) -> NDArray[np.float64]:
+    """Return the numbers of a column in float64; raise if one is beyond the range of float32.
+
+    They are scaled in this precision, and only then rounded to that of the networks.
+    """
+    if (np.abs(numbers) > np.finfo(np.float32).max).any():
+        raise InputError(
+            f"The column {name!r} holds a number that is infinite or beyond float32; rescale it, "
+            "or leave the cell blank if the value is missing."
+        )
+    return numbers.astype(np.float64, copy=False)
+
+
 def parse_numbers(texts: Sequence[str]) -> NDArray[np.float64] | None:
     """Parse texts as numbers, or all as true (1) and false (0); None where one is neither."""
     booleans = [_BOOLEANS.get(text.lower()) for text in texts]

@@ -359,7 +359,7 @@ def as_features(values: Any) -> Features:
     if X.dtype.kind not in "fiub":
         raise InputError("The features must be numbers; encode or drop the other columns.")
     if X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float32)
+        X = X.astype(np.float64)
     if sp.issparse(X):
         X = with_short_indices(X)
     check_finite(X)

@@ -374,7 +374,7 @@ def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:
 
 
 def _flush_to_disk(path: Path) -> None:
-    with path.open("rb") as file:
+    with path.open("r+b") as file:  # Windows only flushes files that are open for writing
         os.fsync(file.fileno())
 
 

@@ -223,7 +223,7 @@ def _as_floats(rows: MappedRows) -> MappedRows:
         return rows
     if rows.dtype.kind not in "fiub":
         raise InputError("The features must be numbers; encode or drop the other columns.")
-    return rows.then(lambda block: block.astype(np.float32))
+    return rows.then(lambda block: block.astype(np.float64))
 
 
 def vstack(parts: Sequence[Any]) -> Any:

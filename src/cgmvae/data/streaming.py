@@ -552,7 +552,7 @@ def unpack(
             )
     index = {name: i for i, name in enumerate(blocks.column_names)}
     indices = [index[name] for name in roles.features]
-    n_rows = max(1, BLOCK_BYTES // (np.dtype(np.float32).itemsize * len(indices)))
+    n_rows = max(1, BLOCK_BYTES // (np.dtype(np.float64).itemsize * len(indices)))
     labels = _read_labels(blocks, roles, given, n_rows)
 
     def features() -> Iterator[Any]:
@@ -563,7 +563,7 @@ def unpack(
             progress(n_written, blocks.share_read())
 
     mapped.write_blocks(
-        labels, features(), target, feature_names=roles.features, dtype=np.dtype(np.float32)
+        labels, features(), target, feature_names=roles.features, dtype=np.dtype(np.float64)
     )
     return mapped.read(target)
 

@@ -29,9 +29,9 @@ from sklearn.utils.validation import (
 
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, canonical
-from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, is_sparse
+from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense, is_sparse
 from cgmvae.data.splits import holdout
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, NonFiniteScores
 from cgmvae.evaluation.metrics import count
 from cgmvae.evaluation.thresholds import RuleName, learn_rule
 from cgmvae.methods import out_of_fold
@@ -353,10 +353,16 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _scores(self, features: Matrix) -> NDArray[np.floating]:
         """Return probabilities for scaled rows; rows on disk are read in their order there."""
         if not isinstance(features, MappedRows):
-            return self._score_rows(features)
-        blocks = features.in_reading_order().blocks()
-        scores = np.concatenate([self._score_rows(block) for _, block in blocks])
-        return scores[np.argsort(features.reading_order())]
+            scores = self._score_rows(features)
+        else:
+            blocks = features.in_reading_order().blocks()
+            scores = np.concatenate([self._score_rows(block) for _, block in blocks])
+            scores = scores[np.argsort(features.reading_order())]
+        if not np.isfinite(scores).all():
+            row = int(np.argmin(np.isfinite(scores).all(axis=1)))
+            values = dense(MappedRows.of(features).gather([row]))[0, : self.n_inputs_]
+            raise NonFiniteScores(row, self.prepared_names()[int(np.argmax(np.abs(values)))])
+        return scores
 
     def _score_unseen(
         self, train: Rows, validation: Any, seed: int

@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import (
     strip_accents_unicode,
 )
 
-from cgmvae.data.columns import ColumnType, parse_numbers
+from cgmvae.data.columns import ColumnType, as_float64, parse_numbers
 from cgmvae.data.dataset import Matrix
 from cgmvae.errors import InputError
 
@@ -77,7 +77,7 @@ class ColumnEncoder(ABC):
 
     @abstractmethod
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
-        """Return the features of these values, (n_rows, n_features), in float32."""
+        """Return the features of these values, (n_rows, n_features); they are scaled afterwards."""
 
     @abstractmethod
     def _names(self, column: str) -> list[str]:
@@ -120,13 +120,7 @@ class NumberColumn(ColumnEncoder):
 
     def transform(self, column: str, values: NDArray[Any]) -> Matrix:
         """Return the numbers, NaN if missing, and the indicator."""
-        with np.errstate(over="ignore"):
-            numbers = values.astype(np.float32)
-        if np.isinf(numbers).any():
-            raise InputError(
-                f"The column {column!r} contains a number that is too large for float32; rescale "
-                "the column."
-            )
+        numbers = as_float64(values, column)
         return np.column_stack([numbers, *([np.isnan(numbers)] if self.gaps else [])])
 
     def _description(self) -> str:
@@ -256,7 +250,7 @@ class DateColumn(ColumnEncoder):
             "hour": [np.sin(2 * np.pi * of_day), np.cos(2 * np.pi * of_day)],
         }
         used = [np.where(missing, np.nan, each) for part in self.parts for each in features[part]]
-        return np.column_stack([*used, missing] if self.gaps else used).astype(np.float32)
+        return np.column_stack([*used, missing] if self.gaps else used)
 
     def _description(self) -> str:
         return " and ".join(self.parts)

@@ -85,7 +85,7 @@ class FeaturePreparation:
         return self
 
     def transform(self, columns: Columns) -> Matrix:
-        """Return the features of rows, (n_rows, n_features), in float32; NaN if missing."""
+        """Return the features of rows, (n_rows, n_features); NaN if missing."""
         triples = zip(self.kinds, self.encoders_, self._values(columns), strict=True)
         parts = [encoder.transform(name, values) for name, encoder, values in triples]
         if self.sparse_:

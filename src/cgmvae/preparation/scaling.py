@@ -1,5 +1,8 @@
 """Feature scaling: fitted on the training rows, applied to all rows, stored with the model.
 
+Values are scaled in float64 and rounded afterwards: in float32, two times of day in Unix seconds
+are the same number.
+
 Rows are processed in blocks, so that they may stay on disk and no float64 copy of all of them is
 made; see :mod:`cgmvae.data.mapped`.
 """
@@ -18,6 +21,11 @@ from cgmvae.errors import InputError
 
 ScalingName = Literal["auto", "standardise", "max-abs", "none"]
 
+#: Scaled values are clipped to ± this bound, so that networks stay finite whatever they are given.
+#: A training value is at most √n_samples standard deviations from the mean, so the bound changes
+#: no training row of fewer than 10⁸.
+MAX_SCALED = 1e4
+
 
 class FeatureScaler:
     """Shift and scale of each feature; a missing value is replaced by the feature's mean.
@@ -35,7 +43,8 @@ class FeatureScaler:
     kind_ : str
         The scaling in use: ``standardise``, ``max-abs`` or ``none``.
     shift_, scale_ : array, (n_features,)
-        A value v becomes (v − shift) / scale.
+        A value v becomes (v − shift) / scale, clipped to ± :data:`MAX_SCALED` unless the scaling is
+        ``none``.
 
     Examples
     --------
@@ -86,6 +95,11 @@ class FeatureScaler:
         self.shift_[measured], self.scale_[measured] = part.shift_, part.scale_
         return self
 
+    @property
+    def bound_(self) -> float:
+        """The largest absolute value of scaled features."""
+        return np.inf if self.kind_ == "none" else MAX_SCALED
+
     def transform(self, X: Matrix) -> Matrix:
         """Return scaled rows in the same precision; ``X`` is not modified.
 
@@ -95,23 +109,21 @@ class FeatureScaler:
         if isinstance(X, MappedRows):
             return X.then(self.transform)
         if not sp.issparse(X):
-            return _scaled(X, self.shift_, self.scale_, self.fill_)
+            return _scaled(X, self.shift_, self.scale_, self.fill_, self.bound_)
         shifted = np.flatnonzero(self.shift_)
         if 2 * len(shifted) > len(self.shift_):
-            return _scaled(X.toarray(), self.shift_, self.scale_, self.fill_)
+            return _scaled(X.toarray(), self.shift_, self.scale_, self.fill_, self.bound_)
         Z = sp.csr_array(X, copy=True)
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            Z.data = (Z.data / self.scale_[Z.indices]).astype(X.dtype)
+        scaled = Z.data / self.scale_[Z.indices]
+        Z.data = np.clip(scaled, -self.bound_, self.bound_).astype(X.dtype)
         missing = np.isnan(Z.data)
         Z.data[missing] = self.fill_[Z.indices[missing]]
-        _reject_infinite(Z.data)
         if len(shifted) == 0:
             return Z
         Z.data[np.isin(Z.indices, shifted)] = 0
-        few = (values[shifted] for values in (self.shift_, self.scale_, self.fill_))
-        return sp.csr_array(
-            Z + _in_columns(_scaled(X[:, shifted].toarray(), *few), shifted, Z.shape)
-        )
+        shift, scale, fill = (values[shifted] for values in (self.shift_, self.scale_, self.fill_))
+        few = _scaled(X[:, shifted].toarray(), shift, scale, fill, self.bound_)
+        return sp.csr_array(Z + _in_columns(few, shifted, Z.shape))
 
     def fit_transform(self, X: Matrix) -> Matrix:
         """Fit to rows and return them scaled."""
@@ -119,24 +131,15 @@ class FeatureScaler:
 
 
 def _scaled(
-    X: NDArray[Any], shift: NDArray[Any], scale: NDArray[Any], fill: NDArray[Any]
+    X: NDArray[Any], shift: NDArray[Any], scale: NDArray[Any], fill: NDArray[Any], bound: float
 ) -> NDArray[Any]:
     Z = np.empty(X.shape, X.dtype)
     for rows, block in MappedRows(X).blocks():
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            Z[rows] = (block - shift) / scale
+        with np.errstate(over="ignore"):  # infinite values are clipped
+            Z[rows] = np.clip((block - shift) / scale, -bound, bound)
         missing = np.isnan(Z[rows])
         Z[rows][missing] = np.broadcast_to(fill, missing.shape)[missing]
-        _reject_infinite(Z[rows])
     return Z
-
-
-def _reject_infinite(values: NDArray[Any]) -> None:
-    if not np.isfinite(values).all():
-        raise InputError(
-            "A feature value is too far from the training values to be scaled; check its unit, and "
-            "that the model was fitted on such data."
-        )
 
 
 def _in_columns(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Security
@@ -20,8 +21,9 @@ from cgmvae.errors import InputError
 from cgmvae.serving import responses
 from cgmvae.serving.batching import Batcher
 from cgmvae.serving.config import ServingConfig
-from cgmvae.serving.middleware import BEARER, HEALTH_PATH, KEY_HEADER, ServingMiddleware
-from cgmvae.serving.model import ServedModel
+from cgmvae.serving.metrics import Metrics
+from cgmvae.serving.middleware import BEARER, KEY_HEADER, ServingMiddleware, logger
+from cgmvae.serving.model import ServedModel, n_bytes
 from cgmvae.serving.responses import AsciiJSONResponse, RequestError
 
 #: From this many bytes read or numbers written on, work leaves the event loop for a thread.
@@ -44,10 +46,13 @@ _ERRORS = {
 }
 
 
-def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
+def make_app(
+    model: Any, config: ServingConfig | None = None, load: Callable[[], Any] | None = None
+) -> FastAPI:
     """Return an application that serves a model, fitted or from :func:`cgmvae.load`.
 
-    The model is not changed. The configuration holds limits and API key.
+    The model is not changed. The configuration holds limits and API key. On the signal SIGHUP,
+    where there is one, the application serves the model that ``load`` returns.
 
     Examples
     --------
@@ -59,7 +64,7 @@ def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
     >>> response.status_code, len(response.json()["predictions"])
     (200, 2)
     """
-    service = Service(ServedModel(model), config or ServingConfig())
+    service = Service(ServedModel(model), config or ServingConfig(), load)
     app = FastAPI(
         title="cgmvae",
         version=__version__,
@@ -67,7 +72,9 @@ def make_app(model: Any, config: ServingConfig | None = None) -> FastAPI:
         lifespan=service.lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would redirect to whatever host the request names
     )
+    app.state.draining, app.state.metrics, app.state.reload = False, service.metrics, service.reload
     service.add_routes(app)
     for kind in (RequestError, InputError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _handle_error)
@@ -88,19 +95,45 @@ class Service:
     probability would take longer than scoring, and pydantic rejects names with lone surrogates.
     """
 
-    def __init__(self, model: ServedModel, config: ServingConfig) -> None:
-        self.model, self.config = model, config
-        self._max_rows = config.rows_for(len(model.label_names))
-        self._batcher = Batcher(model.score, config)
+    def __init__(
+        self, model: ServedModel, config: ServingConfig, load: Callable[[], Any] | None = None
+    ) -> None:
+        self.model, self.config, self._load = model, config, load
+        self.metrics = Metrics()
+        self._batcher = Batcher(config, self.metrics.batch_rows.observe)
+        # The OpenAPI description of the model's columns; replaced with the model.
+        self._request_schema: dict[str, Any] = {}
         # One thread: parsing holds the interpreter lock anyway, and takes memory.
         self._worker = ThreadPoolExecutor(1, "parsing")
 
     @asynccontextmanager
-    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """Score everything in the queue before the server ends."""
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """Load the model again on SIGHUP; score everything in the queue before the server ends."""
+        if self._load is not None and hasattr(signal, "SIGHUP"):
+            loop = asyncio.get_running_loop()
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
+                loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, self.reload, app)
         yield
         await asyncio.to_thread(self._batcher.close)
         self._worker.shutdown()
+
+    def reload(self, app: FastAPI) -> None:
+        """Serve the model that is loaded now; keep the current one if that fails.
+
+        Requests in progress end with the model that they began with.
+        """
+        assert self._load is not None
+        try:
+            self._use(ServedModel(self._load()))
+        except InputError as error:
+            logger.error("The model was not loaded again: %s", error)
+            return
+        app.openapi_schema = None
+        logger.warning("The model was loaded again.")
+
+    def _use(self, model: ServedModel) -> None:
+        self.model = model
+        self._request_schema |= model.request_schema(self.config.rows_for(len(model.label_names)))
 
     def add_routes(self, app: FastAPI) -> None:
         """Register all routes."""
@@ -120,13 +153,17 @@ class Service:
             return HTMLResponse(responses.render_docs(app.openapi()), headers=policy)
 
         keyed: dict[str, Any] = {"dependencies": schemes}
-        body = {"methods": ["POST"], "openapi_extra": self.model.request_schema(self._max_rows)}
+        self._use(self.model)
+        body = {"methods": ["POST"], "openapi_extra": self._request_schema}
         errors: tuple[int, ...] = (401, 413, 415, 422, 503, 504)
         add("/predict", self.predict, responses.Predictions, *errors, **keyed, **body)
         add("/labels", self.labels, responses.Labels, 401, 422, 503, **keyed)
         errors = (401, 404, 422, 503)
         add("/similar/{label:anything}", self.similar, responses.Similar, *errors, **keyed)
-        add(HEALTH_PATH, self.health, responses.Health)
+        add("/health", self.health, responses.Health)
+        add("/live", self.live, responses.Live)
+        add("/ready", self.ready, responses.Ready, 503)
+        app.add_api_route("/metrics", self.render_metrics, include_in_schema=False)
         app.add_api_route("/docs", docs, include_in_schema=False)
 
     async def predict(
@@ -144,10 +181,12 @@ class Service:
         Rows are objects by column name, lists in the model's order, or CSV with a header. null, or
         an empty cell, is a missing value.
         """
+        model = self.model
+        max_rows = self.config.rows_for(len(model.label_names))
 
         def respond() -> Response:
-            found = self.model.predictions(scores, probabilities=probabilities, top=top)
-            rule = self.model.thresholds()
+            found = model.predictions(scores, probabilities=probabilities, top=top)
+            rule = model.thresholds()
             return AsciiJSONResponse(
                 {"predictions": found, "thresholds": rule, "ignored_columns": ignored}
             )
@@ -158,9 +197,10 @@ class Service:
                     body = await _read_body(request, self.config)
                     content = (body, request.headers.get("content-type", ""))
                     features, ignored = await self._run(
-                        len(body), self.model.parse, *content, self._max_rows
+                        len(body), _parse, model, *content, max_rows
                     )
-                scores = await asyncio.wrap_future(self._batcher.submit(features))
+                    request.scope["hold"](max(0, n_bytes(features) - len(body)))
+                scores = await asyncio.wrap_future(self._batcher.submit(features, model.score))
                 return await self._run(scores.size, respond)
         except TimeoutError as error:
             raise RequestError(
@@ -172,8 +212,8 @@ class Service:
 
     async def labels(self) -> Response:
         """List the labels and their thresholds."""
-        rule = self.model.thresholds()
-        return AsciiJSONResponse({"labels": self.model.labels(), "thresholds": rule})
+        model = self.model
+        return AsciiJSONResponse({"labels": model.labels(), "thresholds": model.thresholds()})
 
     async def similar(
         self,
@@ -183,21 +223,45 @@ class Service:
         """List the labels that the model has learned to be most similar to one."""
         return AsciiJSONResponse(await self._run(_LARGE, self.model.similar, label, k))
 
-    async def health(self) -> Response:
+    async def health(self, request: Request) -> Response:
         """Return whether the server is ready, and which model it serves."""
+        served = self.model
         model = {
-            "method": self.model.method,
-            "n_columns": self.model.n_columns,
-            "n_labels": len(self.model.label_names),
+            "method": served.method,
+            "n_columns": served.n_columns,
+            "n_labels": len(served.label_names),
             "library": __version__,
         }
-        return AsciiJSONResponse({"ready": True, "model": model})
+        return AsciiJSONResponse({"ready": not request.app.state.draining, "model": model})
+
+    async def live(self) -> Response:
+        """Return that the process runs; if there is no response, restart it."""
+        return AsciiJSONResponse({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        """Return whether to send requests: with status 503, the server is stopping."""
+        if request.app.state.draining:
+            raise RequestError(503, "The server is stopping; send requests to another one.")
+        return AsciiJSONResponse({"ready": True})
+
+    async def render_metrics(self) -> Response:
+        """Return the metrics of the server for Prometheus."""
+        return Response(self.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def _run(self, size: int, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do a small amount of work at once, and a large one in a thread."""
         if size < _LARGE:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
+
+
+def _parse(model: ServedModel, *content: Any) -> tuple[Any, list[str]]:
+    try:
+        return model.parse(*content)
+    except (RequestError, InputError) as error:
+        # Its traceback would keep all that was parsed in memory until it is collected.
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None) from None
 
 
 async def _read_body(request: Request, config: ServingConfig) -> bytes:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +22,27 @@ from cgmvae.serving.responses import overloaded
 
 Scores = NDArray[np.floating]
 
+#: Takes the rows of one or more requests and returns their concatenated probabilities,
+#: (n_rows, n_labels).
+Score: TypeAlias = Callable[[Sequence[Any]], Scores]
+
 
 class _Job(NamedTuple):
     rows: Sized  # an array, or columns
+    score: Score
     scores: Future[Scores]
 
 
 class Batcher:
     """Collects the rows of several requests and scores them together.
 
-    ``score`` takes the rows of one or more requests and returns their concatenated probabilities,
-    (n_rows, n_labels).
+    ``on_batch`` is called with the number of rows of each batch.
     """
 
-    def __init__(self, score: Callable[[Sequence[Any]], Scores], config: ServingConfig) -> None:
-        self._score, self._config = score, config
+    def __init__(
+        self, config: ServingConfig, on_batch: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._config, self._on_batch = config, on_batch
         self._changed = threading.Condition()
         self._queue: deque[_Job] = deque()
         self._n_queued = self._n_arriving = 0
@@ -55,9 +61,12 @@ class Batcher:
                 self._n_arriving -= 1
                 self._changed.notify()
 
-    def submit(self, rows: Sized) -> Future[Scores]:
-        """Put rows in the queue; the result is their probabilities, (n_rows, n_labels)."""
-        job = _Job(rows, Future())
+    def submit(self, rows: Sized, score: Score) -> Future[Scores]:
+        """Put rows in the queue; the result is their probabilities, (n_rows, n_labels).
+
+        Rows are scored with others of the same function.
+        """
+        job = _Job(rows, score, Future())
         with self._changed:
             if self._closed:
                 raise overloaded("The server is stopping; try again when it is back.")
@@ -97,7 +106,11 @@ class Batcher:
             batch: list[_Job] = []
             n_rows = 0
             while self._queue and (
-                not batch or n_rows + len(self._queue[0].rows) <= self._config.batch_rows
+                not batch
+                or (
+                    self._queue[0].score == batch[0].score
+                    and n_rows + len(self._queue[0].rows) <= self._config.batch_rows
+                )
             ):
                 batch.append(self._queue.popleft())
                 n_rows += len(batch[-1].rows)
@@ -106,7 +119,8 @@ class Batcher:
 
     def _score_batch(self, batch: list[_Job]) -> None:
         try:
-            scores = self._score([job.rows for job in batch])
+            self._on_batch(sum(len(job.rows) for job in batch))
+            scores = batch[0].score([job.rows for job in batch])
         except Exception as error:
             if len(batch) == 1:
                 batch[0].scores.set_exception(error)

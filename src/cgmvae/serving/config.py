@@ -25,10 +25,17 @@ class ServingConfig:
     cells: int = 1_000_000
     """Maximum number of rows times labels per request, which bounds the response."""
     seconds: float = 30.0
-    """Timeout of a request, from its first byte to its response."""
+    """Timeout of a request, from its headers to its response."""
+    idle_seconds: float = 10.0
+    """How long a connection may take to send the headers of a request; then it is closed."""
+    grace_seconds: float = 8.0
+    """How long a server that stops waits for its last requests."""
+    connections: int = 1000
+    """Maximum number of open connections, fewer if the process may not open that many files; a new
+    one closes the one that has been idle longest."""
     requests: int = 512
     """Maximum number of concurrent requests; further ones get status 503."""
-    held_bytes: int = 256 * 2**20
+    held_bytes: int = 128 * 2**20
     """Maximum total size of request and response bodies in memory; beyond it, status 503."""
     waiting_rows: int = 20_000
     """Maximum number of rows in the queue; beyond it, status 503."""

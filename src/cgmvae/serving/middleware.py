@@ -14,6 +14,7 @@ from hmac import compare_digest
 from pathlib import Path
 
 from fastapi.security import APIKeyHeader, HTTPBearer
+from starlette.datastructures import State
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,8 +23,8 @@ from cgmvae.serving.responses import RequestError, overloaded
 
 logger = logging.getLogger("cgmvae.serving")
 
-#: Answered without an API key, and however busy the server is.
-HEALTH_PATH = "/health"
+#: Answered without an API key, however busy the server is, and not counted.
+OPEN_PATHS = ("/health", "/live", "/ready")
 
 #: The two ways to send the API key.
 BEARER = HTTPBearer(scheme_name="bearer", auto_error=False)
@@ -31,6 +32,9 @@ KEY_HEADER = APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=Fal
 
 #: Responses up to this size, such as errors, are always sent.
 _SMALL_RESPONSE = 2**16
+
+#: Sent by a server that stops.
+_CLOSE = (b"connection", b"close")
 
 _HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
@@ -47,7 +51,8 @@ class ServingMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, self)
+        exchange = _Exchange(receive, send, self, scope)
+        scope["hold"] = exchange.hold
         self._n_active += 1
         try:
             await self._check(scope)
@@ -77,7 +82,7 @@ class ServingMiddleware:
         self._held_bytes += size
 
     async def _check(self, scope: Scope) -> None:
-        if scope["path"] == HEALTH_PATH:
+        if scope["path"] in OPEN_PATHS:
             return
         if self._config.api_key is not None:
             connection, expected = HTTPConnection(scope), self._config.api_key.encode("ascii")
@@ -94,8 +99,12 @@ class ServingMiddleware:
 class _Exchange:
     """One request and its response, as they pass through."""
 
-    def __init__(self, receive: Receive, send: Send, middleware: ServingMiddleware) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, middleware: ServingMiddleware, scope: Scope
+    ) -> None:
         self._receive, self._send, self._middleware = receive, send, middleware
+        self._state: State = scope["app"].state
+        self._is_counted = scope["path"] not in OPEN_PATHS
         self._started = time.perf_counter()
         self._bytes_in = self._bytes_out = self.held_bytes = 0
         self._status: int | None = None
@@ -105,7 +114,7 @@ class _Exchange:
     async def receive(self) -> Message:
         message = await self._receive()
         size = len(message.get("body", b""))
-        self._hold(size)
+        self.hold(size)
         self._bytes_in += size
         return message
 
@@ -113,17 +122,19 @@ class _Exchange:
         if message["type"] == "http.response.start":
             size = int(dict(message["headers"]).get(b"content-length", 0))
             try:
-                self._hold(size if size > _SMALL_RESPONSE else 0)
+                self.hold(size if size > _SMALL_RESPONSE else 0)
             except RequestError as error:  # Starlette would not propagate it from here
                 self.dropped = error
                 return
             self._status = message["status"]
-            message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            headers = [*message["headers"], *_HEADERS, *([_CLOSE] if self._state.draining else [])]
+            message = {**message, "headers": headers}
         if self.dropped is None:
             self._bytes_out += len(message.get("body", b""))
             await self._send(message)
 
-    def _hold(self, size: int) -> None:
+    def hold(self, size: int) -> None:
+        """Count bytes that the request takes until its response is sent."""
         self._middleware.hold(size)
         self.held_bytes += size
 
@@ -134,7 +145,9 @@ class _Exchange:
             await error.response()(scope, self.receive, self.send)
 
     def log(self) -> None:
-        """Log status, sizes and duration."""
-        milliseconds = (time.perf_counter() - self._started) * 1000
+        """Log status, sizes and duration, and count the request."""
+        seconds = time.perf_counter() - self._started
         sizes = (self._bytes_in, self._bytes_out)
-        logger.info("status=%s in=%d out=%d ms=%.1f", self._status, *sizes, milliseconds)
+        logger.info("status=%s in=%d out=%d ms=%.1f", self._status, *sizes, seconds * 1000)
+        if self._is_counted:
+            self._state.metrics.add_request(self._status, seconds)

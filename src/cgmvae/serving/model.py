@@ -1,35 +1,44 @@
 """The served model: how a request becomes its features, and its scores become predictions.
 
 Rows are JSON, as objects by column name or as lists in the model's column order, or CSV with a
-header. Only the envelope of a JSON request is validated by pydantic; cells are checked per column,
-which costs a fraction of validating each cell.
+header. The rows of a JSON request are counted before it is parsed, and cells that are lists or
+objects, which only an unused column may hold, are never parsed; they count as rows. Cells are
+checked per column, which costs a fraction of validating each.
 """
 
 from __future__ import annotations
 
+import codecs
 import copy
 import csv
 import io
-import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from email.message import Message
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import islice
 from types import NoneType
-from typing import Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cgmvae.data.columns import Columns, ColumnType, typed_column
-from cgmvae.errors import InputError, listed
+from cgmvae.data.columns import Columns, ColumnType, as_float64, typed_column
+from cgmvae.errors import InputError, NonFiniteScores, listed
 from cgmvae.evaluation.thresholds import describe_rule
 from cgmvae.methods.base import LabelSimilarity, most_similar
 from cgmvae.serving.responses import RequestError, quoted
 
 #: Rows in the form that the model takes.
-Features = NDArray[np.float32] | Columns
+Features = NDArray[np.float64] | Columns
+
+#: Text in JSON.
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+
+_MAX_NUMBER = np.finfo(np.float32).max
 
 #: Maximum number of columns that the OpenAPI description lists by name.
 _MAX_DESCRIBED_COLUMNS = 500
@@ -59,12 +68,31 @@ _CELLS: dict[ColumnType, _Cell] = {
 }
 
 
-class PredictRequest(BaseModel):
-    """The body of a prediction request in JSON."""
+class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a prediction request in JSON, with rows that are not parsed yet."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    rows: list[msgspec.Raw]
 
-    rows: list[Any]
+
+_ENVELOPE = msgspec.json.Decoder(PredictRequest)
+
+_Scalar = bool | int | float | str | None
+
+_SCALAR = msgspec.json.Decoder(_Scalar)
+_ROW = msgspec.json.Decoder(list[_Scalar] | dict[str, _Scalar])
+_UNPARSED_ROW = msgspec.json.Decoder(list[msgspec.Raw] | dict[str, msgspec.Raw])
+
+
+class _Unparsed(str):
+    """A cell that is no scalar, as it was sent: parsed, it would take many times the memory."""
+
+    __repr__ = str.__str__
+
+
+def n_bytes(features: Features) -> int:
+    """Return the size of parsed rows in memory."""
+    parts = features.values if isinstance(features, Columns) else (features,)
+    return sum(part.nbytes for part in parts)
 
 
 class ServedModel:
@@ -86,6 +114,8 @@ class ServedModel:
             # Columns are matched by name here; scikit-learn would warn about arrays without names.
             del self._model.feature_names_in_
         self.label_names = list(model.label_names_)
+        length = msgspec.Meta(min_length=self.n_columns, max_length=self.n_columns)
+        self._numbers = msgspec.json.Decoder(Annotated[list[float | bool | None], length])
 
     # --- Requests ---------------------------------------------------------------------------------
 
@@ -94,22 +124,33 @@ class ServedModel:
 
         Returns the features, and the names of the columns that the model does not use.
         """
-        is_csv = _media_type(content_type) == "text/csv"
+        body = body.removeprefix(codecs.BOM_UTF8)
         try:
-            text = body.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"The body is not UTF-8 (byte {error.start:,}); encode it as UTF-8."
-            ) from error
-        header, rows = _csv_rows(text) if is_csv else ([], _json_rows(text))
-        if not rows:
-            raise InputError("There are no rows; send at least one.")
-        if len(rows) > max_rows:
-            message = f"There are {len(rows):,} rows, and a request may have {max_rows:,}"
-            raise RequestError(413, f"{message}; send several requests.")
-        if is_csv:
-            columns, ignored = self._columns_by_header(header, rows)
-        elif all(isinstance(row, dict) for row in rows):
+            if _media_type(content_type) == "text/csv":
+                return self._parse_csv(body.decode(), max_rows)
+            return self._parse_json(body, max_rows)
+        except UnicodeDecodeError:
+            raise _not_utf_8(body) from None
+
+    def _parse_csv(self, text: str, max_rows: int) -> tuple[Features, list[str]]:
+        header, rows = _csv_rows(text, max_rows)
+        _check_number(len(rows), max_rows)
+        columns, ignored = self._columns_by_header(header, rows)
+        return self._features(columns, _csv_column), ignored
+
+    def _parse_json(self, body: bytes, max_rows: int) -> tuple[Features, list[str]]:
+        if body.count(b"[") + body.count(b"{") > max_rows:  # perhaps in text, which is slow to tell
+            _check_number(_n_containers(body, max_rows + 2) - 2, max_rows)
+        unparsed = _json_rows(body)
+        _check_number(len(unparsed), max_rows)
+        if self._takes_array:
+            # Most requests are lists of numbers; the checks below say what is wrong with others.
+            with suppress(msgspec.ValidationError):
+                numbers = np.array(list(map(self._numbers.decode, unparsed)), np.float64)
+                if not (np.abs(numbers) > _MAX_NUMBER).any():
+                    return numbers, []
+        rows = list(map(_parsed_row, unparsed))
+        if all(isinstance(row, dict) for row in rows):
             columns, ignored = self._columns_by_name(rows)
         elif all(isinstance(row, list) for row in rows):
             for number, row in enumerate(rows, 1):
@@ -118,15 +159,17 @@ class ServedModel:
                         f"Row {number:,} has {len(row):,} values, and the model takes "
                         f"{self.n_columns:,}; send all of them, in the model's order."
                     )
-            columns, ignored = list(zip(*rows, strict=True)), []
+            columns, ignored = list(map(list, zip(*rows, strict=True))), []
         else:
             raise InputError("The rows must be all objects, by name, or all lists, in order.")
+        return self._features(columns, _json_column), ignored
+
+    def _features(self, columns: Any, convert: Callable[..., NDArray[Any]]) -> Features:
         names = self.column_names or tuple(str(i + 1) for i in range(self.n_columns))
-        convert = _csv_column if is_csv else _json_column
         values = tuple(map(convert, columns, names, self.column_types))
         if self._takes_array:
-            return np.column_stack(values), ignored
-        return Columns(names, values, self.column_types), ignored
+            return np.column_stack(values)
+        return Columns(names, values, self.column_types)
 
     def _columns_by_name(self, rows: list[dict[str, Any]]) -> tuple[list[list[Any]], list[str]]:
         """Return the values of each of the model's columns, and the names of all others."""
@@ -170,9 +213,14 @@ class ServedModel:
             by_order["prefixItems"] = cells
             by_name["properties"] = dict(zip(names or (), cells, strict=False))
             by_name["required"] = list(names or ())
-        schema = PredictRequest.model_json_schema()
         row = {"anyOf": [by_order] if names is None else [by_name, by_order]}
-        schema["properties"]["rows"] |= {"minItems": 1, "maxItems": max_rows, "items": row}
+        rows = {"type": "array", "minItems": 1, "maxItems": max_rows, "items": row}
+        schema = {
+            "type": "object",
+            "properties": {"rows": rows},
+            "required": ["rows"],
+            "additionalProperties": False,
+        }
         table = {"type": "string", "description": "A header with the column names, then the rows."}
         content = {"application/json": {"schema": schema}, "text/csv": {"schema": table}}
         return {"requestBody": {"required": True, "content": content}}
@@ -187,12 +235,11 @@ class ServedModel:
             rows = Columns(rows.names, tuple(map(np.concatenate, values)), rows.kinds)
         elif len(parts) > 1:
             rows = np.concatenate(parts)
-        with np.errstate(all="ignore"):  # non-finite results are rejected in the response
-            try:
-                return self._model.predict_proba(rows)
-            except ValueError:  # raised by scikit-learn if scaling overflowed
-                _check_finite(self._model.scaler_.transform(self._model.prepared(rows)))
-                raise
+        try:
+            return self._model.predict_proba(rows)
+        except NonFiniteScores as error:  # the copy of the model may not know the columns' names
+            names = dict(zip(self._model.prepared_names(), self.column_names or (), strict=False))
+            raise NonFiniteScores(error.row, names.get(error.column, error.column)) from error
 
     def predictions(
         self, scores: NDArray[np.floating], *, probabilities: bool = False, top: int | None = None
@@ -202,7 +249,6 @@ class ServedModel:
         It includes the probability of every label on request, written so that it can be read back
         exactly, and the ``top`` most probable labels, above the threshold or not.
         """
-        _check_finite(scores)
         names = np.array(self.label_names, dtype=object)
         predicted = self._model.threshold_rule_.apply(scores).astype(bool)
         found: list[dict[str, Any]] = [{"labels": names[row].tolist()} for row in predicted]
@@ -259,6 +305,7 @@ class ServedModel:
         }
 
 
+@lru_cache(maxsize=64)
 def _media_type(content_type: str) -> str:
     header = Message()
     header["Content-Type"] = content_type or "none/none"
@@ -272,36 +319,94 @@ def _media_type(content_type: str) -> str:
     return media_type
 
 
-def _json_rows(text: str) -> list[Any]:
+def _check_number(n_rows: int, max_rows: int) -> None:
+    if n_rows == 0:
+        raise InputError("There are no rows; send at least one.")
+    if n_rows > max_rows:
+        message = f"There are more rows than the {max_rows:,} that a request may have"
+        raise RequestError(413, f"{message}; send several requests.")
+
+
+def _n_containers(body: bytes, limit: int) -> int:
+    """Return the number of lists and objects in JSON; stop counting beyond the limit.
+
+    Python counts in many short steps, between which other threads run; a parser would not let them
+    run until it is done.
+    """
+    count = position = 0
+    for text in _TEXT.finditer(body):
+        for mark in (b"[", b"{"):
+            count += body.count(mark, position, text.start())
+        position = text.end()
+        if count > limit:
+            return count
+    return count + body.count(b"[", position) + body.count(b"{", position)
+
+
+def _json_rows(body: bytes) -> list[msgspec.Raw]:
     try:
-        sent = json.loads(text, parse_constant=_reject_constant)
-    except RecursionError as error:
-        raise InputError("The body nests lists too deeply; send a list of rows.") from error
-    except InputError:
-        raise
-    except ValueError as error:
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "a number is too long"
-        raise InputError(f"The body is not JSON ({reason}); correct it.") from error
-    try:
-        return PredictRequest.model_validate(sent).rows
-    except ValidationError as error:
+        return _ENVELOPE.decode(body).rows
+    except msgspec.ValidationError:
         raise InputError(
             'The body must be an object with a list of rows: {"rows": [...]}.'
-        ) from error
+        ) from None
+    except msgspec.DecodeError as error:
+        raise _not_json(body, error) from None
+    except RecursionError:
+        raise InputError("The body nests lists too deeply; send a list of rows.") from None
 
 
-def _reject_constant(name: str) -> NoReturn:
-    raise InputError(f"{name} is not a number in JSON; send null where a value is missing.")
-
-
-def _csv_rows(text: str) -> tuple[list[str], list[Any]]:
+def _parsed_row(row: msgspec.Raw) -> Any:
+    """Parse a row, except cells that are lists, objects or too large a number."""
     try:
-        lines = [row for row in csv.reader(io.StringIO(text, ""), strict=True) if row]
+        return _ROW.decode(row)
+    except msgspec.ValidationError:
+        try:
+            cells = _UNPARSED_ROW.decode(row)
+        except msgspec.ValidationError:
+            return None  # neither a list nor an object
+    except msgspec.DecodeError as error:
+        raise _not_json(bytes(row), error) from None
+    if isinstance(cells, dict):
+        return {name: _parsed_cell(cell) for name, cell in cells.items()}
+    return list(map(_parsed_cell, cells))
+
+
+def _parsed_cell(cell: msgspec.Raw) -> Any:
+    try:
+        return _SCALAR.decode(cell)
+    except msgspec.ValidationError:
+        return _Unparsed(bytes(cell).decode())
+
+
+def _not_json(body: bytes, error: Exception) -> InputError:
+    if found := re.search(rb"NaN|-?Infinity", body):
+        name = found[0].decode()
+        return InputError(f"{name} is not a number in JSON; send null where a value is missing.")
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return _not_utf_8(body)
+    return InputError(f"The body is not JSON ({error}); correct it.")
+
+
+def _not_utf_8(body: bytes) -> InputError:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return InputError(f"The body is not UTF-8 (byte {error.start:,}); encode it as UTF-8.")
+    raise AssertionError("The body is UTF-8.")
+
+
+def _csv_rows(text: str, max_rows: int) -> tuple[list[str], list[Any]]:
+    """Return the header and the rows, at most one more than a request may have."""
+    try:
+        lines = (row for row in csv.reader(io.StringIO(text, ""), strict=True) if row)
+        header, *rows = islice(lines, max_rows + 2)
     except csv.Error as error:
-        raise InputError(f"The body is not CSV ({error}); correct it, or send JSON.") from error
-    if not lines:
-        raise InputError("The body is not CSV with a header and rows; correct it.")
-    header, *rows = lines
+        raise InputError(f"The body is not CSV ({error}); correct it, or send JSON.") from None
+    except ValueError:
+        raise InputError("The body is not CSV with a header and rows; correct it.") from None
     if repeated := [name for name, count in Counter(header).items() if count > 1]:
         raise InputError(f"{listed(repeated)} names more than one column; rename them.")
     for number, row in enumerate(rows, 1):
@@ -324,33 +429,11 @@ def _json_column(values: Sequence[Any], name: str, kind: ColumnType) -> NDArray[
     if kind != "number":
         return typed_column(name, np.array(values, dtype=object), kind)[0]
     try:
-        return _as_float32(np.array(values, np.float64), name)
+        return as_float64(np.array(values, np.float64), name)
     except OverflowError:  # an integer beyond float64
-        return _as_float32(np.array([np.inf]), name)
+        return as_float64(np.array([np.inf]), name)
 
 
 def _csv_column(values: Sequence[str], name: str, kind: ColumnType) -> NDArray[Any]:
     typed = typed_column(name, np.array(values, dtype=object), kind)[0]
-    return _as_float32(typed, name) if kind == "number" else typed
-
-
-def _as_float32(numbers: NDArray[np.float64], name: str) -> NDArray[np.float32]:
-    """Return numbers as the file readers do: float32, with NaN for missing values."""
-    with np.errstate(over="ignore"):
-        rounded = numbers.astype(np.float32)
-    if np.isinf(rounded).any():
-        raise InputError(
-            f"The column {name!r} holds a number beyond float32; rescale it, or send nothing "
-            "where it is missing."
-        )
-    return rounded
-
-
-def _check_finite(values: Any) -> None:
-    """Reject rows whose values, (n_rows, n_values), overflowed during scaling or scoring."""
-    overflowed = np.flatnonzero(~np.isfinite(np.asarray(values.sum(axis=1))))
-    if len(overflowed):
-        raise InputError(
-            f"Row {overflowed[0] + 1:,} is so far from the training data that the model gives no "
-            "probability; check the units of its numbers."
-        )
+    return as_float64(typed, name) if kind == "number" else typed

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -225,6 +226,7 @@ class ExportedModel(nn.Module):
         self.thresholds = _buffer(thresholds)
         self.shift, self.scale = _buffer(scaler.shift_), _buffer(scaler.scale_)
         self.fill = _buffer(scaler.fill_)
+        self.bound = scaler.bound_
         self.n_features = len(self.shift)
         self.feature = torch.as_tensor(encoding.feature_)
         self.lower = _buffer(encoding.lower_)
@@ -234,6 +236,8 @@ class ExportedModel(nn.Module):
         """Map float64 rows, (n_rows, n_features), to probabilities and 0/1 labels."""
         scaled = (features - self.shift) / self.scale
         scaled = torch.where(torch.isnan(scaled), self.fill, scaled)
+        if math.isfinite(self.bound):
+            scaled = scaled.clamp(-self.bound, self.bound)
         if len(self.feature):
             share = (scaled[:, self.feature] - self.lower) / self.width
             scaled = torch.cat([scaled, share.clamp(0, 1)], dim=1)

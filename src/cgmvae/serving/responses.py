@@ -106,6 +106,18 @@ class Health(BaseModel):
     model: ModelDescription
 
 
+class Live(BaseModel):
+    """Whether the server process runs."""
+
+    live: bool
+
+
+class Ready(BaseModel):
+    """Whether the server takes requests."""
+
+    ready: bool
+
+
 class AsciiJSONResponse(JSONResponse):
     """JSON in ASCII: a label name may contain a lone surrogate, which UTF-8 cannot encode."""
 

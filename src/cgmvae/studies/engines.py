@@ -6,12 +6,14 @@ All engines share the store's folder and its locks, so any number of them may wo
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
@@ -146,6 +148,7 @@ class Worker:
 
 def _serve(pipe: Connection, folder: str, device: str, threads: int) -> None:
     """Run jobs until the other end of the pipe is closed."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     store = Store(folder)
     try:
@@ -158,6 +161,13 @@ def _serve(pipe: Connection, folder: str, device: str, threads: int) -> None:
             pipe.send(found)
     except (EOFError, BrokenPipeError):
         return
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it was killed, in the middle of a job too."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def ray_engine(
@@ -206,6 +216,7 @@ def ray_engine(
 
 def _start_ray(ray: Any, address: str | None, workers: int | None) -> None:
     """Join a cluster, or start one that is reachable from this machine only."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send nothing to Ray's authors
     if address is None:
         ray.init(
             num_cpus=workers or cpu_count(),

@@ -66,7 +66,7 @@ class TestRows:
     def test_mixed_rows_become_csr_with_few_labels_dense(self, rows):
         data = rows("1,0,1\n{1 2.5}\n{}\n0,0,0\n{0 3,2 1}\n")
         assert isinstance(data.X, sp.csr_array)
-        assert data.X.dtype == np.float32
+        assert data.X.dtype == np.float64
         assert isinstance(data.Y, np.ndarray)
         assert data.X.toarray().tolist() == [[1, 0], [0, 2.5], [0, 0], [0, 0], [3, 0]]
         assert data.Y.ravel().tolist() == [1, 0, 0, 0, 1]
@@ -287,7 +287,7 @@ class TestWriting:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.arff", "toy.xml"]
 
     def test_the_written_text(self, tmp_path):
-        X = np.array([[0.1, np.nan], [2, 0]], dtype=np.float32)
+        X = np.array([[0.1, np.nan], [2, 0]])
         names = {"label_names": ["o'wl", "hawk"], "feature_names": ["a b", "c"]}
         arff.write(MultiLabelDataset(X, [[1, 0], [0, 1]], **names), tmp_path / "toy.arff")
         head = (
@@ -351,15 +351,15 @@ class TestRealFiles:
         names, table = plain_parse(path)
         assert data.feature_names == tuple(names[:103])
         assert data.label_names == tuple(f"Class{i}" for i in range(1, 15))
-        np.testing.assert_array_equal(data.X, table[:, :103].astype(np.float32))
+        np.testing.assert_array_equal(data.X, table[:, :103])
         np.testing.assert_array_equal(data.Y, table[:, 103:])
-        assert (data.X.dtype, data.Y.dtype, data.name) == (np.float32, np.uint8, "yeast")
+        assert (data.X.dtype, data.Y.dtype, data.name) == (np.float64, np.uint8, "yeast")
         assert (data.official_split, data.unknown) == (None, None)
 
     def test_meka_yeast_equals_the_archive(self, data_folder):
         data = arff.read(data_folder / "raw" / "meka-Yeast.arff.gz")
         with np.load(data_folder / "yeast" / "yeast.npz") as archive:
-            np.testing.assert_array_equal(data.X, archive["X"])
+            np.testing.assert_array_equal(data.X.astype(np.float32), archive["X"])
             np.testing.assert_array_equal(data.Y, archive["Y"])
             np.testing.assert_array_equal(data.official_split, archive["official_split"])
             assert data.feature_names == tuple(archive["feature_names"])

@@ -28,10 +28,10 @@ def test_a_small_file(tmp_path):
     text = "# head\n0,2 1:0.5 3:-1e-2 # note\n\n 2:4\n2.0\t1:1.\t2:+.5\n1\t\n"
     data = read(tmp_path, text)
     assert isinstance(data.X, sp.csr_array)
-    assert data.X.dtype == np.float32
+    assert data.X.dtype == np.float64
     np.testing.assert_array_equal(
         data.X.toarray(),
-        np.array([[0.5, 0, -1e-2], [0, 4, 0], [1, 0.5, 0], [0, 0, 0]], dtype=np.float32),
+        [[0.5, 0, -1e-2], [0, 4, 0], [1, 0.5, 0], [0, 0, 0]],
     )
     assert data.Y.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 1], [0, 1, 0]]
     assert (data.name, data.Y.dtype) == ("toy", np.uint8)
@@ -131,7 +131,7 @@ def test_writing_and_reading_give_the_same_as_scikit_learn(tmp_path, data, batch
 
 def test_the_written_text(tmp_path):
     data = MultiLabelDataset(
-        np.array([[0, 0.1], [2, np.nan], [0, 0], [0, 0]], dtype=np.float32),
+        np.array([[0, 0.1], [2, np.nan], [0, 0], [0, 0]]),
         [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0]],
     )
     svmlight.write(data, tmp_path / "toy.svm.gz")

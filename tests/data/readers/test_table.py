@@ -47,7 +47,7 @@ def datasets(draw) -> MultiLabelDataset:
 
 
 def assert_same_cells(data: MultiLabelDataset, back: MultiLabelDataset) -> None:
-    assert back.X.dtype == np.float32
+    assert back.X.dtype == np.float64
     np.testing.assert_array_equal(dense(data.X), back.X)
     np.testing.assert_array_equal(dense(data.Y), back.Y)
     assert (data.unknown is None) == (back.unknown is None)
@@ -99,7 +99,7 @@ class TestRoundTrip:
             np.testing.assert_array_equal(back.groups, data.groups)
         assert list(path.parent.iterdir()) == [path]
 
-    def test_a_float32_that_reads_wrongly_through_float64(self, tmp_path):
+    def test_a_float32_is_written_with_all_its_digits(self, tmp_path):
         X = np.array([[7.038531e-26], [1e-45], [3.4028235e38]], dtype=np.float32)
         data = MultiLabelDataset(X, [[1], [0], [1]])
         table.write_csv(data, tmp_path / "a.csv")
@@ -232,7 +232,7 @@ class TestFeatureCells:
         frame = pd.read_csv(path, na_values=["?"], dtype={"route": str}, skipinitialspace=True)
         truth = {True: 1.0, False: 0.0, "true": 1.0, "TRUE": 1.0, "False": 0.0}
         frame["forest"] = [truth.get(cell, NAN) for cell in frame["forest"]]
-        expected = frame[["area", "forest", "height", "depth"]].to_numpy(np.float32)
+        expected = frame[["area", "forest", "height", "depth"]].to_numpy(np.float64)
         np.testing.assert_array_equal(data.X, expected)
         np.testing.assert_array_equal(data.targets(), frame[["owl", "hawk"]].to_numpy(np.float32))
         assert data.groups.tolist() == frame["route"].tolist()
@@ -250,7 +250,7 @@ class TestFeatureCells:
         )
         frame.to_parquet(tmp_path / "a.parquet")
         data = table.read_parquet(tmp_path / "a.parquet", labels=["owl"], groups="route")
-        expected = frame[["area", "forest", "height"]].to_numpy(np.float32)
+        expected = frame[["area", "forest", "height"]].to_numpy(np.float64)
         np.testing.assert_array_equal(data.X, expected)
         assert data.groups.tolist() == ["a", "b", "a"]
 
@@ -270,7 +270,7 @@ class TestFeatureCells:
     def test_numbers_that_arrow_does_not_read(self, tmp_path, kinds):
         path = csv(tmp_path, "a,b,owl\n+1.5,١٢,1\n-2,3,0\nNA,+1e-2,0\n")
         X = table.read_csv(path, labels=["owl"], kinds=kinds).X
-        np.testing.assert_array_equal(X, np.float32([[1.5, 12], [-2, 3], [NAN, 0.01]]))
+        np.testing.assert_array_equal(X, [[1.5, 12], [-2, 3], [NAN, 0.01]])
 
     def test_two_signs_are_no_number(self, tmp_path):
         X = table.read_csv(csv(tmp_path, "a,owl\n+-1,1\n2,0\n"), labels=["owl"]).X

@@ -40,7 +40,7 @@ class TestCsv:
         assert data.feature_names == data.X.names == ("depth", "habitat", "day", "notes")
         assert data.X.kinds == ("number", "category", "date", "text")
         depth, habitat, day, notes = data.X.values
-        assert depth.dtype == np.float32
+        assert depth.dtype == np.float64
         np.testing.assert_array_equal(depth, np.float32([0.5, np.nan, np.nan]))
         assert habitat.tolist() == ["fen", "bog", "fen"]
         assert np.isnat(day).tolist() == [False, False, True]

@@ -104,7 +104,7 @@ def read(
     Returns
     -------
     MultiLabelDataset
-        X float32, CSR if any row of the file is sparse. Y dense, or CSR if X is and there are
+        X float64, CSR if any row of the file is sparse. Y dense, or CSR if X is and there are
         more than :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels.
         ``-split-number k`` in the relation's name makes the first k rows the official training
         rows and the others the test rows.
@@ -378,12 +378,10 @@ class Source:
         return np.where(np.arange(n_samples) < n_train, TRAIN, TEST).astype(np.uint8)
 
     def _parse(self, lines: Sequence[str], numbers: Sequence[int], *, is_sparse: bool) -> Matrix:
-        """Return rows as float32, (n_rows, n_attributes): numbers and codes, NaN where missing."""
+        """Return rows as float64, (n_rows, n_attributes): numbers and codes, NaN where missing."""
         rows, columns, values = self._decode(lines, numbers, is_sparse=is_sparse)
         flipped = self._is_flipped[columns]  # booleans whose first value is true
         values[flipped] = 1 - values[flipped]
-        with np.errstate(over="ignore"):
-            cells = values.astype(np.float32)
 
         def reject(odd: NDArray[np.bool_], complaint: str) -> None:
             if odd.any():
@@ -399,19 +397,19 @@ class Source:
             odd = belongs & ~np.isin(values, np.array(allowed, np.float64)) & ~np.isnan(values)
             reject(odd, "is not a value of {name} ({some}); correct one of them.")
         reject(
-            np.isinf(cells),
+            np.abs(values) > np.finfo(np.float32).max,
             "in {name} does not fit 32 bits; rescale it, or write ? where the value is missing.",
         )
         shape = (len(lines), len(self.attributes))
         if not is_sparse:
-            return cells.reshape(shape)
-        block = sp.csr_array((cells, (rows, columns)), shape=shape)
+            return values.reshape(shape)
+        block = sp.csr_array((values, (rows, columns)), shape=shape)
         if (filled := np.flatnonzero(self._omitted)).size:  # what is left out is not always 0
-            given = sp.csr_array((np.ones(len(cells), bool), (rows, columns)), shape=shape)
+            given = sp.csr_array((np.ones(len(values), bool), (rows, columns)), shape=shape)
             rows, positions = np.nonzero(~given[:, filled].toarray())
             columns = filled[positions]
-            cells = self._omitted[columns].astype(np.float32)
-            block = sp.csr_array(block + sp.csr_array((cells, (rows, columns)), shape=shape))
+            values = self._omitted[columns].astype(np.float64)
+            block = sp.csr_array(block + sp.csr_array((values, (rows, columns)), shape=shape))
         block.eliminate_zeros()
         return block
 

@@ -42,5 +42,9 @@ def is_number(text: str) -> bool:
 
 
 def number_texts(values: NDArray[Any], missing: str) -> NDArray[Any]:
-    """Return the shortest texts that read back as the same values; ``missing`` for NaN."""
-    return np.where(np.isnan(values), missing, values.astype(str))
+    """Return the shortest texts that read back as the same values; ``missing`` for NaN.
+
+    They are read as float64: fewer digits would do to tell one float32 from another, but not to
+    give its value.
+    """
+    return np.where(np.isnan(values), missing, values.astype(np.float64).astype(str))

@@ -73,7 +73,7 @@ def read(
     Returns
     -------
     MultiLabelDataset
-        X as CSR float32. Y dense, or CSR for more than
+        X as CSR float64. Y dense, or CSR for more than
         :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels.
     """
     if zero_based not in ("auto", True, False):
@@ -232,7 +232,7 @@ class _Lines:
         return self.lowest == 0 or self.highest < 0
 
     def features(self, X: sp.csr_array, n: int, first: int) -> sp.csr_array:
-        """Return X as float32 with ``n`` columns, whose indices start at ``first`` in the file."""
+        """Return X as float64 with ``n`` columns, whose indices start at ``first`` in the file."""
         indices: NDArray[Any] = X.indices - first
         outside = (indices < 0) | (indices >= n)
         if outside.any():
@@ -241,10 +241,10 @@ class _Lines:
                 f"{self.path} holds the feature index {odd}, which is out of range for {n:,} "
                 f"features from {first}; check n_features and zero_based."
             )
-        with np.errstate(over="ignore"):
-            values = X.data.astype(np.float32)
-        if np.isinf(values).any():
-            odd = X.data[np.argmax(np.isinf(values))]
+        values = X.data.astype(np.float64, copy=False)
+        beyond = np.abs(values) > np.finfo(np.float32).max
+        if beyond.any():
+            odd = values[np.argmax(beyond)]
             raise InputError(
                 f"{self.path} holds the value {odd:g}, which does not fit 32 bits; rescale the "
                 "feature, or write nan where the value is missing."

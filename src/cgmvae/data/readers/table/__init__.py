@@ -4,8 +4,8 @@ CSV in all its dialects, Excel workbooks (the extra ``excel``), JSON lines, Feat
 ``columns`` decides by name what the columns mean, ``cells`` converts an Arrow table to a data set
 and back, ``delimited`` reads text, and ``layout`` pivots long tables. Every cell of a text file is
 read as text first, so that nothing is mistaken for a date or loses its leading zeros before the
-type of the column is known. Numbers are stored as float32: integers beyond 2**24 and float64 values
-are rounded. The official split of a data set is not written; ``npz`` stores it.
+type of the column is known. Numbers are read as float64, because they are rounded only after
+scaling. The official split of a data set is not written; ``npz`` stores it.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from cgmvae.data.columns import (
     Columns,
     ColumnType,
     IdentifierError,
+    as_float64,
     as_texts,
     parse_numbers,
     set_aside,
@@ -102,11 +103,11 @@ def columns_of(
 ) -> tuple[Features, tuple[str, ...]]:
     """Convert the named columns of an Arrow table to features; return them and their names.
 
-    They become a float32 array, (n_samples, n_features), if all are numbers, otherwise Columns. The
+    They become a float64 array, (n_samples, n_features), if all are numbers, otherwise Columns. The
     types of columns that are not in ``kinds`` are guessed, or text unless they are numbers; if rows
     are read in parts, all types must be given. Identifiers that a guess finds are set aside.
     """
-    features = np.empty((table.num_rows, len(names)), dtype=np.float32)
+    features = np.empty((table.num_rows, len(names)), dtype=np.float64)
     others: dict[int, tuple[NDArray[Any], ColumnType]] = {}
     identifiers: dict[int, IdentifierError] = {}
     for j, name in enumerate(names):
@@ -118,7 +119,7 @@ def columns_of(
             identifiers[j] = error
             continue
         if kind == "number":
-            features[:, j] = _finite(name, values)
+            features[:, j] = as_float64(values, name)
         else:
             others[j] = values, kind
     set_aside(list(identifiers.values()), n_columns=len(names))
@@ -135,7 +136,7 @@ def _values(
 ) -> tuple[NDArray[Any], ColumnType]:
     """Return the values of a column, (n_samples,), and its type."""
     if kind in (None, "number"):
-        values = numbers_of(column, np.float32, text_is_parsed)
+        values = numbers_of(column, np.float64, text_is_parsed)
         if values is not None:
             return values, "number"
     cells = objects_of(column)
@@ -168,17 +169,6 @@ def objects_of(column: Any) -> NDArray[Any]:
     column = plain_column(column)
     is_date = _arrow_type(column) == "date"
     return (column.cast(pa.timestamp("s"), safe=False) if is_date else column).to_numpy()
-
-
-def _finite(name: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32, copy=False)
-    if np.isinf(numbers).any():
-        raise InputError(
-            f"The feature column {name!r} holds a number that is infinite or beyond float32; "
-            "rescale it, or leave the cell blank if the value is missing."
-        )
-    return numbers
 
 
 def _groups(table: Any, name: str) -> NDArray[Any]:
@@ -418,7 +408,7 @@ def table_of(dataset: MultiLabelDataset) -> Any:
 def _feature_columns(X: Features) -> list[Any]:
     pa = load_pyarrow()
     if not isinstance(X, Columns):
-        X = _dense(X)
+        X = _dense(X).astype(np.float64)  # as it is read, so that CSV gives all of its digits
         return [pa.array(X[:, j], from_pandas=True) for j in range(X.shape[1])]
     texts = {text for values in X.values if values.dtype == object for text in values}
     _reject_surrogates([text for text in texts if text is not None])

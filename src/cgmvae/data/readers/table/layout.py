@@ -128,7 +128,7 @@ def _proposals(table: Any) -> Iterator[str]:
 
 
 def _is_binary(column: Any) -> bool:
-    values = numbers_of(column, np.float32, text_is_parsed=True)
+    values = numbers_of(column, np.float64, text_is_parsed=True)
     return values is not None and bool(np.isin(values, (0, 1)).all())
 
 
