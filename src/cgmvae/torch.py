@@ -184,7 +184,7 @@ class CGMVAE(nn.Module):
         """Return one member of a fitted estimator, with its settings and a copy of its weights.
 
         Its features are those that the estimator's networks see:
-        ``model.encoding_.transform(model.scaler_.transform(model.prepared(X)))``.
+        ``model.inputs(X)``.
         """
         network, own = model.network_, model.member_settings_[member]
         settings = dataclasses.asdict(network.config)

@@ -25,7 +25,7 @@ def members(model, X):
     """Return the logits of each member, (n_members, n_rows, n_labels)."""
     network = model.network_
     with torch.no_grad():
-        (x,) = model._blocks(model._scaled_features(X))
+        (x,) = model._blocks(model.inputs(X))
         return network.logits(network.decode(x, network.encode(x).mean)).numpy()
 
 
@@ -107,7 +107,7 @@ class TestLatentSpace:
         draws = np.stack([fitted.sample_latent(X, random_state=seed) for seed in range(2000)])
         assert draws.shape == (2000, 6, 12)
         with torch.no_grad():
-            (x,) = fitted._blocks(fitted._scaled_features(X))
+            (x,) = fitted._blocks(fitted.inputs(X))
             log_variance = fitted.network_.encode(x).log_variance
         spread = np.exp(0.5 * log_variance.numpy()).transpose(1, 0, 2).reshape(6, 12)
         error = (draws.mean(0) - fitted.transform(X)) / (spread / np.sqrt(2000))
@@ -137,7 +137,7 @@ class TestLatentSpace:
         X = survey.X[:4]
         network = fitted.network_
         with torch.no_grad():
-            (x,) = fitted._blocks(fitted._scaled_features(X))
+            (x,) = fitted._blocks(fitted.inputs(X))
             generator = np.random.default_rng(0)
             posterior = network.encode(x)
             p = []

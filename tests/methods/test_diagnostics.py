@@ -31,7 +31,7 @@ def test_the_kl_matches_the_closed_form(fitted, survey):
     chosen = np.argmax(survey.Y[rows], axis=1)
     Y = np.eye(5)[chosen]
     with torch.no_grad():
-        (x,) = fitted._blocks(fitted._scaled_features(survey.X[rows]))
+        (x,) = fitted._blocks(fitted.inputs(survey.X[rows]))
         posterior, labels = fitted.network_.encode(x), fitted.network_.label_gaussians()
     mean, log_variance = posterior.mean.double(), posterior.log_variance.double()
     prior_mean = labels.mean[:, chosen].double()

@@ -159,7 +159,7 @@ def test_each_member_scores_the_fold_that_it_did_not_see(survey):
     train, validation, seed = model._prepare(survey.X, survey.Y, None, None, None)
     assert validation is None
     fold = assign_folds(train, 4, seed)
-    (members,) = model._member_scores(model._scaled_features(survey.X))
+    (members,) = model._member_scores(model.inputs(survey.X))
     for row in range(120):
         unseen = np.flatnonzero(model.member_folds_ == fold[row])
         expected = members[unseen, row].mean(0).detach().numpy()

@@ -282,7 +282,7 @@ def test_the_most_probable_set_as_the_prediction(fitted, survey):
 
 def test_probabilities_of_label_sets_are_means_of_the_members(fitted, survey):
     with torch.no_grad():
-        (x,) = fitted._blocks(fitted._scaled_features(survey.X))
+        (x,) = fitted._blocks(fitted.inputs(survey.X))
         labels = torch.as_tensor(survey.Y).bool().expand(2, -1, -1)
         logits = fitted.network_.forced_logits(x, labels, torch.ones_like(labels))
         each = torch.where(labels, logits, -logits).sigmoid().prod(-1)

@@ -8,7 +8,7 @@ import torch
 
 from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork
-from cgmvae.model.presets import MANY_ROWS, PRESETS, VERY_MANY_ROWS, for_data
+from cgmvae.model.presets import LARGE_BATCHES, MANY_ROWS, PRESETS, VERY_MANY_ROWS, for_data
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import CounterStreams
 from cgmvae.training.plan import TrainingConfig
@@ -137,17 +137,21 @@ class TestSizeOfTheData:
         assert (few.dropout, many.dropout) == (0.2, 0.1)
         assert many.input_dropout == (few.input_dropout if sparse else 0)
 
-    def test_tuned_is_larger_and_trains_longer_for_many_or_sparse_rows(self):
-        few = for_data("tuned", MANY_ROWS - 1, sparse=False)
+    def test_tuned_is_larger_for_many_or_sparse_rows_and_stops_early_with_few(self):
+        few = for_data("tuned", LARGE_BATCHES - 1, sparse=False)
         assert few is PRESETS["tuned"]
-        sparse, many = (
-            for_data("tuned", 10, sparse=True),
-            for_data("tuned", MANY_ROWS, sparse=False),
-        )
+        sparse = for_data("tuned", MANY_ROWS, sparse=True)
+        many = for_data("tuned", MANY_ROWS, sparse=False)
         network = dataclasses.replace(many.network, label_scale=1.0)
         assert sparse == dataclasses.replace(many, network=network)
         assert (few.network.embedding_dim, many.network.embedding_dim) == (128, 256)
-        assert (few.training["epochs"], many.training["epochs"]) == (20, 30)
+        assert (few.training["patience"], many.training["patience"]) == (10, None)
+        assert for_data("tuned", 10, sparse=True).training["patience"] == 10
+
+    def test_batches_of_dense_rows_grow(self):
+        medium = for_data("tuned", LARGE_BATCHES, sparse=False)
+        assert (medium.training["batch_size"], medium.learning_rate) == (256, 4e-3)
+        assert medium.network == PRESETS["tuned"].network
 
     @pytest.mark.parametrize("name", ["paper", "released"])
     def test_other_presets_do_not_depend_on_the_data(self, name):

@@ -56,6 +56,8 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
     scaling = _SCALED[fitted.scaler_.kind_]
     if n_columns := fitted.encoding_.n_columns:
         scaling += f", with {n_columns:,} piecewise-linear columns next to them"
+    if fitted.components_.is_used:
+        scaling += f"; of all, {fitted.n_columns_:,} principal components"
     columns = models.columns_record(fitted) or [
         {"column": column, "kind": "number", "done": scaling, "n_features": 1}
         for column in fitted.prepared_names()

@@ -37,13 +37,14 @@ from cgmvae.evaluation.thresholds import RuleName, learn_rule
 from cgmvae.methods import out_of_fold
 from cgmvae.methods.inputs import Rows, check_declared, check_learnable, targets_of_rows
 from cgmvae.methods.serialization import save_model
+from cgmvae.preparation.components import NumberOfComponents, PrincipalComponents
 from cgmvae.preparation.features import (
     FeaturePreparation,
     match_columns,
     numeric_matrix,
     table_columns,
 )
-from cgmvae.preparation.piecewise import PiecewiseLinear
+from cgmvae.preparation.piecewise import EncodingName, PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 
@@ -80,8 +81,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         The fitted scaling.
     encoding_ : PiecewiseLinear
         The fitted encoding of continuous features.
+    components_ : PrincipalComponents
+        The principal components that the method learns from, if any.
     n_columns_ : int
-        Number of columns after scaling and encoding.
+        Number of columns after scaling, encoding and principal components.
     n_rows_, sparse_rows_ : int, bool
         Number of training rows, and whether they are sparse; not stored with the model.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
@@ -162,7 +165,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probability of every label, (n_samples, n_labels)."""
-        return self._scores(self._scaled_features(X))
+        return self._scores(self.inputs(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the labels that the learned threshold rule selects, (n_samples, n_labels)."""
@@ -334,18 +337,34 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         self.n_inputs_ = int(parts[0].features.shape[1])
         self.n_rows_ = int(parts[0].features.shape[0])
         self.scaler_ = FeatureScaler(self.scaling).fit(parts[0].features, measured)
-        encoding: Any = getattr(self, "encoding", "standard")
-        self.encoding_ = PiecewiseLinear(encoding).fit(self.scaler_.transform(parts[0].features))
-        self.n_columns_ = self.n_inputs_ + self.encoding_.n_columns
+        encoding, n_components = self._encoding()
+        scaled = self.scaler_.transform(parts[0].features)
+        self.encoding_ = PiecewiseLinear(encoding).fit(scaled)
+        self.components_ = PrincipalComponents(n_components).fit(
+            self.encoding_.transform(scaled), encoded=self.encoding_.n_columns > 0
+        )
+        self.n_columns_ = self._width()
         parts = [rows._replace(features=self._scaled(rows.features)) for rows in parts]
         self.sparse_rows_ = is_sparse(parts[0].features)
         return parts[0], None if validation is None else parts[1]
 
+    def _encoding(self) -> tuple[EncodingName, NumberOfComponents]:
+        """Return how scaled features are encoded, and how many components of them are used."""
+        return "standard", None
+
+    def _width(self) -> int:
+        """Return the number of columns after scaling, encoding and principal components."""
+        if self.components_.is_used:
+            return self.components_.vectors_.shape[1]
+        return self.n_inputs_ + self.encoding_.n_columns
+
     def _scaled(self, features: Matrix) -> Matrix:
         """Return prepared features as the method sees them."""
-        return self.encoding_.transform(self.scaler_.transform(features))
+        encoded = self.encoding_.transform(self.scaler_.transform(features))
+        return self.components_.transform(encoded)
 
-    def _scaled_features(self, X: Any) -> Matrix:
+    def inputs(self, X: Any) -> Matrix:
+        """Return X as the method sees it: prepared, scaled, encoded, and its components."""
         return self._scaled(self.prepared(X))
 
     # From scaled rows to scores and the threshold rule.
@@ -360,7 +379,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             scores = scores[np.argsort(features.reading_order())]
         if not np.isfinite(scores).all():
             row = int(np.argmin(np.isfinite(scores).all(axis=1)))
-            values = dense(MappedRows.of(features).gather([row]))[0, : self.n_inputs_]
+            values = dense(MappedRows.of(features).gather([row]))
+            values = self.components_.inverse_transform(values)[0, : self.n_inputs_]
             raise NonFiniteScores(row, self.prepared_names()[int(np.argmax(np.abs(values)))])
         return scores
 

@@ -25,6 +25,8 @@ from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.model.presets import NETWORK_FIELDS, PRESET_NUMBERS, Preset, for_data, with_settings
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.rng import RandomStreams
+from cgmvae.preparation.components import NumberOfComponents
+from cgmvae.preparation.piecewise import EncodingName
 from cgmvae.training.pack import LabelRows
 from cgmvae.training.plan import Member, TrainingConfig, column
 
@@ -63,7 +65,11 @@ class CGMVAEClassifier(
     encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
         An encoder of one's own for images, text or anything else; see
         :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
-    n_members, device, checkpoint, progress
+    encoding, n_components
+        How features are encoded, and how many principal components of them the network learns
+        from; "auto" chooses by the data with the preset ``tuned``, and takes the scaled features
+        with the others. See :class:`~cgmvae.methods.packed.PackedClassifier`.
+    n_members, n_folds, members, device, checkpoint, progress
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
@@ -96,6 +102,7 @@ class CGMVAEClassifier(
     }
 
     preset: str = field(default="tuned", kw_only=False)
+    n_components: NumberOfComponents = "auto"
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
@@ -121,6 +128,14 @@ class CGMVAEClassifier(
         for record in (NetworkConfig, TrainingConfig, Preset):
             check_declared(record, given)
         return with_settings(preset, given, training=_TRAINING_FIELDS)
+
+    def _encoding(self) -> tuple[EncodingName, NumberOfComponents]:
+        encoding, n_components = self.encoding, self.n_components
+        if self.preset == "tuned":
+            return encoding, n_components
+        # The paper and the released code standardize features, and no more.
+        encoding = "standard" if encoding == "auto" else encoding
+        return encoding, None if n_components == "auto" else n_components
 
     def _preset_for(self, train: Rows) -> Preset:
         return self.resolved_preset(train.labels.shape[0], sparse=is_sparse(train.features))
@@ -183,7 +198,7 @@ class CGMVAEClassifier(
             Gaussians is multiplied into q(z|x), and the mean of the product is decoded. Known
             labels are returned as they are known.
         """
-        features = self._scaled_features(X)
+        features = self.inputs(X)
         if known is None:
             return self._scores(features)
         targets = targets_of_rows(features, known, self.label_names_, given_as="known")
@@ -243,7 +258,7 @@ class CGMVAEClassifier(
         The standard deviation over members and draws of z from their posteriors.
         """
         check_whole(1, n_draws=n_draws)
-        features = self._scaled_features(X)
+        features = self.inputs(X)
         generator = torch.Generator().manual_seed(_seed_from(random_state))
         parts = []
         with torch.no_grad():
@@ -291,7 +306,7 @@ class CGMVAEClassifier(
 
     def diagnostics(self, X: Any, Y: Any, random_state: Any = 0) -> dict[str, float]:
         """Tell whether the latent space does anything; see :mod:`cgmvae.methods.diagnostics`."""
-        features = self._scaled_features(X)
+        features = self.inputs(X)
         targets = targets_of_rows(features, Y, self.label_names_)
         return diagnose(self, features, targets, np.random.default_rng(random_state))
 
@@ -313,7 +328,7 @@ class CGMVAEClassifier(
     def _members_side_by_side(
         self, X: Any, function: Callable[[Tensor], Tensor]
     ) -> NDArray[np.floating]:
-        features = self._scaled_features(X)
+        features = self.inputs(X)
         return np.concatenate([_side_by_side(function(x)) for x in self._feature_blocks(features)])
 
 

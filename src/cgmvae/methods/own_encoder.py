@@ -28,6 +28,7 @@ from cgmvae.methods.inputs import Rows, check_whole
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.serialization import EncoderMismatch, as_declared, with_prefix
 from cgmvae.nn.encoder import ONLY, EncoderStack, RowLayout, StandardizedEncoder, as_tensors, encode
+from cgmvae.preparation.components import PrincipalComponents
 from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler
 from cgmvae.training.device import find_device
@@ -205,6 +206,7 @@ class EncodingClassifier(PackedClassifier):
         self.n_rows_, self.sparse_rows_ = int(train.features.shape[0]), False
         self.scaler_ = FeatureScaler("none").fit(nothing)
         self.encoding_ = PiecewiseLinear("standard").fit(nothing)
+        self.components_ = PrincipalComponents()
         if not self.shared_encoder:
             return train, validation
         first = copy.copy(self)

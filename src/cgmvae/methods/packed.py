@@ -34,6 +34,7 @@ from cgmvae.methods.out_of_fold import assign_folds
 from cgmvae.methods.serialization import as_declared, fill_network, read_config, with_prefix
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.nn.sparse import SparseRows
+from cgmvae.preparation.components import NumberOfComponents
 from cgmvae.preparation.piecewise import EncodingName
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
@@ -76,6 +77,10 @@ class PackedClassifier(MultiLabelClassifier):
     encoding : {"auto", "piecewise-linear", "standard"}
         Whether continuous features get piecewise-linear columns next to their scaled values; see
         :class:`~cgmvae.preparation.piecewise.PiecewiseLinear`.
+    n_components : int, "auto" or None
+        Principal components of the encoded features that the network learns from; None for the
+        features themselves. See
+        :class:`~cgmvae.preparation.components.PrincipalComponents`.
     members : sequence of mapping, optional
         For members that differ, the parameters of each: learning rate, weight decay, dropout and
         weights of terms, whatever leaves the network's sizes and the training plan as they are.
@@ -125,6 +130,7 @@ class PackedClassifier(MultiLabelClassifier):
     n_members: int = 8
     n_folds: int | None = None
     encoding: EncodingName = "auto"
+    n_components: NumberOfComponents = None
     members: Sequence[Mapping[str, Any]] | None = None
     device: str = "auto"
     checkpoint: str | os.PathLike[str] | None = None
@@ -132,6 +138,9 @@ class PackedClassifier(MultiLabelClassifier):
     network_: Any = field(init=False)
     member_settings_: list[Mapping[str, Any]] = field(init=False)
     member_folds_: NDArray[np.int64] = field(init=False)
+
+    def _encoding(self) -> tuple[EncodingName, NumberOfComponents]:
+        return self.encoding, self.n_components
 
     @abstractmethod
     def _training_config(self, train: Rows) -> TrainingConfig:
@@ -549,7 +558,9 @@ def pad_features(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> lis
     padded = []
     for model, fit in zip(models, fits, strict=True):
         n_more, model.n_columns_ = width - model.n_columns_, width
-        if n_more and not model.sparse_rows_:
+        if n_more and model.components_.is_used:
+            model.components_.pad(n_more)
+        elif n_more and not model.sparse_rows_:
             model.encoding_.pad(n_more)
         train = fit.train._replace(features=_padded(fit.train.features, width))
         validation = fit.validation

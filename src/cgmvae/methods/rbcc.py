@@ -425,7 +425,7 @@ class RBCC(NeuralClassifier):
         with; the best of all label sets if ``beam_width`` is at least 2^n_labels.
         """
         check_whole(1, beam_width=self.beam_width)
-        features = self._scaled_features(X)
+        features = self.inputs(X)
         structure = self._structure
 
         def best(logits: Tensor, _: slice) -> Tensor:
@@ -439,7 +439,7 @@ class RBCC(NeuralClassifier):
 
     def log_probability(self, X: Any, Y: Any) -> NDArray[np.floating]:
         """Return the log-probability of each row's whole label set, (n_samples,)."""
-        features = self._scaled_features(X)
+        features = self.inputs(X)
         targets = targets_of_rows(features, Y, self.label_names_)
         if targets.unknown is not None and targets.unknown.sum():
             raise InputError(

@@ -34,6 +34,7 @@ from cgmvae.evaluation.thresholds import (
     describe_rule,
 )
 from cgmvae.nn.rng import CounterStreams, RandomStreams
+from cgmvae.preparation.components import PrincipalComponents
 from cgmvae.preparation.encoders import ENCODERS
 from cgmvae.preparation.features import FeaturePreparation
 from cgmvae.preparation.piecewise import PiecewiseLinear
@@ -82,6 +83,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     shared = {"shift": scaler.shift_, "scale": scaler.scale_, "fill": scaler.fill_}
     if model.encoding_.n_columns:
         shared |= {f"bins.{name}": array for name, array in model.encoding_.state().items()}
+    if model.components_.is_used:
+        shared |= {f"components.{name}": array for name, array in model.components_.state().items()}
     if isinstance(rule, LabelThresholds):
         shared["thresholds"] = rule.thresholds
     names = getattr(model, "feature_names_in_", None)
@@ -210,7 +213,11 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
     model.encoding_ = PiecewiseLinear("standard").fit(np.zeros((1, model.n_inputs_)))
     if bins:
         model.encoding_ = PiecewiseLinear.from_state(bins, model.n_inputs_)
-    model.n_columns_ = model.n_inputs_ + model.encoding_.n_columns
+    model.components_ = PrincipalComponents()
+    if components := with_prefix(tensors, "shared.components."):
+        n_columns = model.n_inputs_ + model.encoding_.n_columns
+        model.components_ = PrincipalComponents.from_state(components, n_columns)
+    model.n_columns_ = model._width()
     model.threshold_rule_ = _read_rule(tensors, description["threshold"], model.n_labels_)
 
 

@@ -33,6 +33,7 @@ from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier, meth
 from cgmvae.methods.lamp import LaMPNetwork
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.rbcc import RBCCNetwork, marginals
+from cgmvae.preparation.components import PrincipalComponents
 from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler
 
@@ -215,6 +216,7 @@ class ExportedModel(nn.Module):
         self,
         scaler: FeatureScaler,
         encoding: PiecewiseLinear,
+        components: PrincipalComponents,
         scorer: MemberScorer | LinearScorer,
         rule: ThresholdRule,
     ) -> None:
@@ -231,6 +233,7 @@ class ExportedModel(nn.Module):
         self.feature = torch.as_tensor(encoding.feature_)
         self.lower = _buffer(encoding.lower_)
         self.width = _buffer(encoding.upper_ - encoding.lower_)
+        self.mean, self.vectors = _buffer(components.mean_), _buffer(components.vectors_)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map float64 rows, (n_rows, n_features), to probabilities and 0/1 labels."""
@@ -241,6 +244,8 @@ class ExportedModel(nn.Module):
         if len(self.feature):
             share = (scaled[:, self.feature] - self.lower) / self.width
             scaled = torch.cat([scaled, share.clamp(0, 1)], dim=1)
+        if len(self.mean):
+            scaled = (scaled - self.mean) @ self.vectors
         probabilities = self.scorer(scaled)
         if self.k is None:  # thresholds are compared in the dtype of the probabilities
             reached = probabilities >= self.thresholds.to(probabilities.dtype)
@@ -312,4 +317,5 @@ def exported_model(model: MultiLabelClassifier) -> ExportedModel:
             f"{type(model).__name__} cannot be exported; the methods that can are "
             f"{', '.join(names[:-1])} and {names[-1]}."
         )
-    return ExportedModel(model.scaler_, model.encoding_, scorer, model.threshold_rule_).eval()
+    parts = (model.scaler_, model.encoding_, model.components_, scorer, model.threshold_rule_)
+    return ExportedModel(*parts).eval()
