@@ -167,9 +167,11 @@ class TestForms:
         assert data.label_names == ("label_0", "label_1", "label_2", "label_3")
         assert data.feature_names == ("feature_0", "feature_1", "feature_2")
 
-    @pytest.mark.parametrize("dtype", [bool, np.int64, np.float16, np.float64])
-    def test_features_become_float32_unless_they_are_float64(self, dtype):
-        expected = np.float64 if dtype is np.float64 else np.float32
+    @pytest.mark.parametrize(
+        "dtype", [bool, np.float16, np.float32, np.int16, np.int64, np.float64]
+    )
+    def test_features_become_float32_where_it_holds_all_of_their_values(self, dtype):
+        expected = np.float64 if dtype in (np.int64, np.float64) else np.float32
         assert MultiLabelDataset(Y.astype(dtype), Y).X.dtype == expected
 
     def test_stored_zeros_and_unsorted_cells_are_put_right(self):

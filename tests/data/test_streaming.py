@@ -302,7 +302,7 @@ def test_npz_needs_no_labels_and_takes_any_order_and_type(tmp_path):
         np.savez(tmp_path / "a.npz", X=np.array(X, order=order))
         parts = read_all(open_blocks(tmp_path / "a.npz"), 3)
         np.testing.assert_array_equal(np.concatenate(parts), X)
-        assert parts[0].dtype == np.float64
+        assert parts[0].dtype == np.float32
 
 
 def csr_arrays(matrix):

@@ -66,4 +66,4 @@ def test_every_block_parses():
 def test_every_fence_names_its_language():
     for page in PAGES:
         opened = re.findall(r"^ *```(\w*)$", (ROOT / page).read_text(), re.M)[::2]
-        assert set(opened) <= {"python", "bash", "text"}, page
+        assert set(opened) <= {"python", "bash", "text", "nginx"}, page

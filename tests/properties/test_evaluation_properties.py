@@ -95,7 +95,7 @@ def test_sweep_equals_one_count_per_threshold(rows, n_thresholds):
             np.testing.assert_array_equal(getattr(swept, field)[i], getattr(single, field))
         np.testing.assert_array_equal(swept.label_true, single.label_true)
         np.testing.assert_array_equal(swept.row_true, single.row_true)
-        assert swept.n_known == single.n_known
+        np.testing.assert_array_equal(swept.row_known, single.row_known)
 
 
 @repeatable

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.columns import Columns
-from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense, vstack
+from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense, float_type, vstack
 from cgmvae.errors import InputError
 
 #: A NumPy array or a SciPy CSR array, (n_samples, n_columns). SciPy ships no types, so a type
@@ -358,8 +358,7 @@ def as_features(values: Any) -> Features:
         raise InputError(f"The features must have two dimensions, not {X.ndim}.")
     if X.dtype.kind not in "fiub":
         raise InputError("The features must be numbers; encode or drop the other columns.")
-    if X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float64)
+    X = X.astype(float_type(X.dtype), copy=False)
     if sp.issparse(X):
         X = with_short_indices(X)
     check_finite(X)

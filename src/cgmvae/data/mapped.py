@@ -223,7 +223,12 @@ def _as_floats(rows: MappedRows) -> MappedRows:
         return rows
     if rows.dtype.kind not in "fiub":
         raise InputError("The features must be numbers; encode or drop the other columns.")
-    return rows.then(lambda block: block.astype(np.float64))
+    return rows.then(lambda block: block.astype(float_type(rows.dtype)))
+
+
+def float_type(dtype: np.dtype[Any]) -> type[np.floating]:
+    """Return float32 if it holds all values of a dtype exactly, otherwise float64."""
+    return np.float32 if np.can_cast(dtype, np.float32) else np.float64
 
 
 def vstack(parts: Sequence[Any]) -> Any:

@@ -183,25 +183,30 @@ def _dense(X: Matrix) -> NDArray[Any]:
     return X.toarray() if sp.issparse(X) else X
 
 
+def _spmatrix(X: Matrix) -> Any:
+    """Return the features as LightGBM and CatBoost take them, which know no sparse arrays."""
+    return sp.csr_matrix(X) if sp.issparse(X) else X
+
+
 def _lightgbm(task: _Task) -> Scores:
     """Boost trees per label; the held-out rows say when to stop."""
     import lightgbm
 
-    held = task.others[0]
-    held_labels = _dense(held.Y)[:, task.vary]
+    features, *rest = (_spmatrix(rows.X) for rows in (task.train, *task.others))
+    held_labels = _dense(task.others[0].Y)[:, task.vary]
 
     settings = {"objective": "binary", "learning_rate": 0.05, "num_threads": 1, "verbosity": -1}
 
     def scores_of(i: int) -> Scores:
-        own = lightgbm.Dataset(task.train.X, task.labels[:, i])
+        own = lightgbm.Dataset(features, task.labels[:, i])
         trees = lightgbm.train(
             settings,
             own,
             MAX_TREES,
-            valid_sets=[own.create_valid(held.X, held_labels[:, i])],
+            valid_sets=[own.create_valid(rest[0], held_labels[:, i])],
             callbacks=[lightgbm.early_stopping(TREE_PATIENCE, verbose=False)],
         )
-        return [np.asarray(trees.predict(rows.X)) for rows in task.others]
+        return [np.asarray(trees.predict(each)) for each in rest]
 
     by_label = Parallel(n_jobs=-1)(delayed(scores_of)(i) for i in range(len(task.vary)))
     return [np.column_stack(columns) for columns in zip(*by_label, strict=True)]
@@ -211,7 +216,7 @@ def _catboost(task: _Task) -> Scores:
     """Boost trees of all labels at once; the held-out rows say when to stop."""
     from catboost import CatBoostClassifier
 
-    held = task.others[0]
+    features, *rest = (_spmatrix(rows.X) for rows in (task.train, *task.others))
     one = len(task.vary) == 1
     model = CatBoostClassifier(
         iterations=MAX_TREES,
@@ -221,11 +226,9 @@ def _catboost(task: _Task) -> Scores:
         allow_writing_files=False,
         verbose=False,
     )
-    held_labels = _dense(held.Y)[:, task.vary]
-    model.fit(
-        task.train.X, task.target, eval_set=(held.X, held_labels[:, 0] if one else held_labels)
-    )
-    return [model.predict_proba(rows.X)[:, -len(task.vary) :] for rows in task.others]
+    held_labels = _dense(task.others[0].Y)[:, task.vary]
+    model.fit(features, task.target, eval_set=(rest[0], held_labels[:, 0] if one else held_labels))
+    return [model.predict_proba(each)[:, -len(task.vary) :] for each in rest]
 
 
 def _linear_svm(task: _Task) -> Scores:

@@ -127,7 +127,7 @@ def write(folder, text, name="a.csv"):
     ],
 )
 def test_delimiter_and_decimal_mark_are_found(tmp_path, text, X):
-    np.testing.assert_array_equal(read(write(tmp_path, text), labels=["owl"]).X, np.float32(X))
+    np.testing.assert_array_equal(read(write(tmp_path, text), labels=["owl"]).X, X)
 
 
 def test_commas_of_label_sets_and_groups_stay(tmp_path):
