@@ -348,21 +348,23 @@ def fill_network(
     built on the meta device, compared with the arrays, and only then allocated and filled.
     ``build`` returns the network, given its initial weights; arrays that it lacks are ignored.
     """
-    for name, tensor in build(_Zeros(n_members, "meta", len(arrays))).state_dict().items():
+    for name, tensor in build(ZeroStreams(n_members, "meta", len(arrays))).state_dict().items():
         stored = torch.from_numpy(arrays[name])
         if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
             raise ValueError(f"its weights {name!r} have the wrong shape or type")
-    network = build(_Zeros(n_members, device, len(arrays)))
+    network = build(ZeroStreams(n_members, device, len(arrays)))
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
             tensor.copy_(torch.from_numpy(arrays[name]))
     return network
 
 
-class _Zeros(CounterStreams):
+class ZeroStreams(CounterStreams):
     """Zeros as initial weights, for at most ``n_tensors`` tensors."""
 
-    def __init__(self, n_members: int, device: torch.device | str, n_tensors: int) -> None:
+    def __init__(
+        self, n_members: int, device: torch.device | str, n_tensors: float = math.inf
+    ) -> None:
         super().__init__(range(n_members), device)
         self._n_left = n_tensors
 
