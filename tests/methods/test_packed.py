@@ -299,6 +299,13 @@ def test_members_that_are_compared_are_not_split(tiny, survey, monkeypatch):
     assert sizes == [4]
 
 
+def test_verbose_prints_each_epoch(tiny, survey, capsys):
+    tiny(epochs=2, verbose=True).fit(survey.X, survey.Y)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("Epoch 1 of 2: best validation metric 0.")
+    assert second.startswith("Epoch 2 of 2")
+
+
 def test_too_little_memory_for_one_member(tiny, survey, monkeypatch):
     limit(monkeypatch, 0)
     with pytest.raises(InputError, match="too little memory for a single model"):

@@ -164,6 +164,7 @@ def test_a_file_contains_nothing_about_the_machine(saved, survey):
     model, path = saved
     _, description = read_tensors(path)
     excluded = {"checkpoint", "device", "progress", "n_jobs", "estimator", "random_state"}
+    excluded |= {"verbose"}
     assert not description["parameters"].keys() & excluded
     rewrite(path, lambda text: text["parameters"].update(dict.fromkeys(excluded, "/x")))
     loaded = cgmvae.load(path)

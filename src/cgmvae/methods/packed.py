@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import itertools
 import os
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,8 @@ class PackedClassifier(MultiLabelClassifier):
         A file to save the state of training in; a fit that was stopped resumes from it.
     progress : callable, optional
         Called after each epoch with its number, the number of epochs and the best metric so far.
+    verbose : bool
+        Whether to print a line with these after each epoch, if ``progress`` is not given.
 
     Attributes
     ----------
@@ -143,6 +146,7 @@ class PackedClassifier(MultiLabelClassifier):
     device: str = "auto"
     checkpoint: str | os.PathLike[str] | None = None
     progress: Progress | None = None
+    verbose: bool = False
     network_: Any = field(init=False)
     member_settings_: list[Mapping[str, Any]] = field(init=False)
     member_folds_: NDArray[np.int64] = field(init=False)
@@ -535,10 +539,14 @@ def make_pack(
         config,
         device=device,
         checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
-        progress=first.progress,
+        progress=first.progress or (_print_epoch if first.verbose else None),
         keep=keep,
         shares_rows=not first.whole_batches,
     )
+
+
+def _print_epoch(epoch: int, n_epochs: int, best: float) -> None:
+    sys.stdout.write(f"Epoch {epoch:,} of {n_epochs:,}: best validation metric {best:.4f}\n")
 
 
 def _check_memory(n_members: int, model: PackedClassifier, train: Rows) -> None:

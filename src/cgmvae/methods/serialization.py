@@ -45,7 +45,7 @@ from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 FORMAT_VERSION = 2
 
 #: Parameters that say where and how a model was trained; they are neither written nor read.
-_NOT_STORED = {"device", "checkpoint", "progress", "n_jobs", "random_state", "estimator"}
+_NOT_STORED = {"device", "checkpoint", "progress", "verbose", "n_jobs", "random_state", "estimator"}
 
 #: Parameters that are code, and given anew when a model is loaded.
 _CODE = {"encoder", "collate"}

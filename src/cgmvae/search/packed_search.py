@@ -160,15 +160,15 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         self.best_estimator_ = best.set_params(checkpoint=self.estimator.checkpoint)
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+    def predict_proba(self, X: Any, *, as_frame: bool = False) -> Any:
         """Return the label probabilities of the best ensemble, (n_samples, n_labels)."""
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_proba(X)
+        return self.best_estimator_.predict_proba(X, as_frame=as_frame)
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
+    def predict(self, X: Any, *, as_frame: bool = False) -> Any:
         """Return the labels that the best ensemble predicts, (n_samples, n_labels)."""
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict(X)
+        return self.best_estimator_.predict(X, as_frame=as_frame)
 
     def _check(self, validation_data: Any) -> None:
         if validation_data is not None and self.n_splits != 1:
@@ -185,7 +185,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     def _description(self, settings: Sequence[Any], fits: Sequence[Fit]) -> dict[str, Any]:
         """Return what distinguishes this search from another one, in JSON types."""
         parameters = clone(self.estimator).get_params(deep=False)
-        ignored = {"device", "checkpoint", "progress", "random_state", "members"}
+        ignored = {"device", "checkpoint", "progress", "verbose", "random_state", "members"}
         own = {name: repr(value) for name, value in parameters.items() if name not in ignored}
         names = ("metric", "n_splits", "n_seeds", "rungs", "factor", "n_best", "random_state")
         rows = [part for fit in fits for part in fit[:2] if part is not None]
