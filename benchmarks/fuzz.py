@@ -95,7 +95,7 @@ _SURVEY = make_survey(40, 4, 5, seed=0)[0]
 _COUNTS = {"n_members": 2, "epochs": 2, "batch_size": 16, "n_restarts": 1, "n_learners": 2, "k": 3}
 _WIDTHS = {"embedding_dim": 8, "hidden_dim": 8, "latent_dim": 4, "state_dim": 8, "n_neighbors": 5}
 _QUICK = _COUNTS | _WIDTHS | {"device": "cpu", "random_state": 0}
-_SIZES = {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,), "latent_dim": 4}
+_SIZES = {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)}
 
 
 def _quick(name: str, **changes: Any) -> Any:
@@ -176,7 +176,13 @@ def _read_released(path: Path, rng: Random) -> object:
 
 def _read_model(path: Path, rng: Random) -> object:
     model = load(path)
-    return model.predict(_SURVEY.X[:2]) if model.n_features_in_ == _SURVEY.n_features else model
+    if model.n_features_in_ == _SURVEY.n_features:
+        scores, labels = model.predict_proba(_SURVEY.X[:2]), model.predict(_SURVEY.X[:2])
+        if not (((scores >= 0) & (scores <= 1)).all() and np.isin(labels, (0, 1)).all()):
+            raise ValueError("These are not probabilities and labels.")
+        if len(set(model.label_names_)) < scores.shape[1]:
+            raise ValueError("Two labels have the same name.")
+    return model
 
 
 _ARFF_WORDS = (

@@ -261,6 +261,8 @@ def in_description(content: bytes, other: bytes, words: Sequence[bytes], rng: Ra
             description = _damaged(description, rng)
         elif what < 0.7:
             header = _damaged(header, rng)
+        elif what < 0.85:
+            body = _with_number(body, rng)
         else:
             body = _edited(body, other, words, rng, rng.choice(_BYTE_EDITS))[: len(body)]
     if isinstance(header, dict) and isinstance(header.get("__metadata__"), dict):
@@ -268,6 +270,13 @@ def in_description(content: bytes, other: bytes, words: Sequence[bytes], rng: Ra
         header["__metadata__"]["cgmvae"] = json.dumps(entry)
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + body
+
+
+def _with_number(body: bytes, rng: Random) -> bytes:
+    """Return arrays with one number replaced by one that hardly belongs there."""
+    number = np.array(rng.choice((np.nan, np.inf, -np.inf, 1e30, -1.0, 5.0)), rng.choice("fd"))
+    start = rng.randrange(len(body) // number.nbytes + 1) * number.nbytes
+    return (body[:start] + number.tobytes() + body[start + number.nbytes :])[: len(body)]
 
 
 def _damaged(value: Any, rng: Random) -> Any:
@@ -288,6 +297,8 @@ def _damaged(value: Any, rng: Random) -> Any:
         value[key] = nested
     elif what < 0.2 and isinstance(value, list):
         value += value * rng.choice((1, 50))
+    elif what < 0.3:
+        value[key] = copy.deepcopy(value[rng.choice(keys)])
     else:
         value[key] = _damaged(value[key], rng)
     return value

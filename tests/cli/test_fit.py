@@ -5,6 +5,7 @@ import json
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,6 +167,28 @@ def test_a_stopped_fit_continues(cgmvae, succeeds, survey, tmp_path, monkeypatch
     assert continued == whole
     assert library.load("birds.cgmvae").origin_["seconds"] is None  # of the first part nobody knows
     assert "birds.cgmvae.checkpoint" not in contents(tmp_path)
+
+
+def test_a_fit_stopped_while_it_prints_can_be_given_again(cgmvae, succeeds, survey, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(console, "print_table", stop)
+        assert fit(cgmvae, "--save-split", "split.json").code == 130
+    text = fit(succeeds, "--save-split", "split.json")
+    assert text.index("validation") < text.index("Wrote birds.cgmvae")
+
+
+def test_a_damaged_checkpoint_says_to_remove_it(cgmvae, refused, succeeds, survey, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        assert fit(cgmvae).code == 130
+    checkpoint = Path("birds.cgmvae.checkpoint")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    assert fit(refused).endswith("; remove it, and training starts over.")
+    checkpoint.unlink()
+    fit(succeeds)
 
 
 def test_a_stopped_fit_of_other_settings_is_not_continued(cgmvae, refused, survey, monkeypatch):

@@ -53,7 +53,7 @@ def changed(place, cell, name="new.csv"):
 
 def test_from_a_file_to_predictions(succeeds, cgmvae):
     printed = fit(succeeds)
-    assert "\n1 number, 1 category, 1 date, 1 text column: 16 features.\n" in printed
+    assert printed.startswith("1 number, 1 category, 1 date, 1 text column: 16 features.\n")
     model = library.load("sites.cgmvae")
     assert model.input_kinds() == {
         "day": "date",
@@ -183,6 +183,14 @@ def test_a_long_table_from_fit_to_evaluation(succeeds):
         metrics.append(found["metrics"])
         assert found["rows"] == len(kept)
     assert metrics[0] == metrics[1]
+    write("new.csv", [row[:5] for row in wide], HEADER[:5])
+    for source in ("long.csv", "new.csv"):
+        succeeds("predict", "long.cgmvae", source, "--out", f"labels of {source}")
+    header, *predicted = Path("labels of long.csv").read_text().splitlines()
+    assert header == ",".join(["site", *sorted(species)])
+    assert {line.partition(",")[0] for line in predicted} == {row[0] for row in wide}
+    given = Path("labels of new.csv").read_text().splitlines()
+    assert sorted(given) == sorted([header, *predicted])
 
 
 def test_the_same_rows_in_training_and_test_are_a_warning(cgmvae):

@@ -39,6 +39,18 @@ def columns(request):
     return (frame if request.param == "with text" else frame.drop(columns="notes")), Y
 
 
+def test_predictions_as_a_frame(name, columns):
+    X, Y = columns
+    X = X.set_index(pd.Index(range(1000, 1000 + N_ROWS), name="site"))
+    model = quick(name).fit(X, pd.DataFrame(Y, columns=["owl", "hawk", "tree"]))
+    for predict in (model.predict, model.predict_proba):
+        frame = predict(X, as_frame=True)
+        assert list(frame) == ["owl", "hawk", "tree"]
+        assert frame.index.equals(X.index)
+        np.testing.assert_array_equal(frame.to_numpy(), predict(X))
+    assert model.predict(dict(X), as_frame=True).index.tolist() == list(range(N_ROWS))
+
+
 def test_fit_on_a_table_and_save_the_encoding(name, columns, tmp_path):
     X, Y = columns
     model = quick(name).fit(X, Y)

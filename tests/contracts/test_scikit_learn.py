@@ -4,11 +4,15 @@ Two methods run all of them; the others, whose input and parameters are handled 
 class, those that depend on a method's own fit.
 """
 
+import numpy as np
 import pytest
 from adapter import ADAPTERS
 from quick_estimators import LEARNING, NAMES, REPRESENTATIVES, quick_parameters
+from sklearn.model_selection import KFold, cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
+from cgmvae.data import make_survey
+from cgmvae.methods import BinaryRelevance
 from cgmvae.methods.packed import PackedClassifier
 
 #: Checks that no method passes, and why.
@@ -77,3 +81,13 @@ def test_checks_that_depend_on_the_method(method, check_name):
     assert chosen, f"scikit-learn has no check {check_name}"
     for estimator, check in chosen:
         check(estimator)
+
+
+def test_unknown_labels_in_cross_validation():
+    data, _ = make_survey(240, 6, 5, seed=0)
+    Y = np.where(np.random.default_rng(0).random(data.Y.shape) < 0.2, np.nan, data.Y)
+    scores = cross_val_score(BinaryRelevance(random_state=0), data.X, Y, cv=KFold(3))
+    assert scores.min() > 0.7
+    masked = np.ma.masked_invalid(Y)
+    same = cross_val_score(BinaryRelevance(random_state=0), data.X, masked, cv=KFold(3))
+    np.testing.assert_array_equal(same, scores)

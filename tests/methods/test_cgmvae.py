@@ -300,11 +300,12 @@ class TestSettings:
                 value = (3,)
             if name == "decoder_dropout":
                 value = False
-            found = CGMVAEClassifier(settings={name: value}).resolved_preset(1)
-            if config is NetworkConfig:
-                assert getattr(found.network, name) == value
-            else:
-                assert getattr(TrainingConfig(**found.training), name) == value
+            for given in ({name: value}, {"settings": {name: value}}):
+                found = CGMVAEClassifier(**given).resolved_preset(1)
+                if config is NetworkConfig:
+                    assert getattr(found.network, name) == value
+                else:
+                    assert getattr(TrainingConfig(**found.training), name) == value
 
     @pytest.mark.parametrize(
         "settings",

@@ -64,6 +64,7 @@ def test_all_forms_give_the_same_labels(form):
         lambda Y: pd.DataFrame(Y).astype("Int64"),
         lambda Y: pd.DataFrame(Y).astype("boolean"),
         lambda Y: np.where(np.isnan(Y), None, Y),
+        lambda Y: np.ma.masked_array(np.nan_to_num(Y), np.isnan(Y)),
         lambda Y: MultiLabelDataset(Y, np.nan_to_num(Y), unknown=np.isnan(Y)),
     ],
 )

@@ -299,10 +299,47 @@ def test_members_that_are_compared_are_not_split(tiny, survey, monkeypatch):
     assert sizes == [4]
 
 
+def test_verbose_prints_each_epoch(tiny, survey, capsys):
+    tiny(epochs=2, verbose=True).fit(survey.X, survey.Y)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("Epoch 1 of 2: best validation metric 0.")
+    assert second.startswith("Epoch 2 of 2")
+
+
 def test_too_little_memory_for_one_member(tiny, survey, monkeypatch):
     limit(monkeypatch, 0)
     with pytest.raises(InputError, match="too little memory for a single model"):
         tiny(n_members=1).fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize(
+    "too_much", [{"n_members": 100_000_000}, {"settings": {"latent_dim": 100_000_000}}]
+)
+def test_a_pack_larger_than_memory_is_rejected_before_it_is_allocated(survey, too_much):
+    model = CGMVAEClassifier(device="cpu", random_state=0, **too_much)
+    with pytest.raises(InputError, match=r"needs [\d,.]+ GB .* smaller network or fewer members"):
+        model.fit(survey.X, survey.Y)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
+def test_memory_that_cannot_be_had_is_one_sentence(tiny, survey, monkeypatch, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(pack, "train", fails)
+    with pytest.raises(InputError, match="too little memory for 2 models of this size"):
+        tiny(n_members=2).fit(survey.X, survey.Y)
+
+
+def test_a_batch_is_not_filled_up_far_beyond_the_rows(tiny, survey):
+    sizes = {}
+    for size in (100, 1_000_000_000):
+        model = tiny(batch_size=size)
+        fit = Fit(*model._prepare(survey.X, survey.Y, None, None, None))
+        sizes[size] = make_pack([model], [fit]).config.batch_size
+    assert sizes == {100: 100, 1_000_000_000: 1024}
 
 
 @pytest.mark.gpu

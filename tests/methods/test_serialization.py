@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ import cgmvae
 from cgmvae.data.columns import as_columns
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
+from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods import BinaryRelevance, serialization
 from cgmvae.methods.serialization import (
     as_declared,
@@ -120,10 +122,49 @@ def test_missing_arrays_and_wrong_shapes(saved):
     assert cgmvae.load(path).label_names_ == tuple(model.label_names_)
 
 
+def test_contents_that_cannot_be_right(saved):
+    _, path = saved
+    arrays, description = read_tensors(path)
+    names = description["label_names"]
+    wrong = [
+        ({}, {"label_names": [names[0], *names[:-1]]}, "two labels have the same name"),
+        ({"shared.scale": arrays["shared.scale"] * np.inf}, {}, "scaling is not finite"),
+    ]
+    weights = next(name for name in arrays if name.startswith("fitted."))
+    wrong.append(({weights: arrays[weights] * np.nan}, {}, "contains NaN or infinity"))
+    for threshold in (5.0, -0.1, float("nan")):
+        rule = {"rule": "global", "threshold": threshold}
+        wrong.append(({}, {"threshold": rule}, "thresholds are not between 0 and 1"))
+        own = {"shared.thresholds": np.full(len(names), threshold)}
+        wrong.append((own, {"threshold": {"rule": "per-label"}}, "thresholds are not between"))
+    for some, others, message in wrong:
+        write_tensors(path, arrays | some, description | others)
+        with pytest.raises(InputError, match=f"is damaged .*{message}"):
+            cgmvae.load(path)
+
+
+def test_a_threshold_that_no_file_can_hold(saved):
+    model, path = saved
+    learned, model.threshold_rule_ = model.threshold_rule_, GlobalThreshold(1.5)
+    try:
+        with pytest.raises(InputError, match="cannot be saved: its thresholds are not between"):
+            model.save(path)
+    finally:
+        model.threshold_rule_ = learned
+
+
+@pytest.mark.parametrize("number", range(1, serialization.FORMAT_VERSION + 1))
+def test_files_of_every_format_stay_readable(number):
+    model = cgmvae.load(Path(__file__).parent / "stored_models" / f"format_{number}.cgmvae")
+    found = model.predict_proba(model.origin_["X"])
+    np.testing.assert_allclose(found, model.origin_["probabilities"], rtol=0, atol=1e-5)
+
+
 def test_a_file_contains_nothing_about_the_machine(saved, survey):
     model, path = saved
     _, description = read_tensors(path)
     excluded = {"checkpoint", "device", "progress", "n_jobs", "estimator", "random_state"}
+    excluded |= {"verbose"}
     assert not description["parameters"].keys() & excluded
     rewrite(path, lambda text: text["parameters"].update(dict.fromkeys(excluded, "/x")))
     loaded = cgmvae.load(path)

@@ -273,8 +273,8 @@ def test_pack_size_on_a_cpu_is_limited_by_memory_and_a_maximum(data, monkeypatch
     model = CGMVAEClassifier(embedding_dim=8, device="cpu", random_state=0)
     fit = Fit(*model._prepare(data.X, data.Y, None, None, None))
     assert members_that_fit(model, fit) == packed_search._LARGEST_ON_CPU
-    monkeypatch.setattr(packed_search.os, "sysconf", lambda name: 1 << 12)  # 16 MiB
+    monkeypatch.setattr(packed_search, "machine_memory", lambda: 1 << 24)
     few = members_that_fit(model, fit)
     assert 1 <= few < packed_search._LARGEST_ON_CPU
-    monkeypatch.setattr(packed_search.os, "sysconf", lambda name: 1)
+    monkeypatch.setattr(packed_search, "machine_memory", lambda: 1)
     assert members_that_fit(model, fit) == 1

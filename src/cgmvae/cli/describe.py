@@ -70,7 +70,7 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
         "preset": settings.get("preset"),
         "members": len(getattr(fitted, "member_settings_", ())) or None,
         "numbers": count_numbers(fitted),
-        "settings": {k: v for k, v in settings.items() if k not in ("device", "preset")},
+        "settings": {k: v for k, v in settings.items() if k not in ("device", "preset", "verbose")},
         "origin": models.valid_origin(fitted.origin_),
         "labels": list(fitted.label_names_),
         "columns": columns,

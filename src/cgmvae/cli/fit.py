@@ -78,15 +78,19 @@ def fit(
     if not console.is_main_process():
         return
     seconds = None if resumed else time.perf_counter() - started
-    if chosen is not None and save_split is not None:
-        chosen.save(save_split)
     model.origin_ = models.origin_record(source, dataset, chosen, seconds, drop_empty=drop_empty)
-    report = test_and_save(model, dataset, chosen, out)
+    report = test_model(model, dataset, chosen, out)
     report |= {"method": method, "continued": resumed}
     if json:
         console.print_json(report)
     else:
         _print(report)
+    # Last: whoever stops the command earlier can give it again, and no result is lost later.
+    if chosen is not None and save_split is not None:
+        chosen.save(save_split)
+    models.save_model(model, dataset, out)
+    if not json:
+        _print_next_steps(report)
 
 
 def load_training_data(source: Source) -> MultiLabelDataset:
@@ -142,10 +146,10 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
     return resumed
 
 
-def test_and_save(
+def test_model(
     model: Any, dataset: MultiLabelDataset, split: Split | None, out: str
 ) -> dict[str, Any]:
-    """Test and save a model; return its metrics and what it was trained on, for JSON."""
+    """Test a model; return its metrics and what it was trained on, for JSON."""
     metrics = None
     if split is not None:
         test = dataset.rows(split.test)
@@ -153,7 +157,6 @@ def test_and_save(
         found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
         metrics = console.without_nan(found.metrics)
         model.origin_["metrics"] = metrics
-    models.save_model(model, dataset, out)  # from here on it expects the names of its features
     origin = model.origin_["split"]
     best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]
     return {
@@ -171,16 +174,9 @@ def test_and_save(
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    from cgmvae.methods import find_method
-
     if report["continued"]:
         console.print_text("Resumed the interrupted training.")
-    split, out = report["split"], report["model"]
-    used = f"all {report['n_samples']:,}"
-    if split:
-        used = f"{split['rows']['train'] + split['rows']['validation']:,}"
-    title = find_method(report["method"]).title
-    console.print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
+    split = report["split"]
     if split and (n_dropped := report["n_samples"] - sum(split["rows"].values())):
         console.print_text(f"{n_dropped:,} rows without a positive label were left out.")
     if report["columns"]:
@@ -188,6 +184,17 @@ def _print(report: Mapping[str, Any]) -> None:
     if split:
         rows = f"{split['rows']['test']:,} test rows"
         print_metrics(f"{rows} ({split['kind']} split, seed {split['seed']})", report["metrics"])
+
+
+def _print_next_steps(report: Mapping[str, Any]) -> None:
+    from cgmvae.methods import find_method
+
+    split, out = report["split"], report["model"]
+    used = f"all {report['n_samples']:,}"
+    if split:
+        used = f"{split['rows']['train'] + split['rows']['validation']:,}"
+    title = find_method(report["method"]).title
+    console.print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
     model = shlex.quote(out)
     console.print_text(f"To predict: cgmvae predict {model} SOURCE --out predictions.csv")
     console.print_text(f"To inspect it: cgmvae report {model} --out report.html")

@@ -305,6 +305,9 @@ def as_recorded(source: Source, origin: Any) -> Source:
         options = {name: value for name, value in options.items() if name not in LABEL_OPTIONS}
     table = replace(source, options=options | dict(source.options)).table()
     known = set() if table is None else {*table.all_names}
+    row, _, label = options.get("long", "").partition(",")
+    if row and label not in known:  # the table has one row per identifier now
+        options.setdefault("id", row)
     for name in COLUMN_OPTIONS & {*options} if known else ():
         value = options[name]
         if isinstance(value, list):

@@ -17,7 +17,7 @@ from cgmvae.cli.fit import (
     choose_split,
     load_training_data,
     print_metrics,
-    test_and_save,
+    test_model,
     warn_of_copies,
 )
 from cgmvae.data import MultiLabelDataset
@@ -95,6 +95,18 @@ def search(
         random_state=seed,
     )
     _run(found, dataset, chosen)
+    model = found.best_estimator_
+    model.origin_ = models.origin_record(source, dataset, chosen)
+    report = test_model(model, dataset, chosen, out)
+    report |= {"method": method, "tried": len(found.results_)}
+    report["best"] = [
+        dict(result.setting) | {"value": result.value} for result in found.results_[:best]
+    ]
+    if json:
+        console.print_json(report)
+    else:
+        _print(report)
+    # The model last, as 'fit' does.
     if results is not None:
         names = list(found.results_[0].setting)
         table = [[*(r.setting[n] for n in names), r.value, r.epochs] for r in found.results_]
@@ -109,18 +121,12 @@ def search(
 
             figure = plot_effects(found.results_, metric=metric.replace("_", " "))
         arguments.save_figure(figure, Path(plot))
-    model = found.best_estimator_
-    model.origin_ = models.origin_record(source, dataset, chosen)
-    report = test_and_save(model, dataset, chosen, out)
+    models.save_model(model, dataset, out)
     shutil.rmtree(f"{out}.search", ignore_errors=True)
-    report |= {"method": method, "tried": len(found.results_)}
-    report["best"] = [
-        dict(result.setting) | {"value": result.value} for result in found.results_[:best]
-    ]
-    if json:
-        console.print_json(report)
-    else:
-        _print(report)
+    if not json:
+        console.print_text(
+            f"Wrote {out}. To predict: cgmvae predict {shlex.quote(out)} SOURCE --out FILE.csv"
+        )
 
 
 def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
@@ -147,7 +153,7 @@ def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
-    split, out = report["split"], report["model"]
+    split = report["split"]
     console.print_text(
         f"Tried {report['tried']} settings on {split['rows']['train']:,} training rows."
     )
@@ -160,5 +166,3 @@ def _print(report: dict[str, Any]) -> None:
         [[str(i + 1), *row.values()] for i, row in enumerate(report["best"])],
     )
     print_metrics(f"Their ensemble on {split['rows']['test']:,} test rows", report["metrics"])
-    model = shlex.quote(out)
-    console.print_text(f"Wrote {out}. To predict: cgmvae predict {model} SOURCE --out FILE.csv")

@@ -64,8 +64,13 @@ def write_tensors(
             raise OSError(one_line(error)) from error
 
 
-def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], Any]:
-    """Read arrays and their description, rejecting a file that is damaged."""
+def read_tensors(
+    path: str | os.PathLike[str], *, advice: str = "fetch or write it again"
+) -> tuple[dict[str, NDArray[Any]], Any]:
+    """Read arrays and their description, rejecting a file that is damaged.
+
+    ``advice`` is what to do then.
+    """
     from safetensors import SafetensorError
 
     path = check_file(path)
@@ -73,14 +78,12 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
-            raise InputError(f"{path} is not a model file, or it is damaged; fetch it again.")
+            raise InputError(f"{path} is not a model file, or it is damaged; {advice}.")
         header = file.read(length)
     try:
         return _read(path, parse_limited_json(header))
     except (*_DAMAGE, SafetensorError) as error:
-        raise InputError(
-            f"{path} is damaged ({one_line(error)}); fetch or write it again."
-        ) from error
+        raise InputError(f"{path} is damaged ({one_line(error)}); {advice}.") from error
     except MemoryError as error:
         raise InputError(
             f"{path} holds {size:,} bytes, more than fits into memory; use a larger machine."

@@ -163,14 +163,31 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         self._learn_threshold_rule(*self._score_unseen(train, validation, seed))
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.floating]:
-        """Return the probability of every label, (n_samples, n_labels)."""
-        return self._scores(self.inputs(X))
+    def predict_proba(self, X: Any, *, as_frame: bool = False) -> Any:
+        """Return the probability of every label, (n_samples, n_labels).
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return the labels that the learned threshold rule selects, (n_samples, n_labels)."""
+        ``as_frame`` returns a pandas DataFrame with the label names and the index of X.
+        """
+        return self._framed(self._scores(self.inputs(X)), X, as_frame=as_frame)
+
+    def predict(self, X: Any, *, as_frame: bool = False) -> Any:
+        """Return the labels that the learned threshold rule selects, (n_samples, n_labels).
+
+        ``as_frame`` returns a pandas DataFrame with the label names and the index of X.
+        """
         probabilities = self.predict_proba(X)
-        return self.threshold_rule_.apply(probabilities).astype(np.int64)
+        labels = self.threshold_rule_.apply(probabilities).astype(np.int64)
+        return self._framed(labels, X, as_frame=as_frame)
+
+    def _framed(self, values: NDArray[Any], X: Any, *, as_frame: bool) -> Any:
+        if not as_frame:
+            return values
+        try:
+            import pandas as pd  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise InputError("as_frame needs pandas; install it, or leave it out.") from error
+        index = X.index if hasattr(X, "iloc") else None
+        return pd.DataFrame(values, columns=list(self.label_names_), index=index)
 
     def decision_function(self, X: Any) -> NDArray[np.floating]:
         """Return the log-odds of every label, (n_samples, n_labels)."""

@@ -50,18 +50,24 @@ class CGMVAEClassifier(
         Where all settings come from that are not given here.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout : optional
         Training; None takes the preset's value.
-    embedding_dim : int, optional
-        E, length of label and feature embeddings.
+    embedding_dim, latent_dim : int, optional
+        E, length of label and feature embeddings, and d, dimensions of z.
+    label_hidden, feature_hidden, decoder_hidden : tuple of int, optional
+        Hidden layers of the three parts of the network.
     kl_weight, contrastive_weight, cross_entropy_weight, reconstruction_weight : float, optional
         Weights of the terms; KL is summed over latent dimensions, cross-entropy over labels and
         reconstruction over features. α of the paper is ``contrastive_weight``, β is
         ``cross_entropy_weight``.
     temperature : float, optional
         τ of the contrastive term.
+    activation, layer_norm, label_bias, … : optional
+        Any other field of :class:`~cgmvae.model.network.NetworkConfig`, which describes them.
+    optimizer, schedule, patience, … : optional
+        Any other field of :class:`~cgmvae.training.plan.TrainingConfig`.
     settings : mapping, optional
-        Any further field of ``NetworkConfig`` or ``TrainingConfig`` by name, such as
-        ``{"prior": "standard", "patience": 10}``, or the weight of a further term of
-        ``objective.TERMS``, such as ``{"ranking_weight": 0.1}``.
+        The same by name, for values that None cannot stand for, such as ``{"clip": None}``; and
+        weights of further terms of ``objective.TERMS``, such as ``{"ranking_weight": 0.1}``. They
+        take precedence.
     encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
         An encoder of one's own for images, text or anything else; see
         :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
@@ -69,7 +75,7 @@ class CGMVAEClassifier(
         How features are encoded, and how many principal components of them the network learns
         from; "auto" chooses by the data with the preset ``tuned``, and takes the scaled features
         with the others. See :class:`~cgmvae.methods.packed.PackedClassifier`.
-    n_members, n_folds, members, device, checkpoint, progress
+    n_members, n_folds, members, device, checkpoint, progress, verbose
         See :class:`~cgmvae.methods.packed.PackedClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
@@ -109,13 +115,56 @@ class CGMVAEClassifier(
     weight_decay: float | None = None
     dropout: float | None = None
     input_dropout: float | None = None
-    embedding_dim: int | None = None
     kl_weight: float | None = None
     contrastive_weight: float | None = None
     cross_entropy_weight: float | None = None
     reconstruction_weight: float | None = None
     temperature: float | None = None
     settings: Mapping[str, Any] | None = None
+
+    # The fields of NetworkConfig; None takes the preset's value.
+    embedding_dim: int | None = None
+    latent_dim: int | None = None
+    label_hidden: tuple[int, ...] | None = None
+    feature_hidden: tuple[int, ...] | None = None
+    decoder_hidden: tuple[int, ...] | None = None
+    activation: str | None = None
+    layer_norm: bool | None = None
+    label_bias: bool | None = None
+    embedding_activation: str | None = None
+    unit_norm: bool | None = None
+    decoder_input: str | None = None
+    skip_dropout: float | None = None
+    label_relu: bool | None = None
+    label_scale: float | None = None
+    decoder_dropout: bool | None = None
+    prior: str | None = None
+    alignment: str | None = None
+    correlation: str | None = None
+    covariance_rank: int | None = None
+    covariance_draws: int | None = None
+    normalise_labels: bool | None = None
+    reconstruction: str | None = None
+    n_draws: int | None = None
+    own_kl_draw: bool | None = None
+    label_branch: bool | None = None
+    sampled_labels: int | None = None
+
+    # Further fields of TrainingConfig.
+    optimizer: str | None = None
+    schedule: str | None = None
+    warmup: float | None = None
+    restart_epochs: float | None = None
+    restart_factor: float | None = None
+    floor_learning_rate: float | None = None
+    decay_all: bool | None = None
+    clip: float | None = None
+    kl_warmup: float | None = None
+    first_stage: float | None = None
+    patience: int | None = None
+    selection: str | None = None
+    precision: str | None = None
+
     network_: CGMVAENetwork = field(init=False)
 
     def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
@@ -187,7 +236,7 @@ class CGMVAEClassifier(
             ]
             network.graph.connect(torch.as_tensor(np.concatenate(counts)))
 
-    def predict_proba(self, X: Any, known: Any = None) -> NDArray[np.floating]:
+    def predict_proba(self, X: Any, known: Any = None, *, as_frame: bool = False) -> Any:
         """Return the probability of every label, (n_samples, n_labels).
 
         Parameters
@@ -197,17 +246,20 @@ class CGMVAEClassifier(
             What is known already: 1 or 0, NaN elsewhere. The mixture of the known positive labels'
             Gaussians is multiplied into q(z|x), and the mean of the product is decoded. Known
             labels are returned as they are known.
+        as_frame : bool
+            Whether to return a pandas DataFrame with the label names and the index of X.
         """
         features = self.inputs(X)
         if known is None:
-            return self._scores(features)
+            return self._framed(self._scores(features), X, as_frame=as_frame)
         targets = targets_of_rows(features, known, self.label_names_, given_as="known")
         positive = dense(targets.labels).astype(bool)
         certain = np.ones_like(positive)
         if targets.unknown is not None:
             certain = ~dense(targets.unknown)
         scores = self._score_with_known(features, positive)
-        return np.where(certain, positive.astype(scores.dtype), scores)
+        scores = np.where(certain, positive.astype(scores.dtype), scores)
+        return self._framed(scores, X, as_frame=as_frame)
 
     @torch.no_grad()
     def _score_with_known(

@@ -69,8 +69,8 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
     Parameters
     ----------
     Y : array, CSR array, DataFrame, MultiLabelDataset or sequence of label sets
-        0, 1 or NaN for unknown, (n_samples, n_labels). The columns of a DataFrame name the labels;
-        label sets (``[{"owl"}, {"owl", "hawk"}]``) are binarized into sorted columns.
+        0, 1 or unknown (NaN, or masked), (n_samples, n_labels). The columns of a DataFrame name the
+        labels; label sets (``[{"owl"}, {"owl", "hawk"}]``) are binarized into sorted columns.
     names : sequence of str, optional
         Label names of a fitted model: label sets are binarized into these columns, and columns
         with other names, or in another order, are rejected.
@@ -82,6 +82,8 @@ def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
     """
     if isinstance(Y, MultiLabelDataset):
         return Targets(Y.Y, Y.unknown, _matching_names(Y.label_names, names))
+    if isinstance(Y, np.ma.MaskedArray):
+        Y = np.ma.filled(Y.astype(np.float64), np.nan)
     if hasattr(Y, "to_numpy") and not hasattr(Y, "columns"):
         Y = Y.to_numpy()  # a series of label sets
     if _is_label_sets(Y):

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import itertools
 import os
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,13 +32,19 @@ from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_declared, check_dropout, check_whole
 from cgmvae.methods.out_of_fold import assign_folds
-from cgmvae.methods.serialization import as_declared, fill_network, read_config, with_prefix
+from cgmvae.methods.serialization import (
+    ZeroStreams,
+    as_declared,
+    fill_network,
+    read_config,
+    with_prefix,
+)
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.nn.sparse import SparseRows
 from cgmvae.preparation.components import NumberOfComponents
 from cgmvae.preparation.piecewise import EncodingName
 from cgmvae.training.checkpoint import Checkpoint
-from cgmvae.training.device import find_device
+from cgmvae.training.device import find_device, machine_memory
 from cgmvae.training.loop import Keep, Progress
 from cgmvae.training.pack import LabelRows, Pack, Task, TrainedMembers, label_log_odds
 from cgmvae.training.plan import Member, TrainingConfig, column
@@ -48,6 +55,14 @@ _OOF_CELLS = 2**26
 
 #: Probabilities are taken for calibrated if their sum is this close to the number of positives.
 _CALIBRATED = 0.1
+
+#: Copies of its weights that a member needs in training: weights, gradients, two moments, the best
+#: weights, and one more for everything else.
+_COPIES = 6
+
+#: A batch has at most as many rows as there are, or as this. Smaller batches are always filled up:
+#: what a member draws at random may depend on their size, but not on the rows of other members.
+_FILLED_BATCH = 1024
 
 #: Rows of all members that are scored at a time, and their features.
 _SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
@@ -91,6 +106,8 @@ class PackedClassifier(MultiLabelClassifier):
         A file to save the state of training in; a fit that was stopped resumes from it.
     progress : callable, optional
         Called after each epoch with its number, the number of epochs and the best metric so far.
+    verbose : bool
+        Whether to print a line with these after each epoch, if ``progress`` is not given.
 
     Attributes
     ----------
@@ -135,6 +152,7 @@ class PackedClassifier(MultiLabelClassifier):
     device: str = "auto"
     checkpoint: str | os.PathLike[str] | None = None
     progress: Progress | None = None
+    verbose: bool = False
     network_: Any = field(init=False)
     member_settings_: list[Mapping[str, Any]] = field(init=False)
     member_folds_: NDArray[np.int64] = field(init=False)
@@ -315,6 +333,15 @@ class PackedClassifier(MultiLabelClassifier):
             return changed.set_params(members=None, **parameters)
         except ValueError as error:
             raise InputError(f"A member cannot be made: {error}") from error
+
+    def _bytes_per_member(self, train: Rows) -> int:
+        """Return the memory that a member's weights take in training; they are not allocated."""
+        nothing = np.zeros(0, np.int64)
+        settings = self._member_settings(train)
+        member = Member(seed=0, train_rows=nothing, validation_rows=nothing, **settings)
+        log_odds = np.zeros((1, self.n_labels_))
+        network = self._network(self._config(), [member], log_odds, ZeroStreams(1, "meta"))
+        return _COPIES * sum(parameter.nbytes for parameter in network.parameters())
 
     def _shape(self) -> Any:
         """Return what estimators that are fitted together must agree in."""
@@ -509,16 +536,41 @@ def make_pack(
         config = dataclasses.replace(config, selection=selection)
     n_members = min(model.pack_size for model in models)
     check_whole(1, n_members=n_members, epochs=config.epochs, batch_size=config.batch_size)
+    n_rows = max(fit.train.features.shape[0] for fit in fits)
+    most = max(n_rows, _FILLED_BATCH)
+    config = dataclasses.replace(config, batch_size=min(config.batch_size, most))
+    device = find_device(first.device)
+    if device.type == "cpu":
+        _check_memory(sum(model.pack_size for model in models), first, fits[0].train)
     return Pack(
         [model._task(fit) for model, fit in zip(models, fits, strict=True)],
         first._build_network,
         config,
-        device=find_device(first.device),
+        device=device,
         checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
-        progress=first.progress,
+        progress=first.progress or (_print_epoch if first.verbose else None),
         keep=keep,
         shares_rows=not first.whole_batches,
     )
+
+
+def _print_epoch(epoch: int, n_epochs: int, best: float) -> None:
+    sys.stdout.write(f"Epoch {epoch:,} of {n_epochs:,}: best validation metric {best:.4f}\n")
+
+
+def _check_memory(n_members: int, model: PackedClassifier, train: Rows) -> None:
+    """Raise if the weights of this many members need more memory than the machine has.
+
+    The operating system would grant the memory, and end the process when it is used.
+    """
+    memory = machine_memory()
+    needed = n_members * model._bytes_per_member(train)
+    if memory is not None and needed > memory:
+        raise InputError(
+            f"Training {n_members:,} models of this size needs {needed / 1e9:,.1f} GB of memory or "
+            f"more, and there are {memory / 1e9:,.1f} GB; use a smaller network or fewer members.",
+            parameter="n_members",
+        )
 
 
 def fit_together(

@@ -414,9 +414,11 @@ class RBCC(NeuralClassifier):
         structure, _ = next(self.network_.structures())
         return structure
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
+    def predict(self, X: Any, *, as_frame: bool = False) -> Any:
         """Return the labels that the rule ``prediction`` selects, (n_samples, n_labels)."""
-        return self.mode(X) if self.prediction == _MOST_PROBABLE else super().predict(X)
+        if self.prediction != _MOST_PROBABLE:
+            return super().predict(X, as_frame=as_frame)
+        return self._framed(self.mode(X), X, as_frame=as_frame)
 
     def mode(self, X: Any) -> NDArray[np.int64]:
         """Return the most probable label set of each row, 0 and 1, (n_samples, n_labels).

@@ -41,11 +41,12 @@ from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 #: Increased when earlier versions of this library cannot read the files: 2 added columns that are
-#: not numeric. A file gets the lowest number that can represent it.
+#: not numeric. A file gets the lowest number that can represent it. Files of all numbers must stay
+#: readable (docs/guide/models.md); tests/methods/stored_models has one of each.
 FORMAT_VERSION = 2
 
 #: Parameters that say where and how a model was trained; they are neither written nor read.
-_NOT_STORED = {"device", "checkpoint", "progress", "n_jobs", "random_state", "estimator"}
+_NOT_STORED = {"device", "checkpoint", "progress", "verbose", "n_jobs", "random_state", "estimator"}
 
 #: Parameters that are code, and given anew when a model is loaded.
 _CODE = {"encoder", "collate"}
@@ -74,12 +75,13 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     parameters = model.get_params(deep=False).items()
     left_out = _NOT_STORED | _CODE
     stored = {name: plain(value) for name, value in parameters if name not in left_out}
+    scaler, rule, preparation = model.scaler_, model.threshold_rule_, model.preparation_
     try:
         as_declared(type(model), stored)
+        check_rule(rule)
     except ValueError as error:
-        raise InputError(f"The model cannot be saved: {error}; change that parameter.") from error
+        raise InputError(f"The model cannot be saved: {error}; change that.") from error
     arrays, own = model._fitted_state()
-    scaler, rule, preparation = model.scaler_, model.threshold_rule_, model.preparation_
     shared = {"shift": scaler.shift_, "scale": scaler.scale_, "fill": scaler.fill_}
     if model.encoding_.n_columns:
         shared |= {f"bins.{name}": array for name, array in model.encoding_.state().items()}
@@ -188,6 +190,8 @@ def _check_encoder(path: Any, description: Mapping[str, Any], code: Mapping[str,
 def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: Any) -> None:
     model.label_names_ = tuple(_names(description, "label_names"))
     model.n_labels_ = len(model.label_names_)
+    if len(set(model.label_names_)) < model.n_labels_:
+        raise ValueError("two labels have the same name")
     if model.max_labels is not None and model.n_labels_ > model.max_labels:
         raise ValueError(f"it has {model.n_labels_:,} labels, more than its method supports")
     model.classes_ = np.tile([0, 1], (model.n_labels_, 1))
@@ -260,19 +264,28 @@ def _read_scaler(tensors: dict[str, NDArray[Any]], kind: Any, n_features: int) -
     scaler.shift_, scaler.scale_, scaler.fill_ = (
         _vector(tensors, name, n_features) for name in ("shift", "scale", "fill")
     )
-    if not (np.isfinite([scaler.shift_, scaler.fill_]).all() and (scaler.scale_ > 0).all()):
+    learned = (scaler.shift_, scaler.scale_, scaler.fill_)
+    if not (np.isfinite(learned).all() and (scaler.scale_ > 0).all()):
         raise ValueError("its scaling is not finite and positive")
     return scaler
 
 
 def _read_rule(tensors: dict[str, NDArray[Any]], rule: Any, n_labels: int) -> ThresholdRule:
-    if rule["rule"] == "global" and math.isfinite(rule["threshold"]):
-        return GlobalThreshold(float(rule["threshold"]))
+    if rule["rule"] == "global":
+        return check_rule(GlobalThreshold(float(rule["threshold"])))
     if rule["rule"] == "top-k" and 0 <= rule["k"] <= n_labels:
         return TopK(int(rule["k"]))
     if rule["rule"] == "per-label":
-        return LabelThresholds(_vector(tensors, "thresholds", n_labels))
+        return check_rule(LabelThresholds(_vector(tensors, "thresholds", n_labels)))
     raise ValueError("its threshold rule is unknown")
+
+
+def check_rule(rule: ThresholdRule) -> ThresholdRule:
+    """Return the rule; raise if a threshold is not a probability."""
+    thresholds = np.asarray(getattr(rule, "threshold", getattr(rule, "thresholds", ())))
+    if not ((thresholds >= 0) & (thresholds <= 1)).all():
+        raise ValueError("its thresholds are not between 0 and 1")
+    return rule
 
 
 def _vector(tensors: Mapping[str, NDArray[Any]], name: str, length: int) -> NDArray[Any]:
@@ -355,21 +368,23 @@ def fill_network(
     built on the meta device, compared with the arrays, and only then allocated and filled.
     ``build`` returns the network, given its initial weights; arrays that it lacks are ignored.
     """
-    for name, tensor in build(_Zeros(n_members, "meta", len(arrays))).state_dict().items():
+    for name, tensor in build(ZeroStreams(n_members, "meta", len(arrays))).state_dict().items():
         stored = torch.from_numpy(arrays[name])
         if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
             raise ValueError(f"its weights {name!r} have the wrong shape or type")
-    network = build(_Zeros(n_members, device, len(arrays)))
+    network = build(ZeroStreams(n_members, device, len(arrays)))
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
             tensor.copy_(torch.from_numpy(arrays[name]))
     return network
 
 
-class _Zeros(CounterStreams):
+class ZeroStreams(CounterStreams):
     """Zeros as initial weights, for at most ``n_tensors`` tensors."""
 
-    def __init__(self, n_members: int, device: torch.device | str, n_tensors: int) -> None:
+    def __init__(
+        self, n_members: int, device: torch.device | str, n_tensors: float = math.inf
+    ) -> None:
         super().__init__(range(n_members), device)
         self._n_left = n_tensors
 

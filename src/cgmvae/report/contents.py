@@ -77,7 +77,7 @@ LATENT_GAIN = 0.01
 RANKING_METRICS = {"AUC": macro_auc, "average precision": macro_average_precision}
 
 #: Parameters that say nothing about the model.
-_HIDDEN = ("progress", "checkpoint", "device", "n_jobs")
+_HIDDEN = ("progress", "verbose", "checkpoint", "device", "n_jobs")
 
 Scores = NDArray[np.floating]
 Parts = Sequence[MultiLabelDataset]

@@ -26,7 +26,7 @@ from cgmvae.methods.inputs import check_whole
 from cgmvae.methods.packed import Fit, PackedClassifier, make_pack, pad_features
 from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
-from cgmvae.training.device import find_device, free_memory
+from cgmvae.training.device import find_device, free_memory, machine_memory
 from cgmvae.training.loop import train
 from cgmvae.training.pack import FittingParts, training_rows
 from cgmvae.training.plan import TrainingConfig
@@ -160,15 +160,15 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         self.best_estimator_ = best.set_params(checkpoint=self.estimator.checkpoint)
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+    def predict_proba(self, X: Any, *, as_frame: bool = False) -> Any:
         """Return the label probabilities of the best ensemble, (n_samples, n_labels)."""
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_proba(X)
+        return self.best_estimator_.predict_proba(X, as_frame=as_frame)
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
+    def predict(self, X: Any, *, as_frame: bool = False) -> Any:
         """Return the labels that the best ensemble predicts, (n_samples, n_labels)."""
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict(X)
+        return self.best_estimator_.predict(X, as_frame=as_frame)
 
     def _check(self, validation_data: Any) -> None:
         if validation_data is not None and self.n_splits != 1:
@@ -185,7 +185,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     def _description(self, settings: Sequence[Any], fits: Sequence[Fit]) -> dict[str, Any]:
         """Return what distinguishes this search from another one, in JSON types."""
         parameters = clone(self.estimator).get_params(deep=False)
-        ignored = {"device", "checkpoint", "progress", "random_state", "members"}
+        ignored = {"device", "checkpoint", "progress", "verbose", "random_state", "members"}
         own = {name: repr(value) for name, value in parameters.items() if name not in ignored}
         names = ("metric", "n_splits", "n_seeds", "rungs", "factor", "n_best", "random_state")
         rows = [part for fit in fits for part in fit[:2] if part is not None]
@@ -299,10 +299,6 @@ class Halving:
 #: Fraction of a device's memory that a pack may take.
 _MEMORY_FRACTION = 0.6
 
-#: Copies of its weights that a member needs in training: weights, gradients, two moments, the best
-#: weights, and one more for everything else.
-_COPIES = 6
-
 #: Sizes of the packs whose GPU memory is measured.
 _FEW, _MANY = 4, 12
 
@@ -317,12 +313,11 @@ def members_that_fit(model: PackedClassifier, fit: Fit) -> int:
         free_memory()
         free, _ = torch.cuda.mem_get_info(device)
         return max(1, int(free * _MEMORY_FRACTION / _bytes_per_member(model, fit, device)))
-    if not hasattr(os, "sysconf"):  # Windows does not say how much memory it has this way
+    memory = machine_memory()
+    if memory is None:
         return _LARGEST_ON_CPU
-    network, _, _ = make_pack([model._with({"n_members": 1})], [fit]).assemble(np.arange(1))
-    weights = sum(parameter.nbytes for parameter in network.parameters())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(_LARGEST_ON_CPU, int(memory * _MEMORY_FRACTION / (_COPIES * weights))))
+    n_members = int(memory * _MEMORY_FRACTION / model._bytes_per_member(fit.train))
+    return max(1, min(_LARGEST_ON_CPU, n_members))
 
 
 def _bytes_per_member(model: PackedClassifier, fit: Fit, device: torch.device) -> float:
@@ -330,13 +325,13 @@ def _bytes_per_member(model: PackedClassifier, fit: Fit, device: torch.device) -
 
     Infinite where the larger one runs out of memory.
     """
-    config = TrainingConfig(epochs=1, batch_size=model._training_config(fit.train).batch_size)
     peaks = []
     try:
         for n_members in (_FEW, _MANY):
             torch.cuda.reset_peak_memory_stats(device)
             before = torch.cuda.memory_allocated(device)
             pack = make_pack([model._with({"n_members": n_members})], [fit])
+            config = TrainingConfig(epochs=1, batch_size=pack.config.batch_size)
             network, members, rows = pack.assemble(np.arange(n_members))
             train(network, members, rows, config, device=device)
             peaks.append(torch.cuda.max_memory_allocated(device) - before)

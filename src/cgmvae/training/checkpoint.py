@@ -49,7 +49,7 @@ class Checkpoint:
         """Return the state, or None where there is no file; refuse that of another training."""
         if not self.path.exists():
             return None
-        state, found = read_tensors(self.path)
+        state, found = read_tensors(self.path, advice="remove it, and training starts over")
         if found != json.loads(json.dumps(fingerprint)):
             raise InputError(
                 f"{self.path} belongs to a training with other settings or rows; "

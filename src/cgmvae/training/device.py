@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 
@@ -28,6 +30,17 @@ def find_device(name: str = "auto") -> torch.device:
 
 def _no_device(name: str) -> InputError:
     return InputError(f"There is no device {name!r}; use auto, cpu or cuda.")
+
+
+def machine_memory() -> int | None:
+    """Return the memory of this machine or of its container in bytes; None if it does not tell."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of control groups, v2 and v1
+        with suppress(OSError, ValueError):
+            limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
+    return min(limits)
 
 
 @contextmanager

@@ -177,6 +177,13 @@ class Pack:
                 parts.halve(error)
                 network = rows = None  # before the next attempt, their memory must be free
                 continue
+            except (MemoryError, RuntimeError) as error:
+                if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+                    raise InputError(
+                        f"There is too little memory for {len(numbers):,} models of this size; use "
+                        "fewer of them, a smaller network or a smaller batch."
+                    ) from error
+                raise
             whole = len(numbers) == len(self.owners)
             # Copied, since views of one buffer would be pickled with all of it.
             network = join_members([(network, np.arange(len(result.finished)))])

@@ -1,0 +1,52 @@
+"""Write a small model of the current format, with rows and their probabilities as its origin.
+
+python tests/methods/stored_models/make.py
+
+Run it when ``FORMAT_VERSION`` has changed. The files of earlier formats are never written again:
+they show that what people have saved can still be read.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cgmvae import CGMVAEClassifier
+from cgmvae.methods.serialization import FORMAT_VERSION
+
+
+def store(X: Any, number: int) -> None:
+    """Fit a model to rows and save it."""
+    features = np.random.default_rng(0).normal(size=(200, 2))
+    labels = np.column_stack([features > 0, features.sum(1) > 0]).astype(int)
+    model = CGMVAEClassifier(
+        n_members=2,
+        epochs=30,
+        learning_rate=0.03,
+        embedding_dim=4,
+        device="cpu",
+        random_state=0,
+        settings={
+            "latent_dim": 2,
+            "feature_hidden": (4,),
+            "label_hidden": (4,),
+            "decoder_hidden": (4,),
+        },
+    ).fit(X(features), labels)
+    rows = X(features[:5])
+    model.origin_ = {"X": rows, "probabilities": model.predict_proba(rows)}
+    model.save(Path(__file__).with_name(f"format_{number}.cgmvae"))
+
+
+def with_words(X: Any) -> dict[str, Any]:
+    """Return features as a table of numbers, categories and text."""
+    words = ["an owl" if x > 0 else "a small hawk" for x in X[:, 1]]
+    return {
+        "depth": X[:, 0].tolist(),
+        "habitat": ["bog" if x > 0 else "fen" for x in X[:, 0]],
+        "notes": [f"{word} {i % 7} days ago" for i, word in enumerate(words)],
+    }
+
+
+if __name__ == "__main__":
+    store(with_words, FORMAT_VERSION)
