@@ -119,10 +119,12 @@ def test_groups_are_not_divided(succeeds, survey):
 
 def test_without_a_test(succeeds, survey):
     report = json.loads(fit(succeeds, "--no-test", "--json"))
-    assert (report["split"], report["metrics"]) == (None, None)
+    assert report["split"] is None
     text = fit(succeeds, "--no-test", "--overwrite")
     assert "from all 150 rows of birds." in text
-    assert "validation" not in text
+    assert "Out of fold" in text
+    assert f"{report['metrics']['micro_f1']:.3f}" in text
+    assert "Out of fold: example-F1" in succeeds("describe", "birds.cgmvae")
 
 
 def test_rows_without_a_label_count(succeeds, tmp_path, monkeypatch):

@@ -122,9 +122,9 @@ def _provenance(origin: Mapping[str, Any] | None) -> Iterator[str]:
     else:
         parts = ", ".join(f"{n:,} {part}" for part, n in split["rows"].items())
         yield f"Fitted on {rows}, {split['kind']} split with seed {split['seed']}: {parts}."
-        if metrics := models.recorded_metrics(origin):
-            found = (f"{METRIC_TITLES[n]} {console.metric_text(metrics[n])}" for n in METRIC_TITLES)
-            yield f"On its test rows: {', '.join(found)}."
+    if metrics := models.recorded_metrics(origin):
+        found = (f"{METRIC_TITLES[n]} {console.metric_text(metrics[n])}" for n in METRIC_TITLES)
+        yield f"{'Out of fold' if split is None else 'On its test rows'}: {', '.join(found)}."
     took = "" if origin["seconds"] is None else f", in {origin['seconds']:,} s"
     versions = ", ".join(f"{name} {version}" for name, version in origin["versions"].items())
     yield f"Made on {origin['date']}{took}, with {versions}."

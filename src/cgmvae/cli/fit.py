@@ -149,11 +149,21 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
 def test_model(
     model: Any, dataset: MultiLabelDataset, split: Split | None, out: str
 ) -> dict[str, Any]:
-    """Test a model; return its metrics and what it was trained on, for JSON."""
+    """Test a model; return its metrics and what it was trained on, for JSON.
+
+    Without test rows, the metrics are those of the training rows out of fold, if the method has
+    these. Single members made them, so the whole model is a little better.
+    """
     metrics = None
     if split is not None:
         test = dataset.rows(split.test)
         scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)
+        found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
+        metrics = console.without_nan(found.metrics)
+        model.origin_["metrics"] = metrics
+    elif hasattr(model, "oof_proba_"):
+        rows = dataset.rows(model.oof_rows_)
+        scored = Scored(rows.Y, model.oof_proba_, rows.unknown)
         found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
         metrics = console.without_nan(found.metrics)
         model.origin_["metrics"] = metrics
@@ -184,6 +194,8 @@ def _print(report: Mapping[str, Any]) -> None:
     if split:
         rows = f"{split['rows']['test']:,} test rows"
         print_metrics(f"{rows} ({split['kind']} split, seed {split['seed']})", report["metrics"])
+    elif report["metrics"]:
+        print_metrics("Out of fold: each row by members that did not see it", report["metrics"])
 
 
 def _print_next_steps(report: Mapping[str, Any]) -> None:

@@ -361,7 +361,7 @@ def recorded_test_rows(
 
 
 def recorded_metrics(origin: Mapping[str, Any]) -> dict[str, float | None] | None:
-    """Return the metrics on the test rows, by name; None if there are none."""
+    """Return the metrics on the test rows, or out of fold without these; None if not recorded."""
     metrics = origin.get("metrics")
     return metrics if _has_shape(metrics, dict.fromkeys(METRIC_TITLES, float | None)) else None
 

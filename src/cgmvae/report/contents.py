@@ -23,6 +23,7 @@ from cgmvae.data import MultiLabelDataset
 from cgmvae.data.dataset import DatasetStatistics
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import (
+    METRIC_TITLES,
     PAPER_METRICS,
     Interval,
     LabelScores,
@@ -277,7 +278,7 @@ def find(
 ) -> list[Finding]:
     """Return the warnings that apply, the serious ones first."""
     found = [
-        *_about_rows(rows),
+        *_about_rows(rows, getattr(model, "origin_", None)),
         *_about_labels(rows, measured),
         *_about_threshold(model, rows.test, measured),
         *_about_latent_space(model, rows.test),
@@ -286,10 +287,16 @@ def find(
     return sorted(found, key=lambda finding: finding.weight != "serious")
 
 
-def _about_rows(rows: ReportRows) -> Iterator[Finding]:
+def _about_rows(rows: ReportRows, origin: Mapping[str, Any] | None) -> Iterator[Finding]:
     tail = "the metrics show how well it fits the training data, not how well it predicts new rows."
     if rows.standing == "trained":
         text = f"It was fitted on all rows, so that none are left for a test: {tail}"
+        if metrics := (origin or {}).get("metrics"):
+            found = (f"{METRIC_TITLES[n]} {v:.3f}" for n, v in metrics.items() if v is not None)
+            text += (
+                f" Out of fold, each row scored by members that did not see it, it reached "
+                f"{', '.join(found)}."
+            )
         yield Finding("serious", "The model was trained on these rows", text)
     if rows.standing == "unknown":
         text = f"The training rows are not known. If they are among these, {tail}"
