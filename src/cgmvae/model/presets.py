@@ -126,6 +126,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         # What measured best out of fold, with mixture prior, KL and contrastive switched on; see
         # ``for_data`` for what depends on the data.
         # Deviation D4: the decoder sees x too, but not of all rows (``skip_dropout``).
+        # Deviation D8: label embeddings start short, so that what they learn outweighs the start.
         # Deviation D5: logits have a bias, embeddings a free norm, hidden layers are normalized.
         "tuned": Preset(
             network=NetworkConfig(
@@ -134,6 +135,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 feature_hidden=(64,),
                 decoder_hidden=(256, 256),
                 skip_dropout=0.1,
+                label_scale=0.3,
             ),
             # Deviation D6: the paper weighs the KL 1, the contrastive term 1, cross-entropy .5.
             kl_weight=1 / 256,
@@ -167,8 +169,8 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
 
     With dense features, ``tuned`` trains in batches of 256 instead of 128 from ``LARGE_BATCHES``
     rows on. With sparse features or at least ``MANY_ROWS`` rows, it has a larger network (E = 256,
-    one hidden layer of 384 each); with many dense rows label embeddings start at norm .3 instead of
-    1. With fewer than ``MANY_ROWS`` rows a member stops after 10 epochs without improvement. From
+    one hidden layer of 384 each); with sparse features label embeddings start at norm 1 instead of
+    .3. With fewer than ``MANY_ROWS`` rows a member stops after 10 epochs without improvement. From
     ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
     and dense features not at all. The other presets are the same for all data.
 
@@ -188,13 +190,12 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
     if name != "tuned":
         return preset
     if sparse or n_rows >= MANY_ROWS:
-        # Deviation D8: with many dense rows, label embeddings start short.
         network = replace(
             preset.network,
             embedding_dim=256,
             feature_hidden=(384,),
             decoder_hidden=(384,),
-            label_scale=1.0 if sparse else 0.3,
+            label_scale=1.0 if sparse else preset.network.label_scale,
         )
         preset = replace(preset, network=network)
     elif n_rows >= LARGE_BATCHES:
