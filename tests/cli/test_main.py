@@ -6,6 +6,7 @@ import re
 import pytest
 
 import cgmvae as library
+from cgmvae.cli.arguments import Panel
 
 GROUPS = [(), ("data",), ("bench",)]
 COMMANDS = ["fit", "search", "predict", "evaluate", "report", "describe", "serve", "export"]
@@ -38,6 +39,13 @@ def test_help_lists_every_command_with_its_whole_summary(succeeds):
         for name in COMMANDS:
             *outer, inner = name.split()
             assert tuple(outer) != group or f"  {inner} " in text
+
+
+def test_help_groups_the_options(succeeds):
+    headings = re.findall(r"^(\S.*):$", succeeds("fit", "--help"), re.MULTILINE)
+    assert headings == [*Panel, "Options"]
+    text = succeeds("predict", "--help")
+    assert text.index("--probabilities") < text.index("Labels of a file:") < text.index("--label ")
 
 
 def test_help_is_for_users(succeeds):

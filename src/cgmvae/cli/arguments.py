@@ -13,10 +13,12 @@ import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from cgmvae.cli.console import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, readers
@@ -34,47 +36,85 @@ from cgmvae.errors import InputError
 # --- Options ------------------------------------------------------------------------------------
 
 
-def option(metavar: str | None, help_: str, *names: str, **limits: Any) -> Any:
+class Panel(StrEnum):
+    """Headings under which the help of a command lists its options."""
+
+    OUTPUT = "Output"
+    TRAINING = "Training"
+    TEST = "Test and thresholds"
+    LABELS = "Labels of a file"
+    COLUMNS = "Other columns of a file"
+    FORMAT = "Format of a file"
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose plain help lists options by panel; without rich, typer ignores panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                panel = getattr(parameter, "rich_help_panel", None) or "Options"
+                panels.setdefault(panel, []).append(record)
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def option(
+    metavar: str | None, help_: str, *names: str, panel: Panel | None = None, **limits: Any
+) -> Any:
     """Return an option of a command; its name is that of the parameter unless one is given."""
-    return typer.Option(*names, metavar=metavar, help=help_, **limits)
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel=panel, **limits)
 
 
-def flag(name: str, help_: str) -> Any:
+def flag(name: str, help_: str, panel: Panel | None = None) -> Any:
     """Return an option without a value."""
-    return typer.Option(name, help=help_)
+    return typer.Option(name, help=help_, rich_help_panel=panel)
 
 
-def _reading(type_: Any, help_: str, *names: str) -> Any:
+def _reading(panel: Panel, type_: Any, help_: str, *names: str) -> Any:
     metavar = {int: "N", list[str]: "NAME", str: "TEXT"}.get(type_)
-    return Annotated[type_ | None, option(metavar, help_, *names)]
+    return Annotated[type_ | None, option(metavar, help_, *names, panel=panel)]
 
 
 #: Options that say how a file is read, by the readers' parameter names.
 READING_OPTIONS = {
-    "format": _reading(str, f"File format: {', '.join(readers.FORMATS)}."),
-    "xml": _reading(str, "XML file with the label names of an ARFF file."),
-    "labels": _reading(list[str], "Name of a label column; repeat for each.", "--label"),
-    "label_prefix": _reading(str, "Columns whose name starts with TEXT are labels."),
-    "label_count": _reading(int, "The first N columns are labels; the last N if negative."),
-    "label_sets": _reading(str, "Column that holds all labels of a row, separated or as a list."),
-    "long": _reading(str, "ROW,LABEL: the columns of a table with one row per occurrence."),
-    "separator": _reading(str, "Separator of the labels in that column (default ;)."),
-    "counts": _reading(str, "'presence' turns counts in label columns into 0 and 1."),
-    "blank_labels": _reading(str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
-    "groups": _reading(str, "Column (or npz key) of groups that a split keeps together."),
-    "id": _reading(str, "Column that identifies the rows: no feature, but in all output."),
-    "drop": _reading(list[str], "Column to leave out; repeat for each.", "--drop"),
-    "category": _reading(list[str], "Column of categories; repeat for each.", "--category"),
-    "date": _reading(list[str], "Column of dates; repeat for each.", "--date"),
-    "text": _reading(list[str], "Column of free text; repeat for each.", "--text"),
-    "delimiter": _reading(str, "Separator of the cells of a text table (default: found out)."),
-    "decimal": _reading(str, "Decimal mark of a text table, . or , (default: found out)."),
-    "encoding": _reading(str, "Encoding of a text table, such as cp1252 (default UTF-8)."),
-    "sheet": _reading(str, "Sheet of a workbook that has several."),
-    "n_labels": _reading(int, "Number of labels (svmlight and released files)."),
-    "n_features": _reading(int, "Number of features (svmlight files)."),
-    "zero_based": _reading(bool, "Whether svmlight features are numbered from 0 or from 1."),
-    "meta_offset": _reading(int, "Columns to skip before the labels (released files)."),
+    name: _reading(panel, *option_)
+    for panel, options in {
+        Panel.LABELS: {
+            "labels": (list[str], "Name of a label column; repeat for each.", "--label"),
+            "label_prefix": (str, "Columns whose name starts with TEXT are labels."),
+            "label_count": (int, "The first N columns are labels; the last N if negative."),
+            "label_sets": (str, "Column that holds all labels of a row, separated or as a list."),
+            "long": (str, "ROW,LABEL: the columns of a table with one row per occurrence."),
+            "separator": (str, "Separator of the labels in that column (default ;)."),
+            "counts": (str, "'presence' turns counts in label columns into 0 and 1."),
+            "blank_labels": (str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
+        },
+        Panel.COLUMNS: {
+            "groups": (str, "Column (or npz key) of groups that a split keeps together."),
+            "id": (str, "Column that identifies the rows: no feature, but in all output."),
+            "drop": (list[str], "Column to leave out; repeat for each.", "--drop"),
+            "category": (list[str], "Column of categories; repeat for each.", "--category"),
+            "date": (list[str], "Column of dates; repeat for each.", "--date"),
+            "text": (list[str], "Column of free text; repeat for each.", "--text"),
+        },
+        Panel.FORMAT: {
+            "format": (str, f"File format: {', '.join(readers.FORMATS)}."),
+            "xml": (str, "XML file with the label names of an ARFF file."),
+            "delimiter": (str, "Separator of the cells of a text table (default: found out)."),
+            "decimal": (str, "Decimal mark of a text table, . or , (default: found out)."),
+            "encoding": (str, "Encoding of a text table, such as cp1252 (default UTF-8)."),
+            "sheet": (str, "Sheet of a workbook that has several."),
+            "n_labels": (int, "Number of labels (svmlight and released files)."),
+            "n_features": (int, "Number of features (svmlight files)."),
+            "zero_based": (bool, "Whether svmlight features are numbered from 0 or from 1."),
+            "meta_offset": (int, "Columns to skip before the labels (released files)."),
+        },
+    }.items()
+    for name, option_ in options.items()
 }
 
 #: Those that say where the labels of a table are.
@@ -88,16 +128,28 @@ COLUMN_OPTIONS = {"label_sets", "long", "groups", "id", "drop", "category", "dat
 _SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", hidden=True)]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", hidden=True)]
 
-ModelFileOption = Annotated[str, option("MODEL", "File to save the model to, *.cgmvae.")]
-EpochsOption = Annotated[int | None, option("N", "Passes over the training rows.", min=1)]
-DeviceOption = Annotated[str | None, option("NAME", "auto (default), cpu or cuda.")]
-SeedOption = Annotated[int, option("N", "Same seed, same result.", min=0, max=2**32 - 1)]
-OverwriteOption = Annotated[bool, flag("--overwrite", "Replace existing files.")]
+ModelFileOption = Annotated[
+    str, option("MODEL", "File to save the model to, *.cgmvae.", panel=Panel.OUTPUT)
+]
+EpochsOption = Annotated[
+    int | None, option("N", "Passes over the training rows.", panel=Panel.TRAINING, min=1)
+]
+DeviceOption = Annotated[
+    str | None, option("NAME", "auto (default), cpu or cuda.", panel=Panel.TRAINING)
+]
+SeedOption = Annotated[
+    int, option("N", "Same seed, same result.", panel=Panel.TRAINING, min=0, max=2**32 - 1)
+]
+OverwriteOption = Annotated[bool, flag("--overwrite", "Replace existing files.", Panel.OUTPUT)]
 DropEmptyOption = Annotated[
     bool,
-    flag("--drop-empty/--all-rows", "Leave out rows without a positive label, as the paper does."),
+    flag(
+        "--drop-empty/--all-rows",
+        "Leave out rows without a positive label, as the paper does.",
+        Panel.TEST,
+    ),
 ]
-JsonOption = Annotated[bool, flag("--json", "Print JSON instead of a table.")]
+JsonOption = Annotated[bool, flag("--json", "Print JSON instead of a table.", Panel.OUTPUT)]
 
 #: Options of parameters whose flag is not simply the parameter's name.
 _FLAGS = {

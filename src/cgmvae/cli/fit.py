@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from cgmvae.cli import arguments, console, models
-from cgmvae.cli.arguments import Source, flag, option, with_source
+from cgmvae.cli.arguments import Panel, Source, flag, option, with_source
 from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
@@ -22,28 +22,43 @@ from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
 def fit(
     source: Source,
     out: arguments.ModelFileOption,
-    method: Annotated[str, option("NAME", "A method listed by 'cgmvae methods'.")] = "cgmvae",
-    preset: Annotated[str | None, option("NAME", "tuned (default), released or paper.")] = None,
+    method: Annotated[
+        str, option("NAME", "A method listed by 'cgmvae methods'.", panel=Panel.TRAINING)
+    ] = "cgmvae",
+    preset: Annotated[
+        str | None, option("NAME", "tuned (default), released or paper.", panel=Panel.TRAINING)
+    ] = None,
     members: Annotated[
-        int | None, option("N", "Members of the ensemble (default 8).", min=1)
+        int | None, option("N", "Members of the ensemble (default 8).", panel=Panel.TRAINING, min=1)
     ] = None,
     epochs: arguments.EpochsOption = None,
     setting: Annotated[
-        list[str] | None, option("NAME=VALUE", "Any other setting, such as latent_dim=32.")
+        list[str] | None,
+        option("NAME=VALUE", "Any other setting, such as latent_dim=32.", panel=Panel.TRAINING),
     ] = None,
     device: arguments.DeviceOption = None,
     seed: arguments.SeedOption = 0,
     threshold_metric: Annotated[
-        str, option("NAME", "Metric that the thresholds maximize.")
+        str, option("NAME", "Metric that the thresholds maximize.", panel=Panel.TEST)
     ] = "micro_f1",
-    threshold_rule: Annotated[str, option("NAME", "global, per-label or top-k.")] = "global",
+    threshold_rule: Annotated[
+        str, option("NAME", "global, per-label or top-k.", panel=Panel.TEST)
+    ] = "global",
     split: Annotated[
         str | None,
-        option("KIND", "random, group, stratified or official; group if there are groups."),
+        option(
+            "KIND",
+            "random, group, stratified or official; group if there are groups.",
+            panel=Panel.TEST,
+        ),
     ] = None,
-    save_split: Annotated[str | None, option("FILE", "Write the split, for 'evaluate'.")] = None,
+    save_split: Annotated[
+        str | None, option("FILE", "Write the split, for 'evaluate'.", panel=Panel.TEST)
+    ] = None,
     drop_empty: arguments.DropEmptyOption = False,
-    no_test: Annotated[bool, flag("--no-test", "Train on all rows, without a test.")] = False,
+    no_test: Annotated[
+        bool, flag("--no-test", "Train on all rows, without a test.", Panel.TEST)
+    ] = False,
     overwrite: arguments.OverwriteOption = False,
     json: arguments.JsonOption = False,
 ) -> None:

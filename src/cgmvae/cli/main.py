@@ -18,7 +18,7 @@ except ImportError:
     sys.exit('The command line needs more packages: pip install "cgmvae[cli]"')
 
 from cgmvae.cli import bench, console, data
-from cgmvae.cli.arguments import command_line_message
+from cgmvae.cli.arguments import GroupedCommand, command_line_message
 from cgmvae.cli.demo import demo
 from cgmvae.cli.deploy import export, serve
 from cgmvae.cli.describe import describe, methods
@@ -44,7 +44,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 for command in (fit, search, predict, evaluate, report, describe, serve, export, methods, demo):
-    app.command(command.__name__)(command)
+    app.command(command.__name__, cls=GroupedCommand)(command)
 
 
 def _print_version(wanted: bool) -> None:
