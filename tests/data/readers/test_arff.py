@@ -125,6 +125,8 @@ class TestRows:
             ("{0 1,2", "line 6: "),
             ("{0 1,3 1}\n", "line 6: "),
             ("{0 1,0 2}\n", "line 6: an index is repeated"),
+            ("{9 ?}\n", "line 6: the index 9 is beyond the last of"),
+            (f"{{{10**30} ?}}\n", "line 6: the index 10{30} is beyond the last of"),
             ("{-1 2}\n", "line 6: "),
             ("{99999999999999999999 1}\n", "line 6: "),
             ("1,2,2\n", r"line 6: 2 is not a value of 'owl' \(0, 1\)"),

@@ -447,6 +447,14 @@ class Source:
         if not is_sparse:
             rows, columns = np.indices(values.shape).reshape(2, -1)
             return rows, columns, values.ravel()
+        # liac-arff accepts any index with a missing value.
+        if (highest := max(found[2], default=0)) >= len(self.attributes):
+            raise _error_at(
+                self.path,
+                numbers[found[1][found[2].index(highest)]],
+                f"the index {one_line(highest)} is beyond the last of {len(self.attributes):,} "
+                "attributes; indices count from 0.",
+            )
         rows, columns = (np.array(part, np.int64) for part in found[1:])
         # Of an index that a row repeats, liac-arff keeps the last value.
         n_given = [0 if _has_quotes(line) else line.count(",") + 1 for line in lines]
