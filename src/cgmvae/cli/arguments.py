@@ -79,42 +79,46 @@ def _reading(panel: Panel, type_: Any, help_: str, *names: str) -> Any:
     return Annotated[type_ | None, option(metavar, help_, *names, panel=panel)]
 
 
-#: Options that say how a file is read, by the readers' parameter names.
+#: Type, help and flags of the options that say how a file is read, by panel and the readers'
+#: parameter names.
+_READING: Mapping[Panel, Mapping[str, tuple[Any, ...]]] = {
+    Panel.LABELS: {
+        "labels": (list[str], "Name of a label column; repeat for each.", "--label"),
+        "label_prefix": (str, "Columns whose name starts with TEXT are labels."),
+        "label_count": (int, "The first N columns are labels; the last N if negative."),
+        "label_sets": (str, "Column that holds all labels of a row, separated or as a list."),
+        "long": (str, "ROW,LABEL: the columns of a table with one row per occurrence."),
+        "separator": (str, "Separator of the labels in that column (default ;)."),
+        "counts": (str, "'presence' turns counts in label columns into 0 and 1."),
+        "blank_labels": (str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
+    },
+    Panel.COLUMNS: {
+        "groups": (str, "Column (or npz key) of groups that a split keeps together."),
+        "id": (str, "Column that identifies the rows: no feature, but in all output."),
+        "drop": (list[str], "Column to leave out; repeat for each.", "--drop"),
+        "category": (list[str], "Column of categories; repeat for each.", "--category"),
+        "date": (list[str], "Column of dates; repeat for each.", "--date"),
+        "text": (list[str], "Column of free text; repeat for each.", "--text"),
+    },
+    Panel.FORMAT: {
+        "format": (str, f"File format: {', '.join(readers.FORMATS)}."),
+        "xml": (str, "XML file with the label names of an ARFF file."),
+        "delimiter": (str, "Separator of the cells of a text table (default: found out)."),
+        "decimal": (str, "Decimal mark of a text table, . or , (default: found out)."),
+        "encoding": (str, "Encoding of a text table, such as cp1252 (default UTF-8)."),
+        "sheet": (str, "Sheet of a workbook that has several."),
+        "n_labels": (int, "Number of labels (svmlight and released files)."),
+        "n_features": (int, "Number of features (svmlight files)."),
+        "zero_based": (bool, "Whether svmlight features are numbered from 0 or from 1."),
+        "meta_offset": (int, "Columns to skip before the labels (released files)."),
+    },
+}
+
+#: These options by name.
 READING_OPTIONS = {
-    name: _reading(panel, *option_)
-    for panel, options in {
-        Panel.LABELS: {
-            "labels": (list[str], "Name of a label column; repeat for each.", "--label"),
-            "label_prefix": (str, "Columns whose name starts with TEXT are labels."),
-            "label_count": (int, "The first N columns are labels; the last N if negative."),
-            "label_sets": (str, "Column that holds all labels of a row, separated or as a list."),
-            "long": (str, "ROW,LABEL: the columns of a table with one row per occurrence."),
-            "separator": (str, "Separator of the labels in that column (default ;)."),
-            "counts": (str, "'presence' turns counts in label columns into 0 and 1."),
-            "blank_labels": (str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
-        },
-        Panel.COLUMNS: {
-            "groups": (str, "Column (or npz key) of groups that a split keeps together."),
-            "id": (str, "Column that identifies the rows: no feature, but in all output."),
-            "drop": (list[str], "Column to leave out; repeat for each.", "--drop"),
-            "category": (list[str], "Column of categories; repeat for each.", "--category"),
-            "date": (list[str], "Column of dates; repeat for each.", "--date"),
-            "text": (list[str], "Column of free text; repeat for each.", "--text"),
-        },
-        Panel.FORMAT: {
-            "format": (str, f"File format: {', '.join(readers.FORMATS)}."),
-            "xml": (str, "XML file with the label names of an ARFF file."),
-            "delimiter": (str, "Separator of the cells of a text table (default: found out)."),
-            "decimal": (str, "Decimal mark of a text table, . or , (default: found out)."),
-            "encoding": (str, "Encoding of a text table, such as cp1252 (default UTF-8)."),
-            "sheet": (str, "Sheet of a workbook that has several."),
-            "n_labels": (int, "Number of labels (svmlight and released files)."),
-            "n_features": (int, "Number of features (svmlight files)."),
-            "zero_based": (bool, "Whether svmlight features are numbered from 0 or from 1."),
-            "meta_offset": (int, "Columns to skip before the labels (released files)."),
-        },
-    }.items()
-    for name, option_ in options.items()
+    name: _reading(panel, *parts)
+    for panel, options in _READING.items()
+    for name, parts in options.items()
 }
 
 #: Those that say where the labels of a table are.
