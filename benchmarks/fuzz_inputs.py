@@ -298,7 +298,7 @@ def _damaged(value: Any, rng: Random) -> Any:
     elif what < 0.2 and isinstance(value, list):
         value += value * rng.choice((1, 50))
     elif what < 0.3:
-        value[key] = copy.deepcopy(value[rng.choice(keys)])
+        value[key] = value[rng.choice(keys)]
     else:
         value[key] = _damaged(value[key], rng)
     return value

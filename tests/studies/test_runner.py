@@ -18,6 +18,7 @@ from cgmvae.studies.rows import hide_labels, load_parts
 from cgmvae.studies.runner import make_records, run_job
 from cgmvae.studies.spec import RunSpec, Scope, make_jobs
 from cgmvae.studies.store import Store
+from cgmvae.training.checkpoint import Checkpoint
 
 SPECS = {
     method: RunSpec("yeast", method, train_fraction=SHARE, settings=settings)
@@ -147,6 +148,31 @@ def test_a_failed_run_stores_its_error_and_is_tried_again(tmp_path, monkeypatch)
     assert store.error(SPECS["mlknn"]) == "ZeroDivisionError: two lines"
     assert run_job([SPECS["mlknn"]], store, device="cpu") == "done"
     assert store.error(SPECS["mlknn"]) is None
+
+
+def test_a_killed_pack_resumes(tmp_path, monkeypatch):
+    spec = SPECS["cgmvae"]
+    job, store, whole = [spec, replace(spec, seed=1)], Store(tmp_path), Store(tmp_path / "whole")
+    save = Checkpoint.save
+
+    def save_and_stop(self, state, fingerprint):
+        save(self, state, fingerprint)
+        if state["epoch"][0] == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(job, store, device="cpu")
+    assert len(list((tmp_path / "checkpoints").iterdir())) >= 1
+    for folder in (store, whole):
+        assert run_job(job, folder, device="cpu") == "done"
+        assert list((folder.folder / "checkpoints").iterdir()) == []
+    for each in job:
+        found, expected = store.predictions(each), whole.predictions(each)
+        np.testing.assert_array_equal(found["test"], expected["test"])
+        assert np.isnan(store.report(each)["seconds"]["fit"])
+        assert whole.report(each)["seconds"]["fit"] > 0
 
 
 def test_a_job_that_is_partly_stored_is_completed(whole_store, tmp_path):

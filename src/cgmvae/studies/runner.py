@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import platform
 import subprocess
@@ -31,6 +32,7 @@ from cgmvae.studies.rows import Parts, load_parts
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import RunRecord, Store
 from cgmvae.studies.tuning import tuned_settings
+from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import find_device
 
 Outcome = Literal["done", "busy", "failed"]
@@ -45,7 +47,8 @@ class Scores(NamedTuple):
     validation: NDArray[np.floating]
     test: NDArray[np.floating]
     seconds: dict[str, float]
-    """``fit`` (of the whole pack, for networks) and, where it is timed separately, ``predict``."""
+    """``fit`` (of the whole pack, for networks; NaN if a killed one was resumed) and, where it is
+    timed separately, ``predict``."""
     model: Any = None
     """The fitted estimator, if it is one of this library."""
 
@@ -64,7 +67,9 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
         try:
             # The runs of a job that are tuned share their search.
             tuned = tuned_settings(job[0], store, device=device) if job[0].tuning else None
-            records = make_records(_pack(job, missing, store), tuned=tuned, device=device)
+            pack = _pack(job, missing, store)
+            checkpoint = store.checkpoint(pack, _commit() or __version__)
+            records = make_records(pack, tuned=tuned, device=device, checkpoint=checkpoint)
         except Exception as error:
             known = isinstance(error, InputError)
             message = str(error) if known else f"{type(error).__name__}: {error}"
@@ -72,6 +77,7 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
             return "failed"
         for spec in missing:
             store.write(spec, records[spec])
+        store.remove_checkpoints(pack)
     return "done"
 
 
@@ -97,9 +103,13 @@ def write_errors(job: Sequence[RunSpec], store: Store, message: str, details: st
 
 
 def make_records(
-    job: Sequence[RunSpec], *, tuned: Mapping[str, Any] | None = None, device: str = "auto"
+    job: Sequence[RunSpec],
+    *,
+    tuned: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    checkpoint: Path | None = None,
 ) -> dict[RunSpec, RunRecord]:
-    """Fit and measure runs; networks as one pack.
+    """Fit and measure runs; networks as one pack, whose state is saved in ``checkpoint``.
 
     ``tuned`` is the record of the search whose best settings the runs have in addition.
     """
@@ -108,7 +118,8 @@ def make_records(
     if job[0].method in PEERS:
         scored = _score_peer(job, parts)
     else:
-        scored = _score_method(job, parts, {} if tuned is None else tuned["best"], device)
+        best = {} if tuned is None else tuned["best"]
+        scored = _score_method(job, parts, best, device, checkpoint)
     more = {} if tuned is None else {"tuned": tuned}
     return {
         spec: _record(own, scores, environment, more)
@@ -128,17 +139,23 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts]) -> Iterator[Scor
 
 
 def _score_method(
-    job: Sequence[RunSpec], parts: Sequence[Parts], tuned: Mapping[str, Any], device: str
+    job: Sequence[RunSpec],
+    parts: Sequence[Parts],
+    tuned: Mapping[str, Any],
+    device: str,
+    checkpoint: Path | None,
 ) -> Iterator[Scores]:
     estimator = find_method(job[0].method).estimator
     models = [estimator(**spec.parameters(tuned), random_state=spec.seed) for spec in job]
     packed = isinstance(models[0], PackedClassifier)
+    resumed = checkpoint is not None and Checkpoint(checkpoint).exists()
     start = time.perf_counter()
     if packed:
         for model in models:
-            model.set_params(device=device)
+            model.set_params(device=device, checkpoint=checkpoint)
         fit_together(models, [(own.train.X, own.train, _held_out(own)) for own in parts])
-    fit_seconds = time.perf_counter() - start
+    # Of the first part of a training that was killed nobody knows how long it took.
+    fit_seconds = math.nan if resumed else time.perf_counter() - start
     for model, own in zip(models, parts, strict=True):
         if not packed:
             start = time.perf_counter()

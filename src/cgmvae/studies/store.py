@@ -6,6 +6,7 @@
                          predictions.npz · similarity.npy (where the method has one) · DONE
     FOLDER/errors/KEY.json   why a run failed; it is tried again next time
     FOLDER/locks/KEY     file lock of the process that makes the run
+    FOLDER/checkpoints/  states of the packs in training, from which a killed study resumes
 
 Several processes, on one machine or on several that share the folder, may work on the same studies.
 The operating system releases the locks of a process that ends, however it ends.
@@ -13,6 +14,7 @@ The operating system releases the locks of a process that ends, however it ends.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -130,6 +132,18 @@ class Store:
     def _error_path(self, spec: RunSpec) -> Path:
         return self.folder / "errors" / f"{spec.key}.json"
 
+    def checkpoint(self, pack: Sequence[RunSpec], code: str) -> Path:
+        """Return the file for the state of runs that are trained together, by this code.
+
+        A state is not resumed by other code: the runs would be the result of both.
+        """
+        return make_folder(self.folder / "checkpoints") / f"{_name(pack)}-{code}"
+
+    def remove_checkpoints(self, pack: Sequence[RunSpec]) -> None:
+        """Remove the states of runs that are stored now, by whatever code."""
+        for path in (self.folder / "checkpoints").glob(f"{_name(pack)}-*"):
+            path.unlink(missing_ok=True)
+
     @contextmanager
     def claim(self, specs: Sequence[RunSpec]) -> Iterator[bool]:
         """Lock all these runs, and yield whether this process got every lock.
@@ -165,6 +179,12 @@ class Store:
                 return not self._lock(spec.key, held)
         except InputError:
             return False
+
+
+def _name(pack: Sequence[RunSpec]) -> str:
+    """Return a short name of a pack."""
+    keys = " ".join(spec.key for spec in pack)
+    return hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
 
 
 @contextmanager
