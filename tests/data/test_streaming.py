@@ -87,10 +87,10 @@ def test_blocks_are_the_rows_of_the_file(tmp_path, small_parts, suffix, is_spars
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_how_much_is_read_grows_or_is_unknown(tmp_path, small_parts, suffix):
-    data = survey(2000)
+    data = survey(400)
     readers.write(data, tmp_path / f"a{suffix}")
     blocks = opened(tmp_path / f"a{suffix}", data)
-    shares = [blocks.share_read() for _ in blocks.read(range(4), n_rows=100)]
+    shares = [blocks.share_read() for _ in blocks.read(range(4), n_rows=20)]
     if suffix.endswith((".gz", ".bz2")):
         assert shares == [None] * 20
     else:
@@ -101,6 +101,7 @@ def test_how_much_is_read_grows_or_is_unknown(tmp_path, small_parts, suffix):
 def peak_memory(path, n_rows):
     """Return the most bytes that NumPy, Python and Arrow hold while the blocks are read."""
     data = survey(n_rows, n_features=1)
+    data = replace(data, X=data.X.astype(np.float64))
     readers.write(data, path)
     if path.suffix == ".parquet":  # a dictionary of all the numbers would grow up to its limit
         pq.write_table(pq.read_table(path), path, use_dictionary=False)
@@ -115,21 +116,21 @@ def peak_memory(path, n_rows):
 @pytest.mark.parametrize(
     ("suffix", "n_rows"),
     [
-        (".csv", 40_000),  # Arrow reads ahead: some 50 KB more or less, as its threads come to it
-        (".csv.gz", 40_000),
-        (".npz", 5_000),
+        (".csv", 20_000),  # Arrow reads ahead: some 50 KB more or less, as its threads come to it
+        (".csv.gz", 20_000),
+        (".npz", 2_500),
         (".arff", 2_500),
-        (".svm", 10_000),
-        (".parquet", 400_000),
+        (".svm", 2_500),
+        (".parquet", 200_000),
     ],
 )
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, suffix, n_rows):
     monkeypatch.setattr(delimited, "_SMALL_BLOCK", 4096)
     monkeypatch.setattr(arff, "_READ_BATCH", 4096)
-    monkeypatch.setattr(svmlight, "_READ_BATCH", 512)
+    monkeypatch.setattr(svmlight, "_READ_BATCH", 2048)
     peak_memory(tmp_path / f"first{suffix}", 100)  # imports, which would count as memory of few
     few, many = (peak_memory(tmp_path / f"{n}{suffix}", n) for n in (n_rows, 3 * n_rows))
-    growth_of_features = 2 * n_rows * 4
+    growth_of_features = 2 * n_rows * 8
     assert many - few < growth_of_features / 2
 
 

@@ -132,22 +132,22 @@ def test_invalid_input_is_rejected(tiny, survey, on_disk):
 @pytest.fixture
 def sorted_rows(rng):
     """Return training rows sorted by their labels, as surveys often are, and test rows."""
-    X = rng.normal(size=(6000, 8)).astype(np.float32)
-    Y = (X @ rng.normal(size=(8, 4)) + 0.3 * rng.normal(size=(6000, 4)) > 0.5).astype(np.uint8)
-    order = np.lexsort(Y[:4000].T)
-    return X[order], Y[order], X[4000:], Y[4000:]
+    X = rng.normal(size=(3000, 8)).astype(np.float32)
+    Y = (X @ rng.normal(size=(8, 4)) + 0.3 * rng.normal(size=(3000, 4)) > 0.5).astype(np.uint8)
+    order = np.lexsort(Y[:2000].T)
+    return X[order], Y[order], X[2000:], Y[2000:]
 
 
 def learned(model, sorted_rows, store):
     X, Y, X_test, Y_test = sorted_rows
-    held = (X_test[:1000], Y_test[:1000])
-    return model.fit(store(X), Y, validation_data=held).score(X_test[1000:], Y_test[1000:])
+    held = (X_test[:500], Y_test[:500])
+    return model.fit(store(X), Y, validation_data=held).score(X_test[500:], Y_test[500:])
 
 
 def test_rows_sorted_by_label_train_as_well(tiny, sorted_rows, on_disk, monkeypatch):
     """A window holds an eighth of the rows, as it does for half a million rows in practice."""
     monkeypatch.setattr(plan, "BLOCK_ROWS", 4)
-    monkeypatch.setattr(plan, "WINDOW_BLOCKS", 128)
+    monkeypatch.setattr(plan, "WINDOW_BLOCKS", 64)
     settings = {"epochs": 3, "n_members": 1}
     in_memory = learned(tiny(**settings), sorted_rows, np.asarray)
     blocks = learned(tiny(**settings), sorted_rows, on_disk)
