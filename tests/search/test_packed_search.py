@@ -14,6 +14,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import Fit
+from cgmvae.preparation.components import PrincipalComponents
 from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.search import PackedSearch, packed_search
 from cgmvae.search.packed_search import Halving, members_that_fit, pad_features
@@ -240,6 +241,7 @@ def test_features_are_padded_with_zeros_on_the_right(form):
     for model, width in zip(models, (2, 3), strict=True):
         model.n_columns_, model.sparse_rows_ = width, form is not np.array
         model.encoding_ = PiecewiseLinear("standard").fit(np.ones((2, width)))
+        model.components_ = PrincipalComponents()
         rows = Rows(form(np.ones((2, width))), np.ones((2, 1)))
         fits.append(Fit(rows, rows, 0))
     found = pad_features(models, fits)
