@@ -428,18 +428,6 @@ class TestSampleWeights:
         assert torch.equal(weights_of(network), before)
 
 
-def test_values_of_unknown_labels_are_ignored():
-    data, _ = make_survey(N_ROWS, N_FEATURES, N_LABELS, unknown_share=0.3, seed=3)
-    rows = survey_rows(0.3)
-    mask = data.unknown.toarray() if hasattr(data.unknown, "toarray") else data.unknown
-    labels = data.Y.toarray() if hasattr(data.Y, "toarray") else data.Y
-    other = RowStore(labels.astype(bool) | mask, dtype=torch.bool, device=CPU)
-    members = eight_members(shared_validation=True)[:2]
-    first, second = run(members, rows=rows), run(members, rows=rows._replace(positive=other))
-    assert torch.equal(first[0], second[0])
-    assert np.array_equal(first[1].best_value, second[1].best_value)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
