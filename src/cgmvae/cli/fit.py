@@ -13,9 +13,9 @@ import numpy as np
 from cgmvae.cli import arguments, console, models
 from cgmvae.cli.arguments import Panel, Source, flag, option, with_source
 from cgmvae.data import MultiLabelDataset, make_split
-from cgmvae.data.splits import Split
+from cgmvae.data.splits import Split, check_kind
 from cgmvae.errors import InputError
-from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
+from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate, learn_rule
 
 
 @with_source
@@ -77,13 +77,17 @@ def fit(
         "threshold_rule": threshold_rule,
         "random_state": seed,
     }
-    model = models.make_model(method, parameters, setting or ())
     for target in filter(None, (out, save_split)):
         arguments.check_target(target, source.name, overwrite=overwrite)
     if no_test and (split or save_split or drop_empty):
         raise InputError(
             "--no-test excludes --split, --save-split and --drop-empty; leave them out."
         )
+    if split is not None:
+        check_kind(split)
+    source.check()
+    learn_rule([[1]], [[1.0]], rule=threshold_rule, metric=threshold_metric)  # refuses other names
+    model = models.make_model(method, parameters, setting or ())
     dataset = load_training_data(source)
     chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
     warn_of_copies(dataset, chosen)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import math
 import os
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
@@ -32,14 +33,8 @@ from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_declared, check_dropout, check_whole
 from cgmvae.methods.out_of_fold import assign_folds
-from cgmvae.methods.serialization import (
-    ZeroStreams,
-    as_declared,
-    fill_network,
-    read_config,
-    with_prefix,
-)
-from cgmvae.nn.rng import RandomStreams
+from cgmvae.methods.serialization import as_declared, read_config, with_prefix
+from cgmvae.nn.rng import RandomStreams, TorchStreams
 from cgmvae.nn.sparse import SparseRows
 from cgmvae.preparation.components import NumberOfComponents
 from cgmvae.preparation.piecewise import EncodingName
@@ -424,6 +419,63 @@ class PackedClassifier(MultiLabelClassifier):
         """Return the number of members, and where and in which type their weights are."""
         parameter = next(self.network_.parameters())
         return parameter.shape[0], parameter.device, parameter.dtype
+
+
+def fill_network(
+    build: Callable[[RandomStreams], nn.Module],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    n_members: int,
+    device: torch.device,
+) -> nn.Module:
+    """Build a network with these arrays as its tensors; raise if shapes or types differ.
+
+    Sizes claimed by a file could request more memory than there is. The network is therefore first
+    built on the meta device, compared with the arrays, and only then allocated and filled.
+    ``build`` returns the network, given its initial weights; arrays that it lacks are ignored.
+    """
+    for name, tensor in build(ZeroStreams(n_members, "meta", len(arrays))).state_dict().items():
+        stored = torch.from_numpy(arrays[name])
+        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
+            raise ValueError(f"its weights {name!r} have the wrong shape or type")
+    network = build(ZeroStreams(n_members, device, len(arrays)))
+    with torch.no_grad():
+        for name, tensor in network.state_dict().items():
+            tensor.copy_(torch.from_numpy(arrays[name]))
+    return network
+
+
+class ZeroStreams(TorchStreams):
+    """Zeros as initial weights, for at most ``n_tensors`` tensors.
+
+    They are not scaled: torch imports its compiler, for a second, to multiply meta tensors.
+    """
+
+    def __init__(
+        self, n_members: int, device: torch.device | str, n_tensors: float = math.inf
+    ) -> None:
+        super().__init__(device)
+        self.seeds = tuple(range(n_members))
+        self._n_left = n_tensors
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        self._n_left -= 1
+        if self._n_left < 0:
+            raise ValueError("its network needs more tensors than it has arrays")
+        return torch.zeros(self.n_members, *shape, dtype=dtype, device=self.device)
+
+    def uniform_weights(self, *shape: int, bound: float, dtype: torch.dtype) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=dtype)
+
+    def normal_weights(self, *shape: int, scale: float, dtype: torch.dtype) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=dtype)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=dtype)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
