@@ -12,6 +12,7 @@ from cgmvae.methods import ASL, BinaryRelevance, CGMVAEClassifier, fit_together,
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import Fit, make_pack
 from cgmvae.training import pack
+from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.pack import label_log_odds, training_rows
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
@@ -146,11 +147,20 @@ def test_missing_masks_and_weights_are_filled_in(survey):
 )
 def test_an_invalid_checkpoint_is_rejected(tiny, survey, tmp_path, name, value):
     path = tmp_path / "state"
-    tiny(checkpoint=path).fit(survey.X, survey.Y)
+    tiny(checkpoint=Checkpoint(path)).fit(survey.X, survey.Y)
     state, fingerprint = read_tensors(path)
     write_tensors(path, state | {name: value}, fingerprint)
     with pytest.raises(InputError, match=f"a wrong '{name.partition('.')[0]}'"):
         tiny(checkpoint=path).fit(survey.X, survey.Y)
+
+
+def test_a_fit_removes_its_checkpoint(tiny, survey, tmp_path):
+    seen = []
+    model = tiny(checkpoint=tmp_path / "state", progress=lambda *_: seen.extend(tmp_path.iterdir()))
+    model.fit(survey.X, survey.Y)
+    assert {path.name for path in seen} == {"state", "state.previous"}
+    fit_together([model], [(survey.X, survey.Y, None)])
+    assert not any(tmp_path.iterdir())
 
 
 class TestMembersThatDiffer:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -86,13 +85,14 @@ def fit(
     if split is not None:
         check_kind(split)
     source.check()
-    learn_rule([[1]], [[1.0]], rule=threshold_rule, metric=threshold_metric)  # refuses other names
+    # Refuses unknown names.
+    learn_rule([[1]], [[1.0]], rule=cast(Any, threshold_rule), metric=threshold_metric)
     model = models.make_model(method, parameters, setting or ())
     dataset = load_training_data(source)
     chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
     warn_of_copies(dataset, chosen)
     started = time.perf_counter()
-    resumed = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
+    resumed = _train(model, dataset, chosen, f"{out}.checkpoint")
     console.wait_for_processes()
     if not console.is_main_process():
         return
@@ -141,7 +141,7 @@ def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
         )
 
 
-def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoint: Path) -> bool:
+def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, path: str) -> bool:
     """Fit the model; return whether an interrupted training was resumed."""
     from cgmvae.training.checkpoint import Checkpoint
 
@@ -153,15 +153,16 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
     if "checkpoint" not in model.get_params():
         model.fit(train.X, train, **rows)
         return False
-    resumed = Checkpoint(checkpoint).exists()
+    checkpoint = Checkpoint(path)  # kept until the model is saved
+    resumed = checkpoint.exists()
     try:
         with console.training_progress("Training") as progress:
             model.set_params(checkpoint=checkpoint, progress=progress)
             model.fit(train.X, train, **rows)
     except KeyboardInterrupt:
-        if not Checkpoint(checkpoint).exists():
+        if not checkpoint.exists():
             raise
-        raise console.Stopped(f"Stopped; the same command resumes from {checkpoint}.") from None
+        raise console.Stopped(f"Stopped; the same command resumes from {path}.") from None
     return resumed
 
 

@@ -98,7 +98,8 @@ class PackedClassifier(MultiLabelClassifier):
     device : str
         "auto" is the GPU if there is one.
     checkpoint : path, optional
-        A file to save the state of training in; a fit that was stopped resumes from it.
+        A file to save the state of training in, once a minute at most; a fit that was stopped
+        resumes from it, and removes it at the end. A ``Checkpoint`` is not removed.
     progress : callable, optional
         Called after each epoch with its number, the number of epochs and the best metric so far.
     verbose : bool
@@ -197,6 +198,12 @@ class PackedClassifier(MultiLabelClassifier):
         pack = make_pack([self], [Fit(train, validation, seed)])
         pack.train()
         self._adopt(pack.of_task(0))
+        self._remove_checkpoint()
+
+    def _remove_checkpoint(self) -> None:
+        """Remove the state of a training that has ended, unless the caller does that."""
+        if self.checkpoint is not None and not isinstance(self.checkpoint, Checkpoint):
+            Checkpoint(self.checkpoint).remove()
 
     def _score_unseen(
         self, train: Rows, validation: Rows | None, seed: int
@@ -650,6 +657,7 @@ def fit_together(
     for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
         model._adopt(pack.of_task(i))
         model._learn_threshold_rule(*model._score_unseen(*fit))
+    models[0]._remove_checkpoint()
 
 
 def pad_features(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:

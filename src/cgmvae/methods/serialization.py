@@ -9,7 +9,6 @@ against the arrays it contains before it is used. :mod:`cgmvae.data.serializatio
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
