@@ -143,7 +143,8 @@ def _epochs(folder: Path) -> tuple[int, int]:
 def _epochs_of_packs(folder: Path) -> tuple[int, int]:
     kept = folder / "found.cgmvae.search"
     finished = len(list(kept.glob("pack_*.json"))) * SEARCH_EPOCHS
-    begun = {Path(str(path).removesuffix(".previous")) for path in kept.glob("*.checkpoint*")}
+    states = (*kept.glob("*.checkpoint"), *kept.glob("*.checkpoint.previous"))
+    begun = {Path(str(path).removesuffix(".previous")) for path in states}
     return finished + sum(map(_epoch, begun)), (N_PACKS + 1) * SEARCH_EPOCHS
 
 

@@ -175,6 +175,8 @@ def test_model(
     these. Single members made them, so the whole model is a little better.
     """
     metrics = None
+    if hasattr(model, "round_weights"):
+        model.round_weights()  # what is tested is what is saved
     if split is not None:
         test = dataset.rows(split.test)
         scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)

@@ -33,7 +33,7 @@ from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_declared, check_dropout, check_whole
 from cgmvae.methods.out_of_fold import assign_folds
-from cgmvae.methods.serialization import as_declared, read_config, with_prefix
+from cgmvae.methods.serialization import Precision, as_declared, read_config, with_prefix
 from cgmvae.nn.rng import RandomStreams, TorchStreams
 from cgmvae.nn.sparse import SparseRows
 from cgmvae.preparation.components import NumberOfComponents
@@ -61,6 +61,11 @@ _FILLED_BATCH = 1024
 
 #: Rows of all members that are scored at a time, and their features.
 _SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
+
+
+#: Rows whose probabilities tell whether weights may be stored in float16, and how much they may
+#: move.
+_SAMPLE, _LARGEST_MOVE = 256, 1e-3
 
 
 class Fit(NamedTuple):
@@ -198,6 +203,7 @@ class PackedClassifier(MultiLabelClassifier):
         pack = make_pack([self], [Fit(train, validation, seed)])
         pack.train()
         self._adopt(pack.of_task(0))
+        self._keep_sample(train)
         self._remove_checkpoint()
 
     def _remove_checkpoint(self) -> None:
@@ -368,6 +374,41 @@ class PackedClassifier(MultiLabelClassifier):
         own = {"member_settings": self.member_settings_, "network": config}
         return arrays, own | {"member_folds": self.member_folds_.tolist()}
 
+    def _keep_sample(self, train: Rows) -> None:
+        """Keep a few scaled rows, to see what rounding the weights does to their probabilities."""
+        rows = MappedRows.of(train.features)
+        spread = np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.int64)
+        self._sample = rows.gather(spread)
+
+    def _stored_in_half(self, precision: Precision) -> bool:
+        return precision == "float16" or (precision == "auto" and self._rounded() is not None)
+
+    def round_weights(self) -> None:
+        """Round the weights to float16, if :meth:`save` would store them so.
+
+        The model then predicts exactly what it predicts after it is saved and loaded.
+        """
+        if (rounded := self._rounded()) is not None:
+            self.network_ = rounded
+
+    @torch.no_grad()
+    def _rounded(self) -> Any:
+        """Return the network with weights rounded to float16; None if its predictions move."""
+        rounded = copy.deepcopy(self.network_)
+        own, copies = self.network_.state_dict(), rounded.state_dict()
+        for tensor in copies.values():
+            if tensor.dtype == torch.float32:
+                tensor.copy_(tensor.half())
+        if all(torch.equal(own[name], tensor) for name, tensor in copies.items()):
+            return rounded
+        sample = getattr(self, "_sample", None)
+        if sample is None:
+            return None
+        with_rounded = copy.copy(self)
+        with_rounded.network_ = rounded
+        moved = np.abs(with_rounded._score_rows(sample) - self._score_rows(sample))
+        return rounded if moved.max() < _LARGEST_MOVE else None
+
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         stored = description["member_settings"]
         self.member_settings_ = [as_declared(Member, settings) for settings in stored]
@@ -443,7 +484,8 @@ def fill_network(
     """
     for name, tensor in build(ZeroStreams(n_members, "meta", len(arrays))).state_dict().items():
         stored = torch.from_numpy(arrays[name])
-        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
+        in_half = stored.dtype == torch.float16 and tensor.dtype == torch.float32
+        if stored.shape != tensor.shape or not (in_half or stored.dtype == tensor.dtype):
             raise ValueError(f"its weights {name!r} have the wrong shape or type")
     network = build(ZeroStreams(n_members, device, len(arrays)))
     with torch.no_grad():
@@ -656,6 +698,7 @@ def fit_together(
     pack.train()
     for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
         model._adopt(pack.of_task(i))
+        model._keep_sample(fit.train)
         model._learn_threshold_rule(*model._score_unseen(*fit))
     models[0]._remove_checkpoint()
 

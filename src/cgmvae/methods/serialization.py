@@ -53,9 +53,13 @@ if TYPE_CHECKING:
     from cgmvae.methods.base import MultiLabelClassifier
 
 #: Increased when earlier versions of this library cannot read the files: 2 added columns that are
-#: not numeric. A file gets the lowest number that can represent it. Files of all numbers must stay
-#: readable (docs/guide/models.md); tests/methods/stored_models has one of each.
-FORMAT_VERSION = 2
+#: not numeric, 3 weights in float16. A file gets the lowest number that can represent it. Files of
+#: all numbers must stay readable (docs/guide/models.md); tests/methods/stored_models has one of
+#: each.
+FORMAT_VERSION = 3
+
+#: How the weights of networks are stored.
+Precision = Literal["auto", "float32", "float16"]
 
 #: Parameters that say where and how a model was trained; they are neither written nor read.
 _NOT_STORED = {"device", "checkpoint", "progress", "verbose", "n_jobs", "random_state", "estimator"}
@@ -82,8 +86,11 @@ T = TypeVar("T")
 _CSR_PARTS = ("data", "indices", "indptr")
 
 
-def save_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to one file, atomically."""
+def save_model(model: Any, path: str | os.PathLike[str], *, in_half: bool) -> None:
+    """Write a fitted estimator to one file, atomically.
+
+    ``in_half`` stores its float32 arrays in float16.
+    """
     parameters = model.get_params(deep=False).items()
     left_out = _NOT_STORED | _CODE
     stored = {name: plain(value) for name, value in parameters if name not in left_out}
@@ -94,6 +101,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     except ValueError as error:
         raise InputError(f"The model cannot be saved: {error}; change that.") from error
     arrays, own = model._fitted_state()
+    if in_half:
+        arrays = {name: _in_half(array) for name, array in arrays.items()}
     shared = {"shift": scaler.shift_, "scale": scaler.scale_, "fill": scaler.fill_}
     if model.encoding_.n_columns:
         shared |= {f"bins.{name}": array for name, array in model.encoding_.state().items()}
@@ -104,7 +113,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     names = getattr(model, "feature_names_in_", None)
     description = {
         "kind": "cgmvae model",
-        "format": 1 if preparation is None else FORMAT_VERSION,
+        "format": 3 if in_half else 1 if preparation is None else 2,
         "library": __version__,
         "class": type(model).__name__,
         "parameters": stored,
@@ -121,6 +130,17 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     tensors = {f"shared.{name}": array for name, array in shared.items()}
     tensors |= {f"fitted.{name}": array for name, array in arrays.items()}
     write_tensors(path, tensors, description)
+
+
+def _in_half(array: NDArray[Any]) -> NDArray[Any]:
+    """Return float32 numbers as float16, and any others as they are."""
+    if array.dtype != np.float32:
+        return array
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise InputError("A weight is too large for float16; save the model in float32.")
+    return half
 
 
 class EncoderMismatch(Exception):
