@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,7 +42,7 @@ def stop_after(monkeypatch, epoch):
     """Press Ctrl-C at the end of an epoch, or before the first."""
 
     @contextmanager
-    def progress(title):
+    def progress(title, metric):
         def update(done, epochs, best):
             assert (epochs, 0 <= best <= 1) == (3, True)
             if done == epoch:
@@ -52,6 +53,13 @@ def stop_after(monkeypatch, epoch):
         yield update
 
     monkeypatch.setattr(console, "training_progress", progress)
+
+
+def test_progress_is_printed_as_lines_without_a_terminal(cgmvae, survey, monkeypatch):
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.0)
+    lines = fit(cgmvae).err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"Epoch {i} of 3" for i in (1, 2, 3)]
+    assert re.fullmatch(r".*: best mean of five validation metrics 0\.\d{4}, .* s left", lines[0])
 
 
 # --- What is fitted -----------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, path: st
     checkpoint = Checkpoint(path)  # kept until the model is saved
     resumed = checkpoint.exists()
     try:
-        with console.training_progress("Training") as progress:
+        with console.training_progress("Training", model.selection_title) as progress:
             model.set_params(checkpoint=checkpoint, progress=progress)
             model.fit(train.X, train, **rows)
     except KeyboardInterrupt:

@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 import math
 import os
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +42,9 @@ from cgmvae.training.device import find_device, machine_memory
 from cgmvae.training.loop import Keep, Progress
 from cgmvae.training.pack import LabelRows, Pack, Task, TrainedMembers, label_log_odds
 from cgmvae.training.plan import Member, TrainingConfig, column
+from cgmvae.training.progress import EpochLines
 from cgmvae.training.rows import is_wide, sparse_rows
+from cgmvae.training.selection import selection_title
 
 #: Out-of-fold probabilities that are kept; of more rows a sample has to do.
 _OOF_CELLS = 2**26
@@ -108,7 +109,8 @@ class PackedClassifier(MultiLabelClassifier):
     progress : callable, optional
         Called after each epoch with its number, the number of epochs and the best metric so far.
     verbose : bool
-        Whether to print a line with these after each epoch, if ``progress`` is not given.
+        Whether to print a line after each epoch, if ``progress`` is not given: the epoch, the best
+        metric so far and the time left.
 
     Attributes
     ----------
@@ -118,6 +120,8 @@ class PackedClassifier(MultiLabelClassifier):
         Training terms and the validation metric of each epoch.
     best_epoch_ : array, (n_members,)
         The epoch whose weights each member keeps.
+    selection_ : str
+        The metric that chooses it; not stored with the model.
     member_settings_ : list of mapping
         Rates, dropouts and loss weights that each member was trained with.
     member_folds_ : array, (n_members,)
@@ -155,6 +159,7 @@ class PackedClassifier(MultiLabelClassifier):
     progress: Progress | None = None
     verbose: bool = False
     network_: Any = field(init=False)
+    selection_: str = field(init=False)
     member_settings_: list[Mapping[str, Any]] = field(init=False)
     member_folds_: NDArray[np.int64] = field(init=False)
 
@@ -273,6 +278,10 @@ class PackedClassifier(MultiLabelClassifier):
         self.history_ = trained.history
         self.member_folds_ = self.member_folds_[trained.numbers]
         self.best_epoch_, self.best_value_ = trained.best_epoch, trained.best_value
+
+    def selection_title(self) -> str:
+        """Return the name of the metric that chooses the best epoch; known once training starts."""
+        return selection_title(self.selection_)
 
     @property
     def pack_size(self) -> int:
@@ -635,6 +644,8 @@ def make_pack(
     config = first._training_config(fits[0].train)
     if selection is not None:
         config = dataclasses.replace(config, selection=selection)
+    for model in models:
+        model.selection_ = config.selection
     n_members = min(model.pack_size for model in models)
     check_whole(1, n_members=n_members, epochs=config.epochs, batch_size=config.batch_size)
     n_rows = max(fit.train.features.shape[0] for fit in fits)
@@ -649,14 +660,10 @@ def make_pack(
         config,
         device=device,
         checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
-        progress=first.progress or (_print_epoch if first.verbose else None),
+        progress=first.progress or (EpochLines(first.selection_title) if first.verbose else None),
         keep=keep,
         shares_rows=not first.whole_batches,
     )
-
-
-def _print_epoch(epoch: int, n_epochs: int, best: float) -> None:
-    sys.stdout.write(f"Epoch {epoch:,} of {n_epochs:,}: best validation metric {best:.4f}\n")
 
 
 def _check_memory(n_members: int, model: PackedClassifier, train: Rows) -> None:
