@@ -64,6 +64,7 @@ from cgmvae.data.serialization import read_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import METHODS, load
 from cgmvae.methods.packed import Fit, make_pack
+from cgmvae.training import checkpoint as states
 from cgmvae.training.checkpoint import Checkpoint
 
 #: Indices of the counts that a child process shares with its parent.
@@ -130,6 +131,7 @@ def _trained(checkpoint: Path, progress: Any = None) -> object:
 
 def checkpoints(n: int) -> list[bytes]:
     """Return the state after each epoch of one training."""
+    states.LEAST_SECONDS, states.LARGEST_FRACTION = 0.0, np.inf
     with tempfile.TemporaryDirectory() as folder:
         path, found = Path(folder, "state"), []
         _trained(path, lambda *_: found.append(path.read_bytes()))

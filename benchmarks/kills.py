@@ -14,6 +14,7 @@ and not the imports. The exit status is 1 if anything was lost, damaged or diffe
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import resource
@@ -45,6 +46,7 @@ from cgmvae.studies.results import Results
 from cgmvae.studies.spec import RunSpec, Study
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import Table
+from cgmvae.training import checkpoint
 
 #: The ways to draw a moment, the first twice as often.
 WAYS = ("clock", "clock", "operation", "byte")
@@ -130,7 +132,8 @@ def _weights(folder: Path, name: str) -> dict[str, bytes]:
 
 
 def _epoch(path: Path) -> int:
-    return int(read_tensors(path)[0]["epoch"][0]) if path.exists() else 0
+    states = [each for each in (path, Path(f"{path}.previous")) if each.exists()]
+    return int(read_tensors(states[0])[0]["epoch"][0]) if states else 0
 
 
 def _epochs(folder: Path) -> tuple[int, int]:
@@ -140,7 +143,9 @@ def _epochs(folder: Path) -> tuple[int, int]:
 def _epochs_of_packs(folder: Path) -> tuple[int, int]:
     kept = folder / "found.cgmvae.search"
     finished = len(list(kept.glob("pack_*.json"))) * SEARCH_EPOCHS
-    return finished + sum(map(_epoch, kept.glob("*.checkpoint"))), (N_PACKS + 1) * SEARCH_EPOCHS
+    states = (*kept.glob("*.checkpoint"), *kept.glob("*.checkpoint.previous"))
+    begun = {Path(str(path).removesuffix(".previous")) for path in states}
+    return finished + sum(map(_epoch, begun)), (N_PACKS + 1) * SEARCH_EPOCHS
 
 
 def _done(folder: Path) -> tuple[int, int]:
@@ -433,6 +438,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.quick:
         options.kills = len(options.commands)
     torch.set_num_threads(1)
+    # States after each epoch: the commands take seconds, and would otherwise save none.
+    checkpoint.LEAST_SECONDS, checkpoint.LARGEST_FRACTION = 0.0, math.inf
     commands.STUDIES = {TINY_STUDY.name: TINY_STUDY}
     rng, well = random.Random(options.seed), True
     print_header("command", "kills", *PHASES, "lost", "damaged", "resumed", "equal result")

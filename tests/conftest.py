@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from cgmvae.data import MultiLabelDataset, make_survey
 from cgmvae.methods import out_of_fold
+from cgmvae.training import checkpoint
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
@@ -55,6 +56,15 @@ def no_rows_are_few() -> Iterator[None]:
 def rows_are_few(monkeypatch) -> None:
     """Let the fits of a test know what rows are few, as they do outside of the tests."""
     monkeypatch.setattr(out_of_fold, "FEW_ROWS", 200)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def every_epoch_is_saved() -> Iterator[None]:
+    """Save the state of a training after each epoch, for the tests that stop and resume one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "LEAST_SECONDS", 0.0)
+        patch.setattr(checkpoint, "LARGEST_FRACTION", np.inf)
+        yield
 
 
 @pytest.fixture

@@ -94,6 +94,8 @@ def test_ctrl_c_while_packages_are_loaded_is_one_line(shell, module):
 KILLED_AT = """
 import os, signal, sys
 from cgmvae.cli.main import run
+from cgmvae.training import checkpoint
+checkpoint.LEAST_SECONDS, checkpoint.LARGEST_FRACTION = 0.0, 1e9
 saved = []
 def kill(event, arguments):
     if event == "os.rename" and str(arguments[1]).endswith(".checkpoint"):
@@ -112,7 +114,7 @@ def test_a_killed_fit_continues_to_the_same_model(succeeds, shell, folder):
     Path("model").unlink()
     assert shell("-c", KILLED_AT, *command).code == -signal.SIGKILL
     names = sorted(path.name for path in folder.iterdir())
-    assert names[1:] == ["birds.npz", "model.checkpoint", "space.json"]
+    assert names[1:] == ["birds.npz", "model.checkpoint.previous", "space.json"]
     assert names[0].startswith(".model.checkpoint.")
     assert names[0].endswith(".unfinished")
     assert json.loads(succeeds(*command, "--json"))["continued"] is True

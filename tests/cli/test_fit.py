@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,7 +42,7 @@ def stop_after(monkeypatch, epoch):
     """Press Ctrl-C at the end of an epoch, or before the first."""
 
     @contextmanager
-    def progress(title):
+    def progress(title, metric):
         def update(done, epochs, best):
             assert (epochs, 0 <= best <= 1) == (3, True)
             if done == epoch:
@@ -52,6 +53,13 @@ def stop_after(monkeypatch, epoch):
         yield update
 
     monkeypatch.setattr(console, "training_progress", progress)
+
+
+def test_progress_is_printed_as_lines_without_a_terminal(cgmvae, survey, monkeypatch):
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.0)
+    lines = fit(cgmvae).err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"Epoch {i} of 3" for i in (1, 2, 3)]
+    assert re.fullmatch(r".*: best mean of five validation metrics 0\.\d{4}, .* s left", lines[0])
 
 
 # --- What is fitted -----------------------------------------------------------------------------
@@ -163,12 +171,13 @@ def test_a_stopped_fit_continues(cgmvae, succeeds, survey, tmp_path, monkeypatch
     sentence = "Stopped; the same command resumes from birds.cgmvae.checkpoint."
     assert (outcome.code, outcome.out, outcome.err) == (130, "", f"Error: {sentence}\n")
     before = set(contents(tmp_path))
-    assert before == {"birds.csv", "birds.npz", "whole.cgmvae", "birds.cgmvae.checkpoint"}
+    states = {"birds.cgmvae.checkpoint", "birds.cgmvae.checkpoint.previous"}
+    assert before == {"birds.csv", "birds.npz", "whole.cgmvae", *states}
     assert "Resumed the interrupted training" in fit(succeeds)
     continued, whole = (without_origin(tmp_path / f"{name}.cgmvae") for name in ("birds", "whole"))
     assert continued == whole
     assert library.load("birds.cgmvae").origin_["seconds"] is None  # of the first part nobody knows
-    assert "birds.cgmvae.checkpoint" not in contents(tmp_path)
+    assert not states & set(contents(tmp_path))
 
 
 def test_a_fit_stopped_while_it_prints_can_be_given_again(cgmvae, succeeds, survey, monkeypatch):

@@ -42,7 +42,7 @@ def test_copies_predict_the_same(fitted, survey, duplicate):
 @pytest.mark.parametrize("rule", ["global", "top-k"])
 def test_a_saved_model_keeps_its_threshold_rule(name, survey, tmp_path, rule):
     model = quick(name, threshold_rule=rule).fit(survey.X, survey.Y)
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", precision="float32")
     assert_same(model, cgmvae.load(tmp_path / "model"), survey.X)
 
 
@@ -52,7 +52,7 @@ def test_a_saved_model_is_restored_exactly(name, survey, tmp_path, dtype):
     Y = pd.DataFrame(survey.Y, columns=["owl", "hawk", "wren", "crow", "λ"])
     Y.iloc[:, 3] = 0
     model = quick(name, threshold_rule="per-label").fit(X, Y)
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", precision="float32")
     loaded = cgmvae.load(tmp_path / "model")
     assert type(loaded) is type(model)
     assert_same(model, loaded, X)
@@ -74,7 +74,7 @@ def test_the_file_describes_the_fitted_state(name, survey, tmp_path):
         model.set_params(n_members=np.int64(5))
     if "embedding_dim" in model.get_params():
         model.set_params(embedding_dim=7)
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", precision="float32")
     assert_same(model, cgmvae.load(tmp_path / "model"), survey.X)
 
 
@@ -98,7 +98,7 @@ def test_saved_models_are_the_same_in_another_process(survey, tmp_path):
 
 
 def test_the_size_of_a_pickle(fitted, survey, tmp_path):
-    fitted.save(tmp_path / "model")
+    fitted.save(tmp_path / "model", precision="float32")
     assert len(pickle.dumps(fitted)) < 3 * (tmp_path / "model").stat().st_size + 20_000
 
 

@@ -62,7 +62,7 @@ def test_fit_on_a_table_and_save_the_encoding(name, columns, tmp_path):
     assert model.prepared(X).shape == (N_ROWS, model.n_inputs_)
     assert len(model.prepared_names()) == model.n_inputs_ > X.shape[1]
     assert sp.issparse(model.prepared(X)) == ("notes" in X)
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", precision="float32")
     again = load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_proba(X), p)
     assert again.input_kinds() == model.input_kinds() == as_columns(X).by_name()

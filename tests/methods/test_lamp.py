@@ -328,7 +328,7 @@ class TestEstimator:
         model = tiny(graph=form(edges)).fit(survey.X, survey.Y)
         np.testing.assert_array_equal(model.label_graph_, edges)
         given = model.graph
-        model.save(tmp_path / "model")
+        model.save(tmp_path / "model", precision="float32")
         assert model.graph is given
         loaded = cgmvae.load(tmp_path / "model")
         np.testing.assert_array_equal(loaded.label_graph_, edges)

@@ -207,7 +207,7 @@ def test_a_saved_model_is_rebuilt_with_the_encoder_that_is_given(
 ):
     X, Y = images
     model = own(net, epochs=1, **changes).fit(X, Y)
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", precision="float32")
     same = cgmvae.load(tmp_path / "model", encoder=Net)
     np.testing.assert_allclose(same.predict_proba(X), model.predict_proba(X), atol=1e-6)
     assert same.transform(X).shape == model.transform(X).shape

@@ -12,6 +12,7 @@ from cgmvae.methods import ASL, BinaryRelevance, CGMVAEClassifier, fit_together,
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.packed import Fit, make_pack
 from cgmvae.training import pack
+from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.pack import label_log_odds, training_rows
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
@@ -83,7 +84,7 @@ def test_jointly_fitted_estimators_are_independent(tiny, survey, tmp_path):
     np.testing.assert_array_equal(models[1].predict_proba(survey.X), before)
     n_members = {len(parameter) for parameter in models[1].network_.parameters()}
     assert n_members == {2}
-    models[1].save(tmp_path / "model")
+    models[1].save(tmp_path / "model", precision="float32")
 
 
 @pytest.mark.parametrize(
@@ -146,11 +147,74 @@ def test_missing_masks_and_weights_are_filled_in(survey):
 )
 def test_an_invalid_checkpoint_is_rejected(tiny, survey, tmp_path, name, value):
     path = tmp_path / "state"
-    tiny(checkpoint=path).fit(survey.X, survey.Y)
+    tiny(checkpoint=Checkpoint(path)).fit(survey.X, survey.Y)
     state, fingerprint = read_tensors(path)
     write_tensors(path, state | {name: value}, fingerprint)
     with pytest.raises(InputError, match=f"a wrong '{name.partition('.')[0]}'"):
         tiny(checkpoint=path).fit(survey.X, survey.Y)
+
+
+def test_a_fit_removes_its_checkpoint(tiny, survey, tmp_path):
+    seen = []
+    model = tiny(checkpoint=tmp_path / "state", progress=lambda *_: seen.extend(tmp_path.iterdir()))
+    model.fit(survey.X, survey.Y)
+    assert {path.name for path in seen} == {"state", "state.previous"}
+    fit_together([model], [(survey.X, survey.Y, None)])
+    assert not any(tmp_path.iterdir())
+
+
+class TestPrecision:
+    @pytest.fixture
+    def saved(self, tiny, survey, tmp_path):
+        """Return a function that saves a model; it returns the loaded one and the file's arrays."""
+        model = tiny().fit(survey.X, survey.Y)
+
+        def save(**options):
+            model.save(tmp_path / "model", **options)
+            return load(tmp_path / "model"), read_tensors(tmp_path / "model")
+
+        save.model = model
+        return save
+
+    def weights(self, arrays):
+        return [a for name, a in arrays.items() if "network" in name or "embeddings" in name]
+
+    @pytest.mark.parametrize(("precision", "kind"), [("auto", "f2"), ("float32", "f4")])
+    def test_weights_are_stored_as_asked(self, saved, survey, precision, kind):
+        loaded, (arrays, description) = saved(precision=precision)
+        assert {array.dtype.str[1:] for array in self.weights(arrays)} == {kind}
+        assert description["format"] == (3 if kind == "f2" else 1)
+        moved = np.abs(loaded.predict_proba(survey.X) - saved.model.predict_proba(survey.X)).max()
+        assert moved < 1e-3 if kind == "f2" else moved == 0
+        assert next(loaded.network_.parameters()).dtype == torch.float32
+
+    def test_float32_where_predictions_would_move(self, saved, monkeypatch):
+        monkeypatch.setattr("cgmvae.methods.packed._LARGEST_MOVE", 0.0)
+        _, (arrays, _) = saved()
+        assert {array.dtype.str[1:] for array in self.weights(arrays)} == {"f4"}
+        assert self.weights(saved(precision="float16")[1][0])[0].dtype == np.float16
+
+    def test_a_loaded_model_is_saved_as_it_was(self, saved, survey, tmp_path):
+        for precision, size in (("float32", 4), ("float16", 2)):
+            loaded, _ = saved(precision=precision)
+            loaded.save(tmp_path / "again")
+            arrays, _ = read_tensors(tmp_path / "again")
+            assert {array.dtype.itemsize for array in self.weights(arrays)} == {size}
+
+    def test_rounded_weights_predict_what_the_file_predicts(self, saved, survey):
+        loaded, _ = saved()
+        saved.model.round_weights()
+        found, expected = saved.model.predict_proba(survey.X), loaded.predict_proba(survey.X)
+        np.testing.assert_array_equal(found, expected)
+
+    def test_wrong_precisions_are_refused(self, saved, tmp_path):
+        with pytest.raises(InputError, match="no precision 'int8'"):
+            saved(precision="int8")
+        with torch.no_grad():
+            next(saved.model.network_.parameters()).fill_(1e5)
+        with pytest.raises(InputError, match="too large for float16"):
+            saved(precision="float16")
+        assert not (tmp_path / "model").exists()
 
 
 class TestMembersThatDiffer:
@@ -171,7 +235,7 @@ class TestMembersThatDiffer:
 
     def test_members_are_cloned_and_saved(self, tiny, survey, tmp_path):
         model = clone(tiny(members=self.members)).fit(survey.X, survey.Y)
-        model.save(tmp_path / "model.cgmvae")
+        model.save(tmp_path / "model.cgmvae", precision="float32")
         loaded = load(tmp_path / "model.cgmvae")
         assert [dict(own) for own in loaded.members] == [dict(own) for own in self.members]
         np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
@@ -301,8 +365,8 @@ def test_members_that_are_compared_are_not_split(tiny, survey, monkeypatch):
 def test_verbose_prints_each_epoch(tiny, survey, capsys):
     tiny(epochs=2, verbose=True).fit(survey.X, survey.Y)
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("Epoch 1 of 2: best validation metric 0.")
-    assert second.startswith("Epoch 2 of 2")
+    assert first.startswith("Epoch 1 of 2: best mean of five validation metrics 0.")
+    assert second.endswith(" 0 s left")
 
 
 def test_too_little_memory_for_one_member(tiny, survey, monkeypatch):

@@ -346,7 +346,7 @@ def test_different_networks_cannot_be_fitted_together(survey, other):
 
 def test_a_model_needs_pgmpy_for_nothing_but_learning_a_structure(survey, tmp_path, monkeypatch):
     model = quick().fit(survey.X, survey.Y)
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", precision="float32")
     for module in ("base", "causal_discovery", "structure_score"):
         monkeypatch.setitem(sys.modules, f"pgmpy.{module}", None)
     loaded = cgmvae.load(tmp_path / "model")
@@ -361,7 +361,7 @@ def test_a_model_needs_pgmpy_for_nothing_but_learning_a_structure(survey, tmp_pa
 def test_a_given_structure_is_saved(fitted, survey, tmp_path):
     names = fitted.label_names_
     assert fitted.edges_ == [(names[a], names[b]) for a, b in sorted(EDGES)]
-    fitted.save(tmp_path / "model")
+    fitted.save(tmp_path / "model", precision="float32")
     loaded = cgmvae.load(tmp_path / "model")
     assert loaded.edges_ == fitted.edges_
     again = clone(loaded).set_params(random_state=0, device="cpu").fit(survey.X, survey.Y)
@@ -369,7 +369,7 @@ def test_a_given_structure_is_saved(fitted, survey, tmp_path):
 
 
 def test_a_damaged_structure_is_rejected(fitted, tmp_path):
-    fitted.save(tmp_path / "model")
+    fitted.save(tmp_path / "model", precision="float32")
     tensors, description = read_tensors(tmp_path / "model")
     tensors = {name: array.copy() for name, array in tensors.items()}
     tensors["fitted.parents"][:, 0, 0] = 3  # a cycle

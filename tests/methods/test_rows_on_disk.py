@@ -9,6 +9,7 @@ from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
 from cgmvae.methods import METHODS, BinaryRelevance, MLkNN
 from cgmvae.training import plan
+from cgmvae.training.checkpoint import Checkpoint
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_stopped_training_continues(tiny, survey, on_disk, tmp_path):
     path = tmp_path / "state"
     with pytest.raises(Stopped):
         tiny(checkpoint=path, progress=stop).fit(X, survey.Y)
-    continued = tiny(checkpoint=path).fit(X, survey.Y)
+    continued = tiny(checkpoint=Checkpoint(path)).fit(X, survey.Y)
     np.testing.assert_array_equal(continued.predict_proba(X), whole.predict_proba(X))
     with pytest.raises(InputError, match="other settings or rows"):
         tiny(checkpoint=path).fit(on_disk(survey.X + 1), survey.Y)

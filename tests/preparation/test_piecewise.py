@@ -72,7 +72,7 @@ def test_an_unknown_encoding_is_rejected(rng):
 def test_it_is_saved_with_the_model(survey, tmp_path):
     model = CGMVAEClassifier(**TINY).fit(survey.X, survey.Y)
     assert model.n_columns_ > survey.X.shape[1]
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", precision="float32")
     loaded = cgmvae.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
     plain = CGMVAEClassifier(**TINY, encoding="standard").fit(survey.X, survey.Y)

@@ -16,6 +16,7 @@ from test_loop import CPU, N_ROWS, PLAN, build, plain_member, survey_rows, weigh
 from cgmvae.data import make_survey
 from cgmvae.errors import InputError
 from cgmvae.methods import C2AE, CGMVAEClassifier
+from cgmvae.training import checkpoint
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.distributed import Group, current_group
 from cgmvae.training.loop import train
@@ -97,13 +98,14 @@ def cases(group: Group, folder: Path) -> dict:
         "failing": failing(group),
         "continued": continued(group, folder, "by one"),
         "one member": estimated(n_members=1),
-        "members": estimated(n_members=4, checkpoint=folder / "members"),
+        "members": estimated(n_members=4, checkpoint=Checkpoint(folder / "members")),
         "whole batches": estimated(C2AE, n_members=1, hidden_dim=16),
     }
 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
+    checkpoint.LEAST_SECONDS, checkpoint.LARGEST_FRACTION = 0.0, np.inf
     group = current_group(timeout=timedelta(seconds=60))
     assert group.size == 2
     stopped(group, folder, "by two")

@@ -15,6 +15,7 @@ import torch
 
 from cgmvae.errors import InputError
 from cgmvae.nn.batch import BatchShard
+from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.distributed import ALONE, Group, _is_called_for, current_group
 from cgmvae.training.step import _shard
 
@@ -108,10 +109,12 @@ def test_one_process_resumes_the_training_of_two(ran, expected):
 
 def test_one_process_reads_members_trained_by_two(ran, expected):
     folder, *_ = ran
-    assert {path.name for path in folder.glob("members*")} == {"members.0-1", "members.2-3"}
+    assert {path.name for path in folder.glob("members*[0-9]")} == {"members.0-1", "members.2-3"}
     epochs = []
     found = shared_cases.estimated(
-        n_members=4, checkpoint=folder / "members", progress=lambda *told: epochs.append(told)
+        n_members=4,
+        checkpoint=Checkpoint(folder / "members"),
+        progress=lambda *told: epochs.append(told),
     )
     assert epochs == []
     assert_close(found, expected["members"], SINGLE)

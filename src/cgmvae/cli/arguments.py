@@ -296,6 +296,13 @@ class Source:
             )
         return reader
 
+    def check(self) -> None:
+        """Reject a name that is neither in the catalog nor a file, before anything is loaded."""
+        if self.in_catalog:
+            catalog.find_entry(self.name)
+        else:
+            self.reader()
+
     def table(self) -> TableBlocks | None:
         """Open a table to see its columns, whatever they mean; None for any other data."""
         if self.in_catalog or (format_ := self.reader().name) not in TABLE_FORMATS:

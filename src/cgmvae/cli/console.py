@@ -12,6 +12,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -42,6 +43,10 @@ error_console = Console(stderr=True)
 
 #: Control characters: a column or label name that contains them could control the terminal.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+#: The least time between lines about progress, where there is no terminal to draw a bar on.
+SECONDS_BETWEEN_LINES = 10.0
 
 
 class Stopped(Exception):
@@ -230,11 +235,46 @@ def reading_progress(title: str) -> Iterator[Callable[[int, float | None], None]
 
 
 @contextmanager
-def training_progress(title: str) -> Iterator[Callable[[int, int, float], None]]:
-    """Show a bar and yield a callback ``(epoch, epochs, best validation metric so far)``."""
+def training_progress(
+    title: str, metric: Callable[[], str]
+) -> Iterator[Callable[[int, int, float], None]]:
+    """Show a bar and yield a callback ``(epoch, epochs, best value so far)``.
+
+    ``metric`` returns the name of that value. Without a terminal, lines say the same.
+    """
+    if not error_console.is_interactive:
+        from cgmvae.training.progress import EpochLines
+
+        yield EpochLines(metric, _SparseLines())
+        return
     bar, best = BarColumn(bar_width=20), TextColumn("{task.fields[best]}")
     columns = (TextColumn(title), bar, MofNCompleteColumn(), best, TimeRemainingColumn())
     with progress_bar(*columns, best="") as update:
         yield lambda epoch, epochs, value: update(
-            completed=epoch, total=epochs, best=f"best validation metric {value:.3f}"
+            completed=epoch, total=epochs, best=f"best {metric()} {value:.3f}"
         )
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """Show a spinner, and yield a function that names what is being done.
+
+    Without a terminal, lines say the same.
+    """
+    if not error_console.is_interactive:
+        yield _SparseLines()
+        return
+    with progress_bar(SpinnerColumn(), TextColumn("{task.fields[name]}"), name="") as update:
+        yield lambda name: update(name=name)
+
+
+class _SparseLines:
+    """Prints lines on stderr, but not before a while has passed since the last."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        if is_main_process() and time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            error_console.print(literal(line), soft_wrap=True)

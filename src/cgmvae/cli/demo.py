@@ -63,7 +63,7 @@ def _compare(
     model = CGMVAEClassifier(epochs=epochs, random_state=0)
     if members is not None:
         model.set_params(n_members=members)
-    with console.training_progress("Training C-GMVAE") as progress:
+    with console.training_progress("Training C-GMVAE", model.selection_title) as progress:
         model.set_params(progress=progress)
         model.fit(train.X, train)
     scored = {"C-GMVAE": (model.predict_proba(test.X), model.threshold_rule_)}

@@ -47,40 +47,45 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
 
     MODEL is a file that 'cgmvae fit' wrote.
     """
-    from cgmvae.methods import REGISTRY, load, method_name
-    from cgmvae.methods.serialization import count_numbers
+    from cgmvae.methods import REGISTRY
+    from cgmvae.methods.serialization import summarize
 
-    fitted: Any = load(model)
-    name = method_name(fitted)
-    settings = {k: v for k, v in fitted.get_params(deep=False).items() if v is not None}
-    scaling = _SCALED[fitted.scaler_.kind_]
-    if n_columns := fitted.encoding_.n_columns:
+    stored = summarize(model)  # without torch, whose import would take most of the time
+    name = next(name for name, method in REGISTRY.items() if method is stored.method)
+    settings = {k: v for k, v in stored.parameters.items() if v is not None}
+    scaling = _SCALED[stored.scaler_.kind_]
+    if n_columns := stored.encoding_.n_columns:
         scaling += f", with {n_columns:,} piecewise-linear columns next to them"
-    if fitted.components_.is_used:
-        scaling += f"; of all, {fitted.n_columns_:,} principal components"
-    columns = models.columns_record(fitted) or [
+    if stored.components_.is_used:
+        scaling += f"; of all, {stored.n_columns_:,} principal components"
+    columns = models.columns_record(stored) or [
         {"column": column, "kind": "number", "done": scaling, "n_features": 1}
-        for column in fitted.prepared_names()
+        for column in _feature_names(stored)
     ]
     record = {
         "model": model,
         "bytes": Path(model).stat().st_size,
         "method": name,
-        "title": REGISTRY[name].title,
+        "title": stored.method.title,
         "preset": settings.get("preset"),
-        "members": len(getattr(fitted, "member_settings_", ())) or None,
-        "numbers": count_numbers(fitted),
+        "members": stored.n_members,
+        "numbers": stored.n_numbers,
         "settings": {k: v for k, v in settings.items() if k not in ("device", "preset", "verbose")},
-        "origin": models.valid_origin(fitted.origin_),
-        "labels": list(fitted.label_names_),
+        "origin": models.valid_origin(stored.origin_),
+        "labels": list(stored.label_names_),
         "columns": columns,
         "scaling": scaling,
-        "threshold": describe_rule(fitted.threshold_rule_),
+        "threshold": describe_rule(stored.threshold_rule_),
     }
     if json:
         console.print_json(record)
     else:
         _print(record)
+
+
+def _feature_names(stored: Any) -> list[str]:
+    names = getattr(stored, "feature_names_in_", None)
+    return [f"feature_{i}" for i in range(stored.n_inputs_)] if names is None else names.tolist()
 
 
 def _print(record: Mapping[str, Any]) -> None:
@@ -95,7 +100,7 @@ def _print(record: Mapping[str, Any]) -> None:
     names = record["labels"]
     more = ", …" if len(names) > _SHOWN_LABELS else ""
     console.print_text(f"Labels: {len(names):,} ({', '.join(names[:_SHOWN_LABELS])}{more}).")
-    metric = record["settings"]["threshold_metric"]
+    metric = str(record["settings"].get("threshold_metric"))
     chosen = f"chosen for {METRIC_TITLES.get(metric, metric)}"
     console.print_text(f"Threshold: {_rule_text(record['threshold'])}; {chosen}.")
     columns = record["columns"]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
 from cgmvae.cli import arguments, console, models
 from cgmvae.cli.arguments import Panel, Source, flag, option, with_source
 from cgmvae.data import MultiLabelDataset, make_split
-from cgmvae.data.splits import Split
+from cgmvae.data.splits import Split, check_kind
 from cgmvae.errors import InputError
-from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
+from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate, learn_rule
 
 
 @with_source
@@ -77,18 +76,23 @@ def fit(
         "threshold_rule": threshold_rule,
         "random_state": seed,
     }
-    model = models.make_model(method, parameters, setting or ())
     for target in filter(None, (out, save_split)):
         arguments.check_target(target, source.name, overwrite=overwrite)
     if no_test and (split or save_split or drop_empty):
         raise InputError(
             "--no-test excludes --split, --save-split and --drop-empty; leave them out."
         )
+    if split is not None:
+        check_kind(split)
+    source.check()
+    # Refuses unknown names.
+    learn_rule([[1]], [[1.0]], rule=cast(Any, threshold_rule), metric=threshold_metric)
+    model = models.make_model(method, parameters, setting or ())
     dataset = load_training_data(source)
     chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
     warn_of_copies(dataset, chosen)
     started = time.perf_counter()
-    resumed = _train(model, dataset, chosen, Path(f"{out}.checkpoint"))
+    resumed = _train(model, dataset, chosen, f"{out}.checkpoint")
     console.wait_for_processes()
     if not console.is_main_process():
         return
@@ -137,7 +141,7 @@ def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
         )
 
 
-def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoint: Path) -> bool:
+def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, path: str) -> bool:
     """Fit the model; return whether an interrupted training was resumed."""
     from cgmvae.training.checkpoint import Checkpoint
 
@@ -149,15 +153,16 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, checkpoi
     if "checkpoint" not in model.get_params():
         model.fit(train.X, train, **rows)
         return False
-    resumed = Checkpoint(checkpoint).exists()
+    checkpoint = Checkpoint(path)  # kept until the model is saved
+    resumed = checkpoint.exists()
     try:
-        with console.training_progress("Training") as progress:
+        with console.training_progress("Training", model.selection_title) as progress:
             model.set_params(checkpoint=checkpoint, progress=progress)
             model.fit(train.X, train, **rows)
     except KeyboardInterrupt:
-        if not Checkpoint(checkpoint).exists():
+        if not checkpoint.exists():
             raise
-        raise console.Stopped(f"Stopped; the same command resumes from {checkpoint}.") from None
+        raise console.Stopped(f"Stopped; the same command resumes from {path}.") from None
     return resumed
 
 
@@ -170,6 +175,8 @@ def test_model(
     these. Single members made them, so the whole model is a little better.
     """
     metrics = None
+    if hasattr(model, "round_weights"):
+        model.round_weights()  # what is tested is what is saved
     if split is not None:
         test = dataset.rows(split.test)
         scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)

@@ -11,6 +11,7 @@ import dataclasses
 import importlib.metadata
 import inspect
 import platform
+import re
 import shlex
 import sys
 import zlib
@@ -40,6 +41,9 @@ from cgmvae.data.splits import Split, positive_cells
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
 
+#: The form of a device's name; whether it can be used, torch knows.
+_DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
+
 #: Number of categories that a warning names.
 _NAMED = 5
 
@@ -58,12 +62,16 @@ def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[st
     Parameters that are None keep their defaults; any other that the method lacks is rejected.
     """
     from cgmvae.methods import find_method
-    from cgmvae.training.device import find_device
 
     found = find_method(method)
     given = {name: value for name, value in parameters.items() if value is not None}
+    device = given.get("device", "auto")
+    if not _DEVICE.fullmatch(device):  # before torch is imported to say the same
+        raise InputError(f"There is no device {device!r}; use auto, cpu or cuda.")
+    from cgmvae.training.device import find_device
+
     given |= parse_settings(settings, found.estimator)
-    find_device(given.get("device", "auto"))
+    find_device(device)
     accepted = {field.name for field in dataclasses.fields(found.estimator) if field.init}
     if unknown := [name for name in given if name not in accepted]:
         raise InputError(f"{flag_of(unknown[0])} does not apply to {found.title}; leave it out.")

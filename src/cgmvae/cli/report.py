@@ -108,7 +108,7 @@ def make_page(fitted: Any, rows: Any, out: str, *, baselines: Any = "auto") -> N
         from cgmvae.report.contents import collect
         from cgmvae.report.page import write_page
 
-        with console.spinner("Comparing the model with baselines"):
-            contents = collect(fitted, rows, origin=fitted.origin_, baselines=baselines)
-        with console.spinner("Drawing plots and writing the page"):
+        with console.steps() as step:
+            contents = collect(fitted, rows, origin=fitted.origin_, baselines=baselines, step=step)
+            step("Drawing plots and writing the page")
             write_page(fitted, contents, out, command=models.current_command())

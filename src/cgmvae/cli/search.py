@@ -135,9 +135,11 @@ def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
     if search.n_splits > 1:
         rows = dataset.rows(np.concatenate([split.train, split.validation]))
         given = {"groups": rows.groups}
+    from cgmvae.training.selection import selection_title
+
     best = -math.inf
     try:
-        with console.training_progress("Search") as update:
+        with console.training_progress("Search", lambda: selection_title(search.metric)) as update:
 
             def progress(pack: int, packs: int, epoch: int, epochs: int, value: float) -> None:
                 nonlocal best

@@ -130,6 +130,12 @@ class Split:
         }
 
 
+def check_kind(kind: str) -> None:
+    """Reject a kind of split that there is not."""
+    if kind not in _KINDS:
+        raise InputError(f"There is no split {kind!r}; use one of {', '.join(_KINDS)}.")
+
+
 def make_split(
     dataset: MultiLabelDataset,
     kind: str = "random",
@@ -175,8 +181,7 @@ def make_split(
     >>> split.train, split.validation, split.test
     (array([5, 4, 1, 2, 9, 6, 7, 0]), array([3]), array([8]))
     """
-    if kind not in _KINDS:
-        raise InputError(f"There is no split {kind!r}; use one of {', '.join(_KINDS)}.")
+    check_kind(kind)
     _check_seed(seed)
     if len(fractions) != len(_PARTS):
         raise InputError(

@@ -95,7 +95,7 @@ class MessagePassing(nn.Module):
         super().__init__()
         width, self.n_heads = config.embedding_dim, config.n_heads
         self.query, self.key, self.value = (
-            nn.Parameter((streams.uniform(width, width, dtype=dtype) * 2 - 1) * width**-0.5)
+            nn.Parameter(streams.uniform_weights(width, width, bound=width**-0.5, dtype=dtype))
             for _ in range(3)
         )
         self.output = PackedLinear(width, width, streams, dtype=dtype)
@@ -196,7 +196,7 @@ class LaMPNetwork(nn.Module):
 
         self.from_components, self.from_labels = rounds(), rounds()
         self.between_components = rounds() if config.component_messages else None
-        readout = streams.normal(n_labels, width, dtype=dtype) * width**-0.5
+        readout = streams.normal_weights(n_labels, width, scale=width**-0.5, dtype=dtype)
         self.readout = nn.Parameter(readout)
         self.label_bias = nn.Parameter(log_odds.clone())
         no_edges = torch.zeros(n_members, n_labels, n_labels, dtype=torch.bool, device=device)

@@ -244,6 +244,10 @@ class EncodingClassifier(PackedClassifier):
             "encoder": {"layout": layout, "width": self.encoder_width_, "shared": shared}
         }
 
+    def _rounded(self) -> Any:
+        # What rounding a shared encoder does is not measured: the sample is what it returned.
+        return None if self.encoder_ is not None else super()._rounded()
+
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         stored = description.get("encoder")
         if stored is not None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import math
 import os
-import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
@@ -32,14 +32,8 @@ from cgmvae.evaluation.thresholds import GlobalThreshold
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_declared, check_dropout, check_whole
 from cgmvae.methods.out_of_fold import assign_folds
-from cgmvae.methods.serialization import (
-    ZeroStreams,
-    as_declared,
-    fill_network,
-    read_config,
-    with_prefix,
-)
-from cgmvae.nn.rng import RandomStreams
+from cgmvae.methods.serialization import Precision, as_declared, read_config, with_prefix
+from cgmvae.nn.rng import RandomStreams, TorchStreams
 from cgmvae.nn.sparse import SparseRows
 from cgmvae.preparation.components import NumberOfComponents
 from cgmvae.preparation.piecewise import EncodingName
@@ -48,7 +42,9 @@ from cgmvae.training.device import find_device, machine_memory
 from cgmvae.training.loop import Keep, Progress
 from cgmvae.training.pack import LabelRows, Pack, Task, TrainedMembers, label_log_odds
 from cgmvae.training.plan import Member, TrainingConfig, column
+from cgmvae.training.progress import EpochLines
 from cgmvae.training.rows import is_wide, sparse_rows
+from cgmvae.training.selection import selection_title
 
 #: Out-of-fold probabilities that are kept; of more rows a sample has to do.
 _OOF_CELLS = 2**26
@@ -66,6 +62,11 @@ _FILLED_BATCH = 1024
 
 #: Rows of all members that are scored at a time, and their features.
 _SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
+
+
+#: Rows whose probabilities tell whether weights may be stored in float16, and how much they may
+#: move.
+_SAMPLE, _LARGEST_MOVE = 256, 1e-3
 
 
 class Fit(NamedTuple):
@@ -103,11 +104,13 @@ class PackedClassifier(MultiLabelClassifier):
     device : str
         "auto" is the GPU if there is one.
     checkpoint : path, optional
-        A file to save the state of training in; a fit that was stopped resumes from it.
+        A file to save the state of training in, once a minute at most; a fit that was stopped
+        resumes from it, and removes it at the end. A ``Checkpoint`` is not removed.
     progress : callable, optional
         Called after each epoch with its number, the number of epochs and the best metric so far.
     verbose : bool
-        Whether to print a line with these after each epoch, if ``progress`` is not given.
+        Whether to print a line after each epoch, if ``progress`` is not given: the epoch, the best
+        metric so far and the time left.
 
     Attributes
     ----------
@@ -117,6 +120,8 @@ class PackedClassifier(MultiLabelClassifier):
         Training terms and the validation metric of each epoch.
     best_epoch_ : array, (n_members,)
         The epoch whose weights each member keeps.
+    selection_ : str
+        The metric that chooses it; not stored with the model.
     member_settings_ : list of mapping
         Rates, dropouts and loss weights that each member was trained with.
     member_folds_ : array, (n_members,)
@@ -154,6 +159,7 @@ class PackedClassifier(MultiLabelClassifier):
     progress: Progress | None = None
     verbose: bool = False
     network_: Any = field(init=False)
+    selection_: str = field(init=False)
     member_settings_: list[Mapping[str, Any]] = field(init=False)
     member_folds_: NDArray[np.int64] = field(init=False)
 
@@ -202,6 +208,13 @@ class PackedClassifier(MultiLabelClassifier):
         pack = make_pack([self], [Fit(train, validation, seed)])
         pack.train()
         self._adopt(pack.of_task(0))
+        self._keep_sample(train)
+        self._remove_checkpoint()
+
+    def _remove_checkpoint(self) -> None:
+        """Remove the state of a training that has ended, unless the caller does that."""
+        if self.checkpoint is not None and not isinstance(self.checkpoint, Checkpoint):
+            Checkpoint(self.checkpoint).remove()
 
     def _score_unseen(
         self, train: Rows, validation: Rows | None, seed: int
@@ -265,6 +278,10 @@ class PackedClassifier(MultiLabelClassifier):
         self.history_ = trained.history
         self.member_folds_ = self.member_folds_[trained.numbers]
         self.best_epoch_, self.best_value_ = trained.best_epoch, trained.best_value
+
+    def selection_title(self) -> str:
+        """Return the name of the metric that chooses the best epoch; known once training starts."""
+        return selection_title(self.selection_)
 
     @property
     def pack_size(self) -> int:
@@ -366,6 +383,41 @@ class PackedClassifier(MultiLabelClassifier):
         own = {"member_settings": self.member_settings_, "network": config}
         return arrays, own | {"member_folds": self.member_folds_.tolist()}
 
+    def _keep_sample(self, train: Rows) -> None:
+        """Keep a few scaled rows, to see what rounding the weights does to their probabilities."""
+        rows = MappedRows.of(train.features)
+        spread = np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.int64)
+        self._sample = rows.gather(spread)
+
+    def _stored_in_half(self, precision: Precision) -> bool:
+        return precision == "float16" or (precision == "auto" and self._rounded() is not None)
+
+    def round_weights(self) -> None:
+        """Round the weights to float16, if :meth:`save` would store them so.
+
+        The model then predicts exactly what it predicts after it is saved and loaded.
+        """
+        if (rounded := self._rounded()) is not None:
+            self.network_ = rounded
+
+    @torch.no_grad()
+    def _rounded(self) -> Any:
+        """Return the network with weights rounded to float16; None if its predictions move."""
+        rounded = copy.deepcopy(self.network_)
+        own, copies = self.network_.state_dict(), rounded.state_dict()
+        for tensor in copies.values():
+            if tensor.dtype == torch.float32:
+                tensor.copy_(tensor.half())
+        if all(torch.equal(own[name], tensor) for name, tensor in copies.items()):
+            return rounded
+        sample = getattr(self, "_sample", None)
+        if sample is None:
+            return None
+        with_rounded = copy.copy(self)
+        with_rounded.network_ = rounded
+        moved = np.abs(with_rounded._score_rows(sample) - self._score_rows(sample))
+        return rounded if moved.max() < _LARGEST_MOVE else None
+
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         stored = description["member_settings"]
         self.member_settings_ = [as_declared(Member, settings) for settings in stored]
@@ -424,6 +476,64 @@ class PackedClassifier(MultiLabelClassifier):
         """Return the number of members, and where and in which type their weights are."""
         parameter = next(self.network_.parameters())
         return parameter.shape[0], parameter.device, parameter.dtype
+
+
+def fill_network(
+    build: Callable[[RandomStreams], nn.Module],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    n_members: int,
+    device: torch.device,
+) -> nn.Module:
+    """Build a network with these arrays as its tensors; raise if shapes or types differ.
+
+    Sizes claimed by a file could request more memory than there is. The network is therefore first
+    built on the meta device, compared with the arrays, and only then allocated and filled.
+    ``build`` returns the network, given its initial weights; arrays that it lacks are ignored.
+    """
+    for name, tensor in build(ZeroStreams(n_members, "meta", len(arrays))).state_dict().items():
+        stored = torch.from_numpy(arrays[name])
+        in_half = stored.dtype == torch.float16 and tensor.dtype == torch.float32
+        if stored.shape != tensor.shape or not (in_half or stored.dtype == tensor.dtype):
+            raise ValueError(f"its weights {name!r} have the wrong shape or type")
+    network = build(ZeroStreams(n_members, device, len(arrays)))
+    with torch.no_grad():
+        for name, tensor in network.state_dict().items():
+            tensor.copy_(torch.from_numpy(arrays[name]))
+    return network
+
+
+class ZeroStreams(TorchStreams):
+    """Zeros as initial weights, for at most ``n_tensors`` tensors.
+
+    They are not scaled: torch imports its compiler, for a second, to multiply meta tensors.
+    """
+
+    def __init__(
+        self, n_members: int, device: torch.device | str, n_tensors: float = math.inf
+    ) -> None:
+        super().__init__(device)
+        self.seeds = tuple(range(n_members))
+        self._n_left = n_tensors
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        self._n_left -= 1
+        if self._n_left < 0:
+            raise ValueError("its network needs more tensors than it has arrays")
+        return torch.zeros(self.n_members, *shape, dtype=dtype, device=self.device)
+
+    def uniform_weights(self, *shape: int, bound: float, dtype: torch.dtype) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=dtype)
+
+    def normal_weights(self, *shape: int, scale: float, dtype: torch.dtype) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=dtype)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return zeros, (n_members, *shape)."""
+        return self.uniform(*shape, dtype=dtype)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -534,6 +644,8 @@ def make_pack(
     config = first._training_config(fits[0].train)
     if selection is not None:
         config = dataclasses.replace(config, selection=selection)
+    for model in models:
+        model.selection_ = config.selection
     n_members = min(model.pack_size for model in models)
     check_whole(1, n_members=n_members, epochs=config.epochs, batch_size=config.batch_size)
     n_rows = max(fit.train.features.shape[0] for fit in fits)
@@ -548,14 +660,10 @@ def make_pack(
         config,
         device=device,
         checkpoint=None if first.checkpoint is None else Checkpoint(first.checkpoint),
-        progress=first.progress or (_print_epoch if first.verbose else None),
+        progress=first.progress or (EpochLines(first.selection_title) if first.verbose else None),
         keep=keep,
         shares_rows=not first.whole_batches,
     )
-
-
-def _print_epoch(epoch: int, n_epochs: int, best: float) -> None:
-    sys.stdout.write(f"Epoch {epoch:,} of {n_epochs:,}: best validation metric {best:.4f}\n")
 
 
 def _check_memory(n_members: int, model: PackedClassifier, train: Rows) -> None:
@@ -597,7 +705,9 @@ def fit_together(
     pack.train()
     for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
         model._adopt(pack.of_task(i))
+        model._keep_sample(fit.train)
         model._learn_threshold_rule(*model._score_unseen(*fit))
+    models[0]._remove_checkpoint()
 
 
 def pad_features(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:

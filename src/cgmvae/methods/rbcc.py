@@ -187,7 +187,7 @@ class RBCCNetwork(nn.Module):
         bound = width**-0.5
 
         def vectors(*shape: int) -> nn.Parameter:
-            return nn.Parameter((streams.uniform(*shape, dtype=dtype) * 2 - 1) * bound)
+            return nn.Parameter(streams.uniform_weights(*shape, bound=bound, dtype=dtype))
 
         self.label_embeddings = vectors(n_labels, width)
         self.value_embeddings = vectors(2, n_labels, width)

@@ -6,7 +6,7 @@ A new method is one file and one entry here (``docs/adding_a_method.md``).
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -34,6 +34,8 @@ class Method:
     """Default search space: values by parameter."""
     original: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of its authors' code, where the defaults differ from them."""
+    max_labels: int | None = None
+    """Largest number of labels that it supports; None for any number."""
 
     @cached_property
     def estimator(self) -> type[MultiLabelClassifier]:
@@ -42,9 +44,9 @@ class Method:
         return getattr(importlib.import_module(f"cgmvae.methods.{module}"), name)
 
     @property
-    def max_labels(self) -> int | None:
-        """Largest number of labels that it supports, or None."""
-        return self.estimator.max_labels
+    def class_name(self) -> str:
+        """The name of its class."""
+        return self.location.rpartition(".")[2]
 
 
 REGISTRY: Mapping[str, Method] = MappingProxyType(
@@ -133,6 +135,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
                 "epochs": 50,
                 "training": {"optimizer": "adam", "schedule": "constant"},
             },
+            max_labels=4096,
         ),
         "mpvae": Method(
             "MPVAE",
@@ -186,9 +189,31 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
                 "max_parents": (1, 2, 3),
                 "state_dim": (64, 128),
             },
+            max_labels=100,
         ),
     }
 )
+
+
+class _Estimators(Mapping[str, "type[MultiLabelClassifier]"]):
+    """The classes of all methods by class name, imported when they are looked up."""
+
+    _methods = MappingProxyType({method.class_name: method for method in REGISTRY.values()})
+
+    def __getitem__(self, name: str) -> type[MultiLabelClassifier]:
+        return self._methods[name].estimator
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._methods
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._methods)
+
+    def __len__(self) -> int:
+        return len(self._methods)
+
+
+METHODS = _Estimators()
 
 
 def find_method(name: str) -> Method:

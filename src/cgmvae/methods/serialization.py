@@ -9,18 +9,25 @@ against the arrays it contains before it is used. :mod:`cgmvae.data.serializatio
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from cgmvae import __version__
 from cgmvae.data.dataset import Matrix, csr_from_parts
@@ -33,17 +40,26 @@ from cgmvae.evaluation.thresholds import (
     TopK,
     describe_rule,
 )
-from cgmvae.nn.rng import CounterStreams, RandomStreams
+from cgmvae.methods.registry import METHODS, REGISTRY
 from cgmvae.preparation.components import PrincipalComponents
 from cgmvae.preparation.encoders import ENCODERS
 from cgmvae.preparation.features import FeaturePreparation
 from cgmvae.preparation.piecewise import PiecewiseLinear
 from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cgmvae.methods.base import MultiLabelClassifier
+
 #: Increased when earlier versions of this library cannot read the files: 2 added columns that are
-#: not numeric. A file gets the lowest number that can represent it. Files of all numbers must stay
-#: readable (docs/guide/models.md); tests/methods/stored_models has one of each.
-FORMAT_VERSION = 2
+#: not numeric, 3 weights in float16. A file gets the lowest number that can represent it. Files of
+#: all numbers must stay readable (docs/guide/models.md); tests/methods/stored_models has one of
+#: each.
+FORMAT_VERSION = 3
+
+#: How the weights of networks are stored.
+Precision = Literal["auto", "float32", "float16"]
 
 #: Parameters that say where and how a model was trained; they are neither written nor read.
 _NOT_STORED = {"device", "checkpoint", "progress", "verbose", "n_jobs", "random_state", "estimator"}
@@ -70,8 +86,11 @@ T = TypeVar("T")
 _CSR_PARTS = ("data", "indices", "indptr")
 
 
-def save_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to one file, atomically."""
+def save_model(model: Any, path: str | os.PathLike[str], *, in_half: bool) -> None:
+    """Write a fitted estimator to one file, atomically.
+
+    ``in_half`` stores its float32 arrays in float16.
+    """
     parameters = model.get_params(deep=False).items()
     left_out = _NOT_STORED | _CODE
     stored = {name: plain(value) for name, value in parameters if name not in left_out}
@@ -82,6 +101,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     except ValueError as error:
         raise InputError(f"The model cannot be saved: {error}; change that.") from error
     arrays, own = model._fitted_state()
+    if in_half:
+        arrays = {name: _in_half(array) for name, array in arrays.items()}
     shared = {"shift": scaler.shift_, "scale": scaler.scale_, "fill": scaler.fill_}
     if model.encoding_.n_columns:
         shared |= {f"bins.{name}": array for name, array in model.encoding_.state().items()}
@@ -92,7 +113,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     names = getattr(model, "feature_names_in_", None)
     description = {
         "kind": "cgmvae model",
-        "format": 1 if preparation is None else FORMAT_VERSION,
+        "format": 3 if in_half else 1 if preparation is None else 2,
         "library": __version__,
         "class": type(model).__name__,
         "parameters": stored,
@@ -111,28 +132,44 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     write_tensors(path, tensors, description)
 
 
-def count_numbers(model: Any) -> int:
-    """Return the number of values that a fitted estimator stores, without its history."""
-    arrays, _ = model._fitted_state()
-    return sum(array.size for name, array in arrays.items() if not name.startswith("history."))
+def _in_half(array: NDArray[Any]) -> NDArray[Any]:
+    """Return float32 numbers as float16, and any others as they are."""
+    if array.dtype != np.float32:
+        return array
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise InputError("A weight is too large for float16; save the model in float32.")
+    return half
 
 
 class EncoderMismatch(Exception):
     """The encoder that was given has other weights than the one that was stored."""
 
 
-def load_model(
-    path: str | os.PathLike[str], classes: Mapping[str, Any], code: Mapping[str, Any]
-) -> Any:
-    """Read a fitted estimator of one of these classes, given by name.
+def load(
+    path: str | os.PathLike[str],
+    *,
+    encoder: nn.Module | Callable[[], nn.Module] | None = None,
+    collate: Callable[[Sequence[Any]], Any] | None = None,
+) -> MultiLabelClassifier:
+    """Load a model that was saved with ``save``; such a file cannot execute code.
 
-    ``code`` are the parameters that no file holds: the encoder and its collate function.
+    Parameters
+    ----------
+    path : path
+    encoder : nn.Module or callable, optional
+        For a model that was fitted with an encoder: a module of the same form, or a function that
+        returns one. Its weights are replaced by those in the file.
+    collate : callable, optional
+        The function that the model was fitted with, if any.
     """
-    tensors, description = read_tensors(path)
-    _check_description(path, description, classes)
+    code = {"encoder": encoder, "collate": collate}
+    code = {name: each for name, each in code.items() if each is not None}
+    tensors, description = _read_model(path)
     _check_encoder(path, description, code)
-    try:
-        kind = classes[description["class"]]
+    with _damage_reported(path):
+        kind: Any = METHODS[description["class"]]
         parameters = dict(description["parameters"])
         left_out = _NOT_STORED | _CODE
         stored = {name: v for name, v in parameters.items() if name not in left_out}
@@ -144,6 +181,39 @@ def load_model(
             if not may_be_nan and array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError(f"its {name!r} contains NaN or infinity")
         model._restore_fitted(arrays, description["fitted"])
+    return model
+
+
+def summarize(path: str | os.PathLike[str]) -> Any:
+    """Return what a file says about its model, which is not built: this needs no torch.
+
+    The attributes are those that all estimators share after ``fit``, and: ``method``, an entry of
+    the registry; ``parameters``; ``n_members``, None if there are none; ``n_numbers``, of the
+    learned values.
+    """
+    tensors, description = _read_model(path)
+    method = next(m for m in REGISTRY.values() if m.class_name == description["class"])
+    with _damage_reported(path):
+        found = SimpleNamespace(method=method, max_labels=method.max_labels)
+        _restore_shared(found, tensors, description)
+        found.parameters = dict(description["parameters"])
+        found.n_members = len(description["fitted"].get("member_settings", ())) or None
+        learned = with_prefix(tensors, "fitted.").items()
+        found.n_numbers = sum(a.size for name, a in learned if not name.startswith("history."))
+    return found
+
+
+def _read_model(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], Any]:
+    tensors, description = read_tensors(path)
+    _check_description(path, description)
+    return tensors, description
+
+
+@contextmanager
+def _damage_reported(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what an inconsistent file causes inside the block into a message."""
+    try:
+        yield
     except EncoderMismatch as error:
         raise InputError(
             f"The weights of the encoder in {path} have other names or shapes than those of the "
@@ -153,10 +223,9 @@ def load_model(
         raise InputError(
             f"{path} is damaged ({one_line(error)}); download or save it again."
         ) from error
-    return model
 
 
-def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) -> None:
+def _check_description(path: Any, description: Any) -> None:
     if not isinstance(description, dict) or description.get("kind") != "cgmvae model":
         raise InputError(f"{path} is not a model of this library.")
     version, writer = description.get("format"), one_line(description.get("library"))
@@ -167,7 +236,7 @@ def _check_description(path: Any, description: Any, classes: Mapping[str, Any]) 
             f"{path} was written by a newer version of cgmvae ({writer}); "
             f"this is version {__version__}: update the library."
         )
-    if description.get("class") not in list(classes):
+    if description.get("class") not in list(METHODS):
         name = one_line(repr(description.get("class")))
         raise InputError(
             f"{path} contains a {name}, which is unknown to this version of cgmvae "
@@ -218,10 +287,10 @@ def _restore_shared(model: Any, tensors: dict[str, NDArray[Any]], description: A
     if bins:
         model.encoding_ = PiecewiseLinear.from_state(bins, model.n_inputs_)
     model.components_ = PrincipalComponents()
+    model.n_columns_ = model.n_inputs_ + model.encoding_.n_columns
     if components := with_prefix(tensors, "shared.components."):
-        n_columns = model.n_inputs_ + model.encoding_.n_columns
-        model.components_ = PrincipalComponents.from_state(components, n_columns)
-    model.n_columns_ = model._width()
+        model.components_ = PrincipalComponents.from_state(components, model.n_columns_)
+        model.n_columns_ = model.components_.vectors_.shape[1]
     model.threshold_rule_ = _read_rule(tensors, description["threshold"], model.n_labels_)
 
 
@@ -353,51 +422,6 @@ def read_config(record: type, values: Any, n_weights: int) -> Any:
         if not all(0 <= number <= max(n_weights, _SMALL) for number in numbers):
             raise ValueError(f"its {name!r} is negative, or larger than its arrays allow")
     return record(**config)
-
-
-def fill_network(
-    build: Callable[[RandomStreams], nn.Module],
-    arrays: Mapping[str, NDArray[Any]],
-    *,
-    n_members: int,
-    device: torch.device,
-) -> nn.Module:
-    """Build a network with these arrays as its tensors; raise if shapes or types differ.
-
-    Sizes claimed by a file could request more memory than there is. The network is therefore first
-    built on the meta device, compared with the arrays, and only then allocated and filled.
-    ``build`` returns the network, given its initial weights; arrays that it lacks are ignored.
-    """
-    for name, tensor in build(ZeroStreams(n_members, "meta", len(arrays))).state_dict().items():
-        stored = torch.from_numpy(arrays[name])
-        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
-            raise ValueError(f"its weights {name!r} have the wrong shape or type")
-    network = build(ZeroStreams(n_members, device, len(arrays)))
-    with torch.no_grad():
-        for name, tensor in network.state_dict().items():
-            tensor.copy_(torch.from_numpy(arrays[name]))
-    return network
-
-
-class ZeroStreams(CounterStreams):
-    """Zeros as initial weights, for at most ``n_tensors`` tensors."""
-
-    def __init__(
-        self, n_members: int, device: torch.device | str, n_tensors: float = math.inf
-    ) -> None:
-        super().__init__(range(n_members), device)
-        self._n_left = n_tensors
-
-    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return zeros, (n_members, *shape)."""
-        self._n_left -= 1
-        if self._n_left < 0:
-            raise ValueError("its network needs more tensors than it has arrays")
-        return torch.zeros(self.n_members, *shape, dtype=dtype, device=self.device)
-
-    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return zeros, (n_members, *shape)."""
-        return self.uniform(*shape, dtype=dtype)
 
 
 def plain(value: Any) -> Any:

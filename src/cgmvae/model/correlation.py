@@ -27,7 +27,8 @@ class LabelCovariance(nn.Module):
         self, n_labels: int, rank: int, streams: RandomStreams, *, dtype: torch.dtype
     ) -> None:
         super().__init__()
-        first = streams.normal(n_labels, rank, dtype=dtype) * (0.1 * max(rank, 1) ** -0.5)
+        scale = 0.1 * max(rank, 1) ** -0.5
+        first = streams.normal_weights(n_labels, rank, scale=scale, dtype=dtype)
         if rank > 0:
             self.factors = nn.Parameter(first)
         else:  # nothing to learn or to keep: a parameter must have elements

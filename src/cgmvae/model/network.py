@@ -147,12 +147,12 @@ class LabelEncoder(nn.Module):
         if relu_first:
             bound = n_labels**-0.5
             first, bias = (
-                (streams.uniform(*shape, dtype=dtype) * 2 - 1) * bound
+                streams.uniform_weights(*shape, bound=bound, dtype=dtype)
                 for shape in ((n_labels, embedding_dim), (embedding_dim,))
             )
         else:
-            first = streams.normal(n_labels, embedding_dim, dtype=dtype)
-            first, bias = first * (scale * embedding_dim**-0.5), None
+            deviation, bias = scale * embedding_dim**-0.5, None
+            first = streams.normal_weights(n_labels, embedding_dim, scale=deviation, dtype=dtype)
         self.embeddings = nn.Parameter(first)
         self.bias = None if bias is None else nn.Parameter(bias)
         self.network = PackedMLP((embedding_dim, *hidden, 2 * latent_dim), streams, **style)

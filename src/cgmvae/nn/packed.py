@@ -35,8 +35,10 @@ class PackedLinear(nn.Module):
     ) -> None:
         super().__init__()
         bound = n_in**-0.5
-        self.weight = nn.Parameter((streams.uniform(n_in, n_out, dtype=dtype) * 2 - 1) * bound)
-        self.bias = nn.Parameter((streams.uniform(n_out, dtype=dtype) * 2 - 1) * bound)
+        self.weight, self.bias = (
+            nn.Parameter(streams.uniform_weights(*shape, bound=bound, dtype=dtype))
+            for shape in ((n_in, n_out), (n_out,))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out)."""

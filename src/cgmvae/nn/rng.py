@@ -60,6 +60,14 @@ class RandomStreams(ABC):
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return standard normal numbers, (n_members, *shape)."""
 
+    def uniform_weights(self, *shape: int, bound: float, dtype: torch.dtype) -> Tensor:
+        """Return initial weights that are uniform in ±bound, (n_members, *shape)."""
+        return (self.uniform(*shape, dtype=dtype) * 2 - 1) * bound
+
+    def normal_weights(self, *shape: int, scale: float, dtype: torch.dtype) -> Tensor:
+        """Return initial weights that are normal with this deviation, (n_members, *shape)."""
+        return self.normal(*shape, dtype=dtype) * scale
+
     @abstractmethod
     def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,).

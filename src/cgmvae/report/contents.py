@@ -116,13 +116,17 @@ class Verdict:
 
 
 def fit_baselines(
-    train: MultiLabelDataset, parts: Parts, *, choice: Choice = "auto"
+    train: MultiLabelDataset,
+    parts: Parts,
+    *,
+    choice: Choice = "auto",
+    step: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, tuple[Scores, ...]], dict[str, str]]:
     """Fit the baselines; return their scores and why others were skipped, by title.
 
     The scores are one array, (n_rows, n_labels), for each of the parts, the first of which are the
     validation rows. The choice ``auto`` skips what would take minutes, ``none`` skips all but the
-    label prior.
+    label prior. ``step`` is told what is being fitted.
     """
     scores = {"label prior": _prior_scores(train, parts)}
     skipped = {}
@@ -140,6 +144,7 @@ def fit_baselines(
         elif choice == "auto" and size > limit:
             skipped[title] = "it would take minutes on data of this size"
         else:
+            step(f"Fitting a baseline: {title}")
             scores[title] = fit(train, parts)
     return scores, skipped
 
@@ -451,11 +456,13 @@ def collect(
     *,
     origin: Mapping[str, Any] | None = None,
     baselines: Choice = "auto",
+    step: Callable[[str], None] = lambda _: None,
 ) -> Contents:
     """Compute everything that a report says about a fitted model.
 
     Without its training rows there is no comparison with baselines; ``origin`` says how the model
-    was fitted, and ``baselines`` is the choice of :func:`fit_baselines`.
+    was fitted, and ``baselines`` is the choice of :func:`fit_baselines`. ``step`` is told the name
+    of each step.
 
     Examples
     --------
@@ -476,15 +483,17 @@ def collect(
     rows, model = prepared_rows(model, rows), on_features(model)
     test, name = rows.test, method_name(model)
     title = REGISTRY[name].title if name in REGISTRY else name
+    step(f"Scoring {test.n_samples:,} rows")
     own = measure(title, model.predict_proba(test.X), model.threshold_rule_, test)
     others: list[Measured] = []
     skipped: dict[str, str] = {}
     if rows.train is not None and (held := rows.validation) is not None:
-        fitted, skipped = fit_baselines(rows.train, [held, test], choice=baselines)
+        fitted, skipped = fit_baselines(rows.train, [held, test], choice=baselines, step=step)
         choice = {"rule": model.threshold_rule, "metric": model.threshold_metric}
         for baseline, (on_held, scores) in fitted.items():
             rule = learn_rule(held.Y, on_held, unknown=held.unknown, **choice)
             others.append(measure(baseline, scores, rule, test))
+    step("Comparing the model with the baselines")
     verdicts = compare(own, others, test)
     counts = count(test.Y, own.predicted, test.unknown)
     correct = counts.label_both.sum()

@@ -89,11 +89,11 @@ class SearchFolder:
         self._write(f"{_name(pack)}.json", {"results": [result[1:] for result in found]})
         Checkpoint(self.path / f"{_name(pack)}.checkpoint").remove()
 
-    def checkpoint(self, pack: Pack | None) -> Path | None:
-        """Return the path of a pack's checkpoint, or of the ensemble's for None."""
+    def checkpoint(self, pack: Pack | None) -> Checkpoint | None:
+        """Return a pack's checkpoint, or the ensemble's for None; None without a folder."""
         if self.path is None:
             return None
-        return self.path / f"{'ensemble' if pack is None else _name(pack)}.checkpoint"
+        return Checkpoint(self.path / f"{'ensemble' if pack is None else _name(pack)}.checkpoint")
 
     def _read(self, name: str) -> dict[str, Any] | None:
         if self.path is None or not (path := self.path / name).exists():

@@ -26,7 +26,7 @@ from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import keep_members
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.nn.sparse import SparseRows
-from cgmvae.training.checkpoint import Checkpoint
+from cgmvae.training.checkpoint import Checkpoint, Pace
 from cgmvae.training.device import fast_products
 from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.plan import Epoch, Member, Planner, TrainingConfig
@@ -128,7 +128,8 @@ def train(
     device : torch.device
         Where network and rows are.
     checkpoint : Checkpoint, optional
-        Where the state is saved after each epoch; an existing one is resumed.
+        Where the state is saved after an epoch, as often as :class:`Pace` allows; an existing one
+        is resumed.
     progress : callable, optional
         Called after each epoch.
     keep : callable, optional
@@ -143,14 +144,16 @@ def train(
         fingerprint = run.fingerprint()
         state = group.broadcast(lambda: checkpoint.load(fingerprint))
         run.restore(state, checkpoint.path)
+    pace = Pace()
     while run.epoch < config.epochs and bool(run.running.any()):
         with fast_products(device):
             run.train_epoch()
             run.validate()
         if keep is not None and run.epoch < config.epochs:
             run.keep_only(keep(run.epoch, run.numbers, _host(run.best_value)))
-        if checkpoint is not None and group.leads:
-            checkpoint.save(run.state(), fingerprint)
+        if checkpoint is not None and group.leads and pace.is_due(run.n_bytes):
+            with pace.saving():
+                checkpoint.save(run.state(), fingerprint)
         if progress is not None:
             progress(run.epoch, config.epochs, float(run.best_value.max()))
     return run.finish()
@@ -364,6 +367,11 @@ class _Run:
             if name in self.step.weights and bool(self.step.weights[name][member]) and len(bad):
                 return f"the term {name!r} of row {int(order[member, bad[0, 0]])}"
         return "its gradient"
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of :meth:`state`, nearly: weights, best weights and two moments."""
+        return 4 * self.flat.values.nbytes
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything that a resumed run needs, as arrays by name."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import SET_METRICS, Counts
+from cgmvae.evaluation.metrics import METRIC_TITLES, SET_METRICS, Counts
 from cgmvae.evaluation.thresholds import NINE_THRESHOLDS
 
 #: Mean of the paper's five metrics, each at the best of the nine thresholds.
@@ -16,6 +16,19 @@ MEAN_OF_FIVE = "mean_of_five"
 _BLOCK_CELLS = 2**18
 
 SELECTIONS = (MEAN_OF_FIVE, *SET_METRICS, "precision_at_1")
+
+
+def selection_title(name: str) -> str:
+    """Return what a metric of ``SELECTIONS`` is called in messages.
+
+    Examples
+    --------
+    >>> selection_title("micro_f1"), selection_title("mean_of_five")
+    ('validation micro-F1', 'mean of five validation metrics')
+    """
+    if name == MEAN_OF_FIVE:
+        return "mean of five validation metrics"
+    return f"validation {METRIC_TITLES.get(name, name.replace('_', ' '))}"
 
 
 def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) -> Tensor:

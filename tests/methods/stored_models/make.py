@@ -33,6 +33,7 @@ def store(X: Any, number: int) -> None:
             "decoder_hidden": (4,),
         },
     ).fit(X(features), labels)
+    model.round_weights()
     rows = X(features[:5])
     model.origin_ = {"X": rows, "probabilities": model.predict_proba(rows)}
     model.save(Path(__file__).with_name(f"format_{number}.cgmvae"))
