@@ -19,6 +19,7 @@ EXPECTED = {
     "distributed": r"members: \d+\.\d+ s per epoch in one process, .* in 2; ratio \d",
     "encoders": r"\| digits \| C-GMVAE, frozen encoder \| 0\.\d+",
     "epoch": r"one member / bare matrix products: \d+\.\d+",
+    "fit_time": r"\| yeast \| C-GMVAE \| \d+\.\d \| \d+\.\d\d \|",
     "fuzz": r"\| checkpoint \| 30 \| \d+ \| \d+ \| 0 \|",
     "gpu": r"weights alone and in the pack differ by \d",
     "kills": r"\| save \| 1 \| .*\| 1 of 1 \|",

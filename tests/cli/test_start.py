@@ -7,7 +7,7 @@ import cgmvae as library
 #: Runs the command, and says last which slow modules were loaded.
 LOADED = """
 import atexit, sys
-slow = "torch", "torch._dynamo"
+slow = "torch", "torch._dynamo", "sklearn"
 atexit.register(lambda: print("loaded:", *(name for name in slow if name in sys.modules)))
 from cgmvae.cli.main import run
 run()
@@ -56,4 +56,4 @@ def test_predict_does_not_load_the_compiler_of_torch(start, survey):
     model = library.CGMVAEClassifier(settings=sizes, n_members=1, epochs=1, random_state=0)
     model.fit(survey.X, survey).save("m.cgmvae")
     outcome, loaded = start("predict", "m.cgmvae", "birds.npz", "--out", "p.csv")
-    assert (outcome.code, outcome.err, loaded) == (0, "", ["torch"])
+    assert (outcome.code, outcome.err, loaded) == (0, "", ["torch", "sklearn"])

@@ -8,6 +8,6 @@ def test_the_time_left_is_that_of_the_epochs_so_far():
         now[0] += seconds
         progress(epoch, 20, 0.5)
     assert lines == [
-        "Epoch 11 of 20: best micro-F1 0.5000, at most 1 min 30 s left",
-        "Epoch 12 of 20: best micro-F1 0.5000, at most 2 min 0 s left",
+        "Epoch 11 of 20: best micro-F1 0.5000, about 1 min 30 s left",
+        "Epoch 12 of 20: best micro-F1 0.5000, about 2 min 0 s left",
     ]

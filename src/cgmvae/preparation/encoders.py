@@ -16,11 +16,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import (
-    CountVectorizer,
-    TfidfVectorizer,
-    strip_accents_unicode,
-)
 
 from cgmvae.data.columns import ColumnType, as_float64, parse_numbers
 from cgmvae.data.dataset import Matrix
@@ -44,6 +39,8 @@ _SECONDS_PER_DAY = 86_400
 
 def _without_accents(text: str) -> str:
     """Return a text in lower case without accents."""
+    from sklearn.feature_extraction.text import strip_accents_unicode
+
     return strip_accents_unicode(text).lower()
 
 
@@ -278,6 +275,8 @@ class TextColumn(ColumnEncoder):
     @classmethod
     def learn(cls, values: NDArray[Any]) -> Self:
         """Choose the vocabulary and count document frequencies."""
+        from sklearn.feature_extraction.text import CountVectorizer
+
         texts = [value for value in values.tolist() if value is not None]
         least = 2 if len(texts) >= ENOUGH_TEXTS else 1
         vectorizer = CountVectorizer(min_df=least, max_features=MOST_WORDS, **_TOKENS)
@@ -309,7 +308,9 @@ class TextColumn(ColumnEncoder):
         return f"weights of {len(self.words):,} words (tf-idf)"
 
     @cached_property
-    def _vectorizer(self) -> TfidfVectorizer:
+    def _vectorizer(self) -> Any:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
         vectorizer = TfidfVectorizer(
             vocabulary={word: i for i, word in enumerate(self.words)}, sublinear_tf=True, **_TOKENS
         )

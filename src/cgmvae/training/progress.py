@@ -51,7 +51,7 @@ class EpochLines:
         self._n_done += 1  # a resumed training does not start with the first epoch
         left = (self._clock() - self._start) / self._n_done * (n_epochs - epoch)
         self._write(
-            f"Epoch {epoch:,} of {n_epochs:,}: best {self._metric()} {best:.4f}, at most "
+            f"Epoch {epoch:,} of {n_epochs:,}: best {self._metric()} {best:.4f}, about "
             f"{duration_text(left)} left"
         )
 
