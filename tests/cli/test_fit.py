@@ -65,6 +65,20 @@ def test_progress_is_printed_as_lines_without_a_terminal(cgmvae, survey, monkeyp
 # --- What is fitted -----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("always:.* rows without labels:UserWarning")
+def test_rows_without_labels_come_from_a_file_of_their_own(cgmvae, survey):
+    """Its columns are matched by name, and it needs none for labels."""
+    X = np.vstack([survey.X, survey.X])[:, ::-1] + 5
+    names = survey.feature_names[::-1]
+    readers.write(MultiLabelDataset(X, np.zeros((300, 1)), ("other",), names), "more.csv")
+    for setting in ((), ("--setting", "consistency_weight=1")):
+        outcome = fit(cgmvae, "--unlabelled", "more.csv", "--no-test", "--overwrite", *setting)
+        assert outcome.code == 0, outcome.err
+        assert ("300 rows without labels only scale" in outcome.err) == (not setting)
+        shift = library.load("birds.cgmvae").scaler_.shift_
+        np.testing.assert_allclose(shift, survey.X.mean(0) + 10 / 3, rtol=1e-5)
+
+
 def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
     output = fit(succeeds, "--json", "--label-count", "-5", source="birds.csv")
     assert set(contents(tmp_path)) == {"birds.csv", "birds.npz", "birds.cgmvae"}

@@ -221,6 +221,45 @@ class TestOracle:
                 expected = math.log(own) - math.log(math.fsum(prior) / len(prior))
             assert ours[m, i] == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
+    def test_kl_to_predicted(self, rng):
+        posterior, components = _gaussian(rng, N_ROWS), _gaussian(rng, N_LABELS + 1)
+        z = _tensor(rng, N_MEMBERS, N_ROWS, DIM)
+        p = torch.from_numpy(rng.random((N_MEMBERS, N_ROWS, N_LABELS)))
+        p[:, 0], p[:, 1, 0] = 0.0, 1.0  # certainly no label, certainly the first
+        ours = objective.kl_to_predicted(z, posterior, components, p).numpy()
+
+        def density(m, i, gaussian, k):
+            mean, log_variance = gaussian.mean[m, k].numpy(), gaussian.log_variance[m, k].numpy()
+            return stats.norm(mean, np.exp(log_variance / 2)).pdf(z[m, i].numpy()).prod()
+
+        for m, i in np.ndindex(N_MEMBERS, N_ROWS):
+            weights = [*p[m, i].tolist(), math.prod(1 - value for value in p[m, i].tolist())]
+            parts = [weight * density(m, i, components, k) for k, weight in enumerate(weights)]
+            expected = math.log(density(m, i, posterior, i)) - math.log(
+                math.fsum(parts) / math.fsum(weights)
+            )
+            assert ours[m, i] == pytest.approx(expected, rel=1e-10)
+
+    @pytest.mark.parametrize("confidence", [0.5, 0.8])
+    def test_consistency(self, scores, masks, rng, confidence):
+        clean = torch.from_numpy(rng.random(scores.shape))
+        ours = objective.consistency(scores, clean, masks[1], confidence=confidence).numpy()
+
+        def one_row(place, own, yes, no):
+            terms = []
+            for k in set(range(N_LABELS)) - {*yes, *no}:
+                target, p = float(clean[*place, k]), 1 / (1 + math.exp(-own[k]))
+                if confidence > 0.5:
+                    if 1 - confidence < target < confidence:
+                        continue
+                    target = round(target)
+                terms.append(-target * math.log(p) - (1 - target) * math.log(1 - p))
+            return math.fsum(terms)
+
+        expected = _by_loop(one_row, scores, *masks)
+        np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-14)
+        assert (expected > 0.1).any()
+
     def test_cosine_similarity(self, rng):
         features, labels = _tensor(rng, 2, 3, 7), _tensor(rng, 2, 4, 7)
         ours = objective.cosine_similarity(features, labels)

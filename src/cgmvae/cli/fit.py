@@ -5,16 +5,21 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
+from functools import reduce
 from typing import Annotated, Any, cast
 
 import numpy as np
 
 from cgmvae.cli import arguments, console, models
 from cgmvae.cli.arguments import Panel, Source, flag, option, with_source
-from cgmvae.data import MultiLabelDataset, make_split
+from cgmvae.data import Columns, MultiLabelDataset, make_split
+from cgmvae.data.mapped import vstack
 from cgmvae.data.splits import Split, check_kind
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate, learn_rule
+
+#: Rows without labels that are read at a time.
+_BLOCK_ROWS = 16_384
 
 
 @with_source
@@ -54,6 +59,10 @@ def fit(
     save_split: Annotated[
         str | None, option("FILE", "Write the split, for 'evaluate'.", panel=Panel.TEST)
     ] = None,
+    unlabelled: Annotated[
+        str | None,
+        option("FILE", "Further rows, whose labels are not known.", panel=Panel.TRAINING),
+    ] = None,
     drop_empty: arguments.DropEmptyOption = False,
     no_test: Annotated[
         bool, flag("--no-test", "Train on all rows, without a test.", Panel.TEST)
@@ -91,8 +100,9 @@ def fit(
     dataset = load_training_data(source)
     chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
     warn_of_copies(dataset, chosen)
+    more = None if unlabelled is None else load_unlabelled(unlabelled, source, dataset)
     started = time.perf_counter()
-    resumed = _train(model, dataset, chosen, f"{out}.checkpoint")
+    resumed = _train(model, dataset, chosen, f"{out}.checkpoint", more)
     console.wait_for_processes()
     if not console.is_main_process():
         return
@@ -120,6 +130,21 @@ def load_training_data(source: Source) -> MultiLabelDataset:
     return dataset
 
 
+def load_unlabelled(name: str, source: Source, dataset: MultiLabelDataset) -> Any:
+    """Load the features of rows without labels, which are read as the data set was."""
+    blocks = models.read_like(Source(name), source).open_blocks(
+        features=dataset.feature_names,
+        others=dataset.label_names,
+        n_features=dataset.n_features,
+        n_labels=dataset.n_labels,
+    )
+    names, n_features = dataset.feature_names, dataset.n_features
+    columns = models.match_features(blocks.column_names, names, n_features).tolist()
+    kinds = dataset.X.by_name() if isinstance(dataset.X, Columns) else None
+    parts = list(blocks.read(columns, n_rows=_BLOCK_ROWS, kinds=kinds))
+    return reduce(Columns.append, parts) if kinds else vstack(parts)
+
+
 def choose_split(
     dataset: MultiLabelDataset, kind: str | None, seed: int, *, drop_empty: bool = False
 ) -> Split:
@@ -141,7 +166,9 @@ def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
         )
 
 
-def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, path: str) -> bool:
+def _train(
+    model: Any, dataset: MultiLabelDataset, split: Split | None, path: str, unlabelled: Any
+) -> bool:
     """Fit the model; return whether an interrupted training was resumed."""
     from cgmvae.training.checkpoint import Checkpoint
 
@@ -150,6 +177,7 @@ def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, path: st
     if split is not None:
         train = dataset.rows(np.sort(np.concatenate([split.train, split.validation])))
         rows = {"groups": train.groups}
+    rows["unlabelled"] = unlabelled
     if "checkpoint" not in model.get_params():
         model.fit(train.X, train, **rows)
         return False

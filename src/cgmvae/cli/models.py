@@ -294,15 +294,19 @@ def recorded_source(origin: Mapping[str, Any]) -> Source:
 
 
 def as_recorded(source: Source, origin: Any) -> Source:
-    """Return data that is read as the data of a model's origin was, except for what was given.
+    """Return data that is read as the data of a model's origin was, see :func:`read_like`."""
+    origin = valid_origin(origin)
+    return source if origin is None else read_like(source, recorded_source(origin))
+
+
+def read_like(source: Source, recorded: Source) -> Source:
+    """Return data that is read as other data was, except for what was given.
 
     What the file does not have is left out: options of another format, and columns. So is which
-    columns are labels, because the model knows their names.
+    columns are labels, because their names are known.
     """
-    origin = valid_origin(origin)
-    if origin is None or source.in_catalog:
+    if source.in_catalog:
         return source
-    recorded = recorded_source(origin)
     if Path(source.name).suffix == Path(recorded.name).suffix:
         source = replace(source, format=source.format or recorded.format)
     accepted = inspect.signature(source.reader().read).parameters

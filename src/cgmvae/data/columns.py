@@ -128,6 +128,11 @@ class Columns:
         _check_present(names, self.names)
         return self[:, [index[name] for name in names]]
 
+    def append(self, other: Columns) -> Columns:
+        """Return these rows and, below them, those of other columns with the same names."""
+        pairs = zip(self.values, other.select(self.names).values, strict=True)
+        return Columns(self.names, tuple(np.concatenate(pair) for pair in pairs), self.kinds)
+
     def by_name(self) -> dict[str, ColumnType]:
         """Return the type of each column by name."""
         return dict(zip(self.names, self.kinds, strict=True))

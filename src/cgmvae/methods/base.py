@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,14 @@ from cgmvae.errors import InputError, NonFiniteScores
 from cgmvae.evaluation.metrics import count
 from cgmvae.evaluation.thresholds import RuleName, learn_rule
 from cgmvae.methods import out_of_fold
-from cgmvae.methods.inputs import Rows, check_declared, check_learnable, targets_of_rows
+from cgmvae.methods.inputs import (
+    Rows,
+    UnlabeledRowsWarning,
+    check_declared,
+    check_learnable,
+    targets_of_rows,
+)
+from cgmvae.methods.out_of_fold import join_rows
 from cgmvae.methods.serialization import Precision, save_model
 from cgmvae.preparation.components import NumberOfComponents, PrincipalComponents
 from cgmvae.preparation.features import (
@@ -86,7 +94,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     n_columns_ : int
         Number of columns after scaling, encoding and principal components.
     n_rows_, sparse_rows_ : int, bool
-        Number of training rows, and whether they are sparse; not stored with the model.
+        Number of training rows with labels, and whether they are sparse; not stored with the model.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
         The learned rule that turns probabilities into labels.
     origin_ : dict or None
@@ -135,6 +143,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         validation_data: tuple[Any, Any] | None = None,
         sample_weight: Any = None,
         groups: Any = None,
+        unlabelled: Any = None,
     ) -> Self:
         """Fit the model to labeled rows.
 
@@ -156,8 +165,15 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         groups : array, (n_samples,), optional
             Rows of one group stay together when rows are held out. By default the groups of Y, if
             it is a data set.
+        unlabelled : array, CSR array, DataFrame or Columns, (n_rows, n_features), optional
+            Further rows whose labels are unknown, like rows of X whose labels in Y are all NaN.
+            Preparation, scaling and encoding of the features are learned from them too; the model
+            is only where its settings say so (``docs/results/unlabelled.md``), otherwise a warning
+            says that they are left out.
         """
-        train, validation, seed = self._prepare(X, Y, validation_data, sample_weight, groups)
+        train, validation, seed = self._prepare(
+            X, Y, validation_data, sample_weight, groups, unlabelled=unlabelled
+        )
         out_of_fold.warn_of_few_rows(train, validation)
         self._fit_rows(train, validation, seed)
         self._learn_threshold_rule(*self._score_unseen(train, validation, seed))
@@ -263,6 +279,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         sample_weight: Any,
         groups: Any,
         *,
+        unlabelled: Any = None,
         hold_out: bool = False,
     ) -> tuple[Rows, Any, int]:
         """Check the arguments of ``fit``; return scaled training and validation rows, and a seed.
@@ -286,17 +303,46 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             groups = Y.groups
         if groups is not None:
             train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
+        if unlabelled is not None:
+            train = _with_unlabelled(train, self._validated(unlabelled, reset=False))
+        train = train._replace(features=self._for_training(train.features))
         if train.weights is not None and not train.weights.all():
             kept = np.flatnonzero(train.weights)
             train = train.take(kept)._replace(numbers=kept)
         validation = None
         if validation_data is not None:
             validation = self._check_rows(*validation_data, reset=False)
+            validation = validation._replace(features=self._for_training(validation.features))
         elif hold_out or not self.cross_validates:
-            fraction, by_group = self.validation_fraction, train.groups
-            kept, held = holdout(train.labels, fraction, seed=seed, groups=by_group)
-            train, validation = train.take(kept), train.take(held)
-        return *self._learn_features(train, validation), seed
+            labeled = train.labeled()
+            known = train.with_known_labels()
+            kept, held = holdout(
+                known.labels, self.validation_fraction, seed=seed, groups=known.groups
+            )
+            numbers = np.flatnonzero(labeled)
+            kept = np.sort(np.concatenate([numbers[kept], np.flatnonzero(~labeled)]))
+            train, validation = train.take(kept), train.take(numbers[held])
+        train, validation = self._learn_features(train, validation)
+        return self._without_unlabeled(train), validation, seed
+
+    def _learns_unlabeled(self, train: Rows) -> bool:
+        """Return whether the model itself learns from rows without known labels."""
+        return False
+
+    def _without_unlabeled(self, train: Rows) -> Rows:
+        """Return the rows to learn from; say in one line which rows are left out."""
+        labeled = train.labeled()
+        if labeled.all() or self._learns_unlabeled(train):
+            return train
+        warnings.warn(
+            f"{(~labeled).sum():,} rows without labels only scale the features; the model is "
+            f"learned from the other {labeled.sum():,}.",
+            UnlabeledRowsWarning,
+            stacklevel=4,
+        )
+        kept = np.flatnonzero(labeled)
+        numbers = kept if train.numbers is None else train.numbers[kept]
+        return train.take(kept)._replace(numbers=numbers)
 
     def _check_rows(self, X: Any, Y: Any, *, reset: bool) -> Rows:
         if Y is None:
@@ -317,7 +363,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)
             self.classes_ = np.tile([0, 1], (self.n_labels_, 1))
-        return Rows(self._for_training(features), targets.labels, targets.unknown)
+        return Rows(features, targets.labels, targets.unknown)
 
     def _validated(self, X: Any, *, reset: bool) -> Features:
         """Return X as numbers, as columns that need encoding, or as rows that stay on disk."""
@@ -369,7 +415,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
                 for rows in parts
             ]
         self.n_inputs_ = int(parts[0].features.shape[1])
-        self.n_rows_ = int(parts[0].features.shape[0])
+        self.n_rows_ = int(train.labeled().sum())
         self.scaler_ = FeatureScaler(self.scaling).fit(parts[0].features, measured)
         encoding, n_components = self._encoding()
         scaled = self.scaler_.transform(parts[0].features)
@@ -445,6 +491,17 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         tags.classifier_tags.multi_label = True
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _with_unlabelled(train: Rows, features: Features) -> Rows:
+    """Return training rows, and below them rows without labels."""
+    if any(isinstance(part, MappedRows) for part in (train.features, features)):
+        raise InputError(
+            "Rows that are read in batches cannot be joined with others; give the rows without "
+            "labels as rows of X whose labels in Y are all NaN."
+        )
+    shape = features.shape[0], train.labels.shape[1]
+    return join_rows(train, Rows(features, np.zeros(shape, np.uint8), np.ones(shape, bool)))
 
 
 def _check_weights(weights: Any, features: Matrix) -> NDArray[np.float64]:

@@ -187,7 +187,16 @@ class CGMVAEClassifier(
         return encoding, None if n_components == "auto" else n_components
 
     def _preset_for(self, train: Rows) -> Preset:
-        return self.resolved_preset(train.labels.shape[0], sparse=is_sparse(train.features))
+        return self.resolved_preset(int(train.labeled().sum()), sparse=is_sparse(train.features))
+
+    def _learns_unlabeled(self, train: Rows) -> bool:
+        preset = self._preset_for(train)
+        weights, network = preset.weights(), preset.network
+        return bool(
+            weights.get("consistency")
+            or (weights["kl"] and network.unlabelled_prior != "none")
+            or (weights["reconstruction"] and network.reconstruction != "none")
+        )
 
     def _training_config(self, train: Rows) -> TrainingConfig:
         return TrainingConfig(**self._preset_for(train).training)

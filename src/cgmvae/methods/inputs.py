@@ -54,13 +54,17 @@ class Rows(NamedTuple):
         """Return the weight of each row, 1 if no weights were given, (n_rows,)."""
         return np.ones(self.labels.shape[0]) if self.weights is None else self.weights
 
+    def labeled(self) -> NDArray[np.bool_]:
+        """Return which rows have at least one known label, (n_rows,)."""
+        n_rows, n_labels = self.labels.shape
+        if self.unknown is None:
+            return np.ones(n_rows, bool)
+        return np.asarray(self.unknown.sum(axis=1)).ravel() < n_labels
+
     def with_known_labels(self) -> Rows:
         """Return the rows with at least one known label; all rows if there are none."""
-        if self.unknown is None:
-            return self
-        n_unknown = np.asarray(self.unknown.sum(axis=1)).ravel()
-        labeled = np.flatnonzero(n_unknown < self.unknown.shape[1])
-        return self.take(labeled) if len(labeled) else self
+        labeled = self.labeled()
+        return self if labeled.all() or not labeled.any() else self.take(np.flatnonzero(labeled))
 
 
 def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
@@ -124,6 +128,10 @@ def targets_of_rows(
             "they must describe the same rows."
         )
     return targets
+
+
+class UnlabeledRowsWarning(UserWarning):
+    """Rows without labels are left out of training."""
 
 
 class LabelWarning(UserWarning):

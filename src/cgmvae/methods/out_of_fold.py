@@ -13,9 +13,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cgmvae.data.columns import Columns
+from cgmvae.data.mapped import vstack
 from cgmvae.data.splits import positive_cells, stratify
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import Rows
@@ -39,7 +40,7 @@ class FewRowsWarning(UserWarning):
 
 def warn_of_few_rows(*parts: Rows | None) -> None:
     """Warn in one sentence if there are few rows to learn from."""
-    n_rows = sum(part.labels.shape[0] for part in parts if part is not None)
+    n_rows = sum(int(part.labeled().sum()) for part in parts if part is not None)
     if n_rows < FEW_ROWS:
         warnings.warn(
             f"There are only {n_rows:,} rows to learn from: another {n_rows:,} could give a very "
@@ -52,8 +53,14 @@ def warn_of_few_rows(*parts: Rows | None) -> None:
 def assign_folds(rows: Rows, n_folds: int, seed: int) -> NDArray[np.int64]:
     """Return the fold of each row, (n_rows,): whole groups if there are any, else stratified.
 
-    There are at most as many folds as rows or groups.
+    There are at most as many folds as rows or groups. A row without known labels is in no fold,
+    −1: whatever is learned from it, it can tell nothing about scores.
     """
+    labeled = rows.labeled()
+    if not labeled.all():
+        fold = np.full(len(labeled), -1)
+        fold[labeled] = assign_folds(rows.take(np.flatnonzero(labeled)), n_folds, seed)
+        return fold
     rng = np.random.default_rng(seed)
     if rows.groups is not None:
         names, group = np.unique(rows.groups, return_inverse=True)
@@ -84,9 +91,9 @@ def score_out_of_fold(
     seed : int
         Seed of the folds and of the models.
     """
-    rows = _joined(train, validation)
+    rows = join_rows(train, validation)
     fold = assign_folds(rows, N_FOLDS, seed)
-    scores = np.empty(rows.labels.shape)
+    scores = np.zeros(rows.labels.shape)
     for k in range(fold.max() + 1):
         inside, outside = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
         fitted, held = copy.copy(model), rows.take(inside)
@@ -95,12 +102,12 @@ def score_out_of_fold(
     return rows, scores
 
 
-def _joined(train: Rows, validation: Rows) -> Rows:
+def join_rows(train: Rows, validation: Rows) -> Rows:
     """Return the rows of both; validation rows without groups are groups of their own."""
     both = (train, validation)
     unknown = weights = groups = None
     if any(part.unknown is not None for part in both):
-        unknown = _stacked([_mask(part) for part in both])
+        unknown = vstack([_mask(part) for part in both])
     if any(part.weights is not None for part in both):
         weights = np.concatenate([part.row_weights() for part in both])
     if train.groups is not None:
@@ -109,15 +116,13 @@ def _joined(train: Rows, validation: Rows) -> Rows:
         if validation.groups is not None:
             groups, own = train.groups, validation.groups
         groups = np.concatenate([groups, own])
-    features = _stacked([part.features for part in both])
-    return Rows(features, _stacked([part.labels for part in both]), unknown, weights, groups)
+    features: Any
+    if isinstance(train.features, Columns):
+        features = train.features.append(validation.features)
+    else:
+        features = vstack([part.features for part in both])
+    return Rows(features, vstack([part.labels for part in both]), unknown, weights, groups)
 
 
 def _mask(rows: Rows) -> Any:
     return np.zeros(rows.labels.shape, bool) if rows.unknown is None else rows.unknown
-
-
-def _stacked(parts: list[Any]) -> Any:
-    if any(sp.issparse(part) for part in parts):
-        return sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
-    return np.concatenate(parts)

@@ -133,9 +133,11 @@ class EncodingClassifier(PackedClassifier):
 
     # From rows of any shape to the matrix that all methods take.
 
-    def _prepare(self, *arguments: Any, hold_out: bool = False) -> tuple[Rows, Any, int]:
+    def _prepare(
+        self, *arguments: Any, hold_out: bool = False, **more: Any
+    ) -> tuple[Rows, Any, int]:
         trains_shared = self.encoder is not None and self.shared_encoder and not self._is_frozen()
-        return super()._prepare(*arguments, hold_out=hold_out or trains_shared)
+        return super()._prepare(*arguments, hold_out=hold_out or trains_shared, **more)
 
     def _is_frozen(self) -> bool:
         return self.encoder_learning_rate == 0
@@ -203,7 +205,7 @@ class EncodingClassifier(PackedClassifier):
         # The encoder gets the rows as they are.
         nothing = np.zeros((1, train.features.shape[1]))
         self.n_inputs_ = self.n_columns_ = nothing.shape[1]
-        self.n_rows_, self.sparse_rows_ = int(train.features.shape[0]), False
+        self.n_rows_, self.sparse_rows_ = int(train.labeled().sum()), False
         self.scaler_ = FeatureScaler("none").fit(nothing)
         self.encoding_ = PiecewiseLinear("standard").fit(nothing)
         self.components_ = PrincipalComponents()

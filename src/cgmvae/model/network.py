@@ -87,6 +87,12 @@ class NetworkConfig:
     """Whether the contrastive term normalizes label embeddings, as Eq. 6 and the appendix do."""
     reconstruction: Literal["none", "gaussian", "bernoulli"] = "none"
     """The distribution p(x|z) of the reconstruction network."""
+    unlabelled_prior: Literal["none", "predicted"] = "none"
+    """The prior of rows with unknown but no known positive labels: none, or the mixture of all
+    labels' Gaussians, weighed by the probabilities that the network itself predicts."""
+    confidence: float = 0.5
+    """From .5 on: predicted probability at which the term ``consistency`` takes an unknown label
+    for a positive one; at .5 the probabilities themselves are its target."""
     n_draws: int = 1
     """Draws of z per row whose predictions are trained."""
     own_kl_draw: bool = False
@@ -298,6 +304,17 @@ class CGMVAENetwork(nn.Module):
         super().__init__()
         if unknown := [name for name in terms if name not in TERMS]:
             raise InputError(f"There is no term {unknown[0]!r}; choose from {', '.join(TERMS)}.")
+        #: Whether unknown labels contribute, by what the network predicts for them.
+        self.uses_predictions = "consistency" in terms or config.unlabelled_prior == "predicted"
+        if self.uses_predictions and config.sampled_labels:
+            raise InputError(
+                "Unknown labels are learned from the scores of all labels; leave out "
+                "sampled_labels, or the settings for rows without labels."
+            )
+        if not 0.5 <= config.confidence < 1:
+            raise InputError(
+                f"confidence is {config.confidence}; it must be at least .5 and below 1."
+            )
         self.config, self.n_features = config, n_features
         style: dict[str, Any] = {
             "layer_norm": config.layer_norm,
@@ -456,7 +473,14 @@ class CGMVAENetwork(nn.Module):
         embeddings = [self.decode(features, z, streams) for z in draws]
         labels, label_embeddings, bias = self._scored_labels(batch, streams)
         views = tuple(_view(embedding, label_embeddings, bias) for embedding in embeddings)
+        clean = None
+        if self.uses_predictions:
+            with torch.no_grad():
+                clean = self.probabilities(self.predicted_logits(given))
         return Outputs(
+            clean=clean,
+            predicted_prior=config.unlabelled_prior == "predicted",
+            confidence=config.confidence,
             features=None if isinstance(given, SparseRows) else given,
             reconstructed=reconstructed,
             posterior=posterior,
@@ -493,7 +517,7 @@ class CGMVAENetwork(nn.Module):
         if prior == "label-sum":
             return self.label_encoder.of_set(batch.positive, streams, self.dropout), None
         few = batch.positive.shape[-1] < MANY_LABELS or batch.positive.is_cuda
-        if few or self.config.label_branch:
+        if few or self.config.label_branch or self.config.unlabelled_prior == "predicted":
             return self.label_gaussians(streams), chosen_components(batch.positive, batch.known)
         # Of very many labels a batch has a few hundred; the others are in no row's mixture.
         labels, real = _padded([own.nonzero().squeeze(1) for own in batch.present()])

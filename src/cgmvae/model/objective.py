@@ -5,10 +5,11 @@ sums over latent dimensions (KL), features (reconstruction) or known labels (cro
 :class:`~cgmvae.training.step.PackedStep` weighs them, averages them over rows and adds them up
 (Eq. 8). To add a term, write its function, add it to :data:`TERMS`, and give it a weight.
 
-Unknown labels never contribute. With P the known positive and U the unknown labels of a row:
-cross-entropy skips U; U is left out of the denominator of the contrastive term; the mixture prior
-uses P, or the background component if P and U are empty; if P is empty and U is not, the KL and the
-contrastive term are 0.
+Unknown labels never contribute, unless ``consistency`` has a weight or the prior is predicted
+(``NetworkConfig.unlabelled_prior``), which by default is not the case. With P the known positive
+and U the unknown labels of a row: cross-entropy skips U; U is left out of the denominator of the
+contrastive term; the mixture prior uses P, or the background component if P and U are empty; if P
+is empty and U is not, the KL and the contrastive term are 0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cgmvae.nn.gaussian import Gaussian, log_density, mixture_log_density
+from cgmvae.nn.gaussian import (
+    Gaussian,
+    log_density,
+    mixture_log_density,
+    pairwise_log_density,
+)
 from cgmvae.nn.packed import inner_products
 
 #: Lower bound of norms, as in ``torch.nn.functional.normalize``.
@@ -86,6 +92,14 @@ class Outputs(NamedTuple):
     """Whether features are reconstructed as Bernoulli variables; otherwise as Gaussians."""
     shared_noise: Tensor | None = None
     """Draws of the probit's shared noise, (n_members, n_draws, n_rows, n_labels)"""
+    clean: Tensor | None = None
+    """Probabilities of all labels without noise, and without gradient, (n_members, n_rows,
+    n_labels); None unless something is learned from unknown labels."""
+    predicted_prior: bool = False
+    """Whether ``clean`` weighs the prior's mixture in rows that choose no component."""
+    confidence: float = 0.5
+    """Probability from which on ``consistency`` trusts that a label applies; 1 − confidence is that
+    up to which it trusts that it does not."""
     triplet_draws: Tensor | None = None
     """Uniform numbers that pick each row's triplet, (n_members, n_rows, n_labels)"""
 
@@ -116,6 +130,22 @@ def kl_to_mixture(z: Tensor, posterior: Gaussian, components: Gaussian, chosen: 
     """
     divergence = log_density(z, posterior) - mixture_log_density(z, components, chosen)
     return torch.where(chosen.any(-1), divergence, 0.0).to(z.dtype)
+
+
+def kl_to_predicted(
+    z: Tensor, posterior: Gaussian, components: Gaussian, probabilities: Tensor
+) -> Tensor:
+    """One-sample estimate of KL(q(z|x) ‖ Σ w_i p(z|i)), for rows whose labels are not known.
+
+    The weights w are the predicted ``probabilities`` of the labels, (n_members, n_rows, n_labels),
+    divided by their sum; the background, last of the components, gets ∏ (1 − p_i), the probability
+    of no label.
+    """
+    none = torch.log1p(-probabilities.double()).sum(-1, keepdim=True)
+    log_weights = torch.cat([probabilities.double().log(), none], dim=-1)
+    log_weights = torch.log_softmax(log_weights, dim=-1)
+    prior = torch.logsumexp(pairwise_log_density(z, components) + log_weights, dim=-1)
+    return (log_density(z, posterior) - prior).to(z.dtype)
 
 
 def kl_to_gaussian(posterior: Gaussian, prior: Gaussian) -> Tensor:
@@ -213,6 +243,21 @@ def cross_entropy(
     return losses.masked_fill(~known, 0.0).sum(-1)
 
 
+def consistency(logits: Tensor, clean: Tensor, known: Tensor, *, confidence: float = 0.5) -> Tensor:
+    """Cross-entropy between noisy logits and clean probabilities, summed over unknown labels.
+
+    With ``confidence`` above .5, only labels with clean probabilities of at least as much, or at
+    most 1 − confidence, count, and they are taken for certain: pseudo-labels, as in FixMatch (Sohn
+    et al. 2020). Without, clean probabilities are the target, as in the Π-model (Laine and Aila
+    2017).
+    """
+    if confidence > 0.5:
+        certain = ~known & ((clean >= confidence) | (clean <= 1 - confidence))
+        return cross_entropy(logits, clean >= confidence, certain)
+    losses = F.softplus(logits) - clean * logits
+    return losses.masked_fill(known, 0.0).sum(-1)
+
+
 def probit_likelihood(shifted: Tensor, positive: Tensor, known: Tensor) -> Tensor:
     """−log of the mean over draws of ∏ Φ(± logit), the product over the known labels.
 
@@ -246,7 +291,12 @@ def _kl_term(out: Outputs) -> Tensor:
     if out.chosen is None:
         has_prior = chosen_components(out.labels.positive, out.labels.known).any(-1)
         return torch.where(has_prior, kl_to_gaussian(out.posterior, out.prior), 0.0)
-    return kl_to_mixture(out.z, out.posterior, out.prior, out.chosen)
+    divergence = kl_to_mixture(out.z, out.posterior, out.prior, out.chosen)
+    if not out.predicted_prior:
+        return divergence
+    assert out.clean is not None
+    predicted = kl_to_predicted(out.z, out.posterior, out.prior, out.clean)
+    return torch.where(out.chosen.any(-1), divergence, predicted)
 
 
 def _reconstruction_term(out: Outputs) -> Tensor:
@@ -286,6 +336,15 @@ def _cross_entropy_term(out: Outputs) -> Tensor:
     return _total(cross_entropy(view.logits, *out.labels) for view in out.views)
 
 
+def _consistency_term(out: Outputs) -> Tensor:
+    """Learn from unknown labels; the mean over the views."""
+    assert out.clean is not None
+    known = out.labels.known
+    return _mean(
+        consistency(view.logits, out.clean, known, confidence=out.confidence) for view in out.views
+    )
+
+
 def _probit_term(out: Outputs) -> Tensor:
     """In place of Eq. 7, with the labels' covariance."""
     assert out.shared_noise is not None
@@ -300,6 +359,8 @@ TERMS: dict[str, Callable[[Outputs], Tensor]] = {
     "reconstruction": _reconstruction_term,
     "contrastive": _contrastive_term,
     "cross_entropy": _cross_entropy_term,
+    # From unknown labels.
+    "consistency": _consistency_term,
     # What studies put in place of the contrastive term and of cross-entropy.
     "triplet": _triplet_term,
     "ranking": _ranking_term,

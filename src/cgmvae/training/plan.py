@@ -112,6 +112,8 @@ class TrainingConfig:
     """Bound of each member's gradient norm."""
     kl_warmup: float = 0.0
     """Share of training in which the weight of the KL rises from 0."""
+    consistency_warmup: float = 0.0
+    """The same of the term for unknown labels."""
     first_stage: float = 0.0
     """Share of training without cross-entropy. After it, in the second of two stages, cross-entropy
     alone trains the network's ``classifier``, and all else is frozen."""
@@ -164,7 +166,8 @@ class Planner:
     def factor(self, term: str, number: int) -> float:
         """Return what the weight of a term is multiplied by in an epoch."""
         progress = number / self.config.epochs
-        factor = ramp(progress, self.config.kl_warmup) if term == "kl" else 1.0
+        lengths = {"kl": self.config.kl_warmup, "consistency": self.config.consistency_warmup}
+        factor = ramp(progress, lengths.get(term, 0.0))
         if self.config.first_stage > 0:
             factor *= self.in_second_stage(number) == (term == "cross_entropy")
         return factor

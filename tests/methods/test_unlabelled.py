@@ -1,0 +1,122 @@
+"""Rows without labels: they prepare the features, and are learned from where settings say so."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from cgmvae.data import make_survey
+from cgmvae.errors import InputError
+from cgmvae.methods import BinaryRelevance, MLkNN
+from cgmvae.methods.inputs import UnlabeledRowsWarning
+from cgmvae.methods.out_of_fold import assign_folds
+
+LEARNING = {
+    "consistency": {"consistency_weight": 1.0},
+    "pseudo-labels": {"consistency_weight": 1.0, "confidence": 0.6},
+    "prior": {"unlabelled_prior": "predicted"},
+    "reconstruction": {"reconstruction": "gaussian", "reconstruction_weight": 0.1},
+}
+learning = pytest.mark.parametrize("settings", LEARNING.values(), ids=LEARNING)
+
+
+@pytest.fixture
+def unlabelled():
+    """Return rows like those of the survey, with another mean."""
+    return make_survey(80, 6, 5, seed=1)[0].X + 3
+
+
+def hidden(survey, X):
+    """Return the survey with further rows whose labels are all NaN."""
+    return np.vstack([survey.X, X]), np.vstack([survey.Y, np.full((len(X), 5), np.nan)])
+
+
+@pytest.mark.parametrize("method", [BinaryRelevance, MLkNN])
+def test_rows_left_out_scale_the_features_and_a_line_says_so(method, survey, unlabelled):
+    model = method(random_state=0)
+    with pytest.warns(UnlabeledRowsWarning, match=r"^80 rows .* other \d+\.$") as told:
+        model.fit(survey.X, survey.Y, unlabelled=unlabelled)
+    assert told[0].filename == __file__
+    assert (model.scaler_.shift_ > survey.X.mean(0) + 1).all()
+    plain = method(random_state=0, scaling="none").fit(survey.X, survey.Y)
+    with pytest.warns(UnlabeledRowsWarning):
+        other = method(random_state=0, scaling="none").fit(*hidden(survey, unlabelled))
+    np.testing.assert_array_equal(plain.predict_proba(survey.X), other.predict_proba(survey.X))
+
+
+def test_members_learn_nothing_from_them_by_default(tiny, survey, unlabelled):
+    own = {"scaling": "none", "encoding": "standard"}
+    plain = tiny(**own).fit(survey.X, survey.Y)
+    with pytest.warns(UnlabeledRowsWarning):
+        model = tiny(**own).fit(survey.X, survey.Y, unlabelled=unlabelled)
+    np.testing.assert_array_equal(plain.predict_proba(survey.X), model.predict_proba(survey.X))
+    np.testing.assert_array_equal(plain.oof_rows_, model.oof_rows_)
+
+
+@learning
+def test_members_learn_from_them_if_settings_say_so(tiny, survey, unlabelled, settings):
+    fits = [
+        tiny(settings=settings, scaling="none", encoding="standard").fit(
+            survey.X, survey.Y, unlabelled=X
+        )
+        for X in (unlabelled, -unlabelled)
+    ]
+    first, second = (model.predict_proba(survey.X) for model in fits)
+    assert np.abs(first - second).max() > 1e-4
+    assert fits[0].n_rows_ == 120
+    assert np.isfinite(first).all()
+
+
+@learning
+def test_given_apart_or_as_rows_without_labels_is_the_same(tiny, survey, unlabelled, settings):
+    apart = tiny(settings=settings).fit(survey.X, survey.Y, unlabelled=unlabelled)
+    inside = tiny(settings=settings).fit(*hidden(survey, unlabelled))
+    np.testing.assert_array_equal(apart.predict_proba(survey.X), inside.predict_proba(survey.X))
+    np.testing.assert_array_equal(apart.oof_rows_, inside.oof_rows_)
+
+
+@learning
+def test_scores_out_of_fold_do_not_depend_on_the_labels_of_the_fold(
+    tiny, survey, unlabelled, settings
+):
+    """Neither directly nor through what is predicted for rows without labels."""
+    # Folds of groups do not depend on labels, and a single epoch is not chosen by them.
+    given = {"unlabelled": unlabelled, "groups": np.arange(120)}
+    parameters = {"n_members": 4, "epochs": 1, "settings": settings}
+    first = tiny(**parameters).fit(survey.X, survey.Y, **given)
+    train, _, seed = first._prepare(survey.X, survey.Y, None, None, np.arange(120))
+    held = assign_folds(train, 4, seed) == first.member_folds_[1]
+    second = tiny(**parameters).fit(
+        survey.X, np.where(held[:, None], 1 - survey.Y, survey.Y), **given
+    )
+    np.testing.assert_array_equal(first.oof_proba_[held], second.oof_proba_[held])
+    assert np.abs(first.oof_proba_ - second.oof_proba_)[~held].max() > 1e-4
+
+
+@pytest.mark.parametrize("form", ["sparse", "table"])
+def test_other_forms(tiny, survey, unlabelled, form):
+    settings = LEARNING["consistency"]
+    if form == "sparse":
+        X, more = sp.csr_array(survey.X), sp.csr_array(unlabelled)
+    else:
+        X, more = (
+            pd.DataFrame(part).assign(kind=[kind] * len(part)).rename(columns=str)
+            for part, kind in ((survey.X, "a"), (unlabelled, "b"))
+        )
+    model = tiny(settings=settings).fit(X, survey.Y, unlabelled=more)
+    assert model.predict_proba(X).shape == (120, 5)
+    if form == "table":  # what only rows without labels have is known too
+        assert model.n_inputs_ == 8
+
+
+def test_mismatched_rows_are_rejected(tiny, survey, unlabelled):
+    with pytest.raises(ValueError, match="5 features"):
+        tiny().fit(survey.X, survey.Y, unlabelled=unlabelled[:, :5])
+
+
+def test_sampled_labels_do_not_go_together_with_predictions(tiny, survey):
+    settings = {"sampled_labels": 2, "consistency_weight": 1.0}
+    with pytest.raises(InputError, match="leave out sampled_labels"):
+        tiny(settings=settings).fit(survey.X, survey.Y)
+    with pytest.raises(InputError, match=r"confidence is 0\.2"):
+        tiny(settings={"confidence": 0.2}).fit(survey.X, survey.Y)
