@@ -14,7 +14,9 @@ from sklearn.exceptions import NotFittedError
 
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
-from cgmvae.methods import CGMVAEClassifier
+from cgmvae.methods import CGMVAEClassifier, load
+from cgmvae.methods.conditioning import condition, learn_effects
+from cgmvae.methods.inputs import Rows
 from cgmvae.model.network import NetworkConfig
 from cgmvae.model.presets import PRESETS, VERY_MANY_ROWS
 from cgmvae.nn.gaussian import Gaussian, mean_given_labels
@@ -209,6 +211,53 @@ class TestKnownLabels:
         pairs = ~np.eye(14, dtype=bool)
         together = np.corrcoef(train.Y.T)[pairs]
         assert spearmanr(np.array(lifts)[pairs], together).statistic > 0.2
+
+    @pytest.fixture
+    def opposites(self, rng):
+        """Return features that say nothing, a label, the same once more, and its opposite."""
+        first = rng.random(400) < 0.5
+        return rng.normal(size=(400, 3)), np.column_stack([first, first, ~first]).astype(float)
+
+    def test_a_conditional_model_learns_from_present_and_absent_labels(
+        self, tiny, opposites, tmp_path
+    ):
+        X, Y = opposites
+        model = tiny(n_members=4, conditional=True).fit(X, Y)
+        plain, nothing = model.predict_proba(X), np.full(Y.shape, np.nan)
+        np.testing.assert_allclose(model.predict_proba(X, nothing), plain, atol=1e-6)
+        for value in (0.0, 1.0):
+            known = np.where(np.arange(3) == 0, value, nothing)
+            p = model.predict_proba(X, known)
+            assert (p[:, 0] == value).all()
+            assert np.abs(p[:, 1] - value).mean() < 0.2
+            assert np.abs(p[:, 2] - (1 - value)).mean() < 0.2
+        model.save(tmp_path / "model.cgmvae")
+        loaded = load(tmp_path / "model.cgmvae")
+        np.testing.assert_array_equal(loaded.predict_proba(X, known), p)
+
+    def test_labels_that_are_unknown_are_neither_given_nor_predicted(self, tiny, opposites):
+        X, Y = opposites
+        Y[:, 1] = np.where(np.arange(400) < 10, Y[:, 1], np.nan)
+        effects = tiny(n_members=4, conditional=True).fit(X, Y).label_effects_
+        assert np.abs(effects[:, 0, 2]).min() > 1.5
+        assert np.abs(effects[:, 0, 1]).max() < 1
+
+    def test_effects_are_at_the_optimum_of_a_logistic_regression(self, rng):
+        """The scores' log-odds are its offset, the given labels its features."""
+        labels, scores = rng.random((60, 2)) < 0.5, rng.uniform(0.2, 0.8, (60, 2))
+        rows = Rows(np.zeros((60, 1)), labels.astype(np.uint8))
+        effects = learn_effects(rows, scores, seed=0).astype(float)
+        assert (effects[:, [0, 1], [0, 1]] == 0).all()  # a label says nothing about itself
+        # At the optimum the gradient vanishes.
+        generator = np.random.default_rng(0)
+        chosen = np.tile(generator.permutation(60), 8)
+        given = generator.random((480, 2)) < generator.random((480, 1))
+        y = labels[chosen]
+        p = condition(scores[chosen], effects, y, given)
+        residual = (p - y) * ~given
+        shown = np.stack([y & given, ~y & given])
+        gradient = np.einsum("kri,rj->kij", shown, residual) / 8 + 2 * effects
+        assert np.abs(gradient).max() < 0.02
 
     @pytest.mark.parametrize(
         "known", [np.ones((120, 4)), np.ones((119, 5)), np.full((120, 5), 2), np.ones(5)]

@@ -15,7 +15,7 @@ from cgmvae.data import MultiLabelDataset, make_survey
 from cgmvae.errors import InputError
 from cgmvae.evaluation import micro_average_precision
 from cgmvae.studies import peers
-from cgmvae.studies.peers import PEERS
+from cgmvae.studies.peers import PEERS, SEMI_SUPERVISED
 
 N_HELD = 20
 
@@ -76,6 +76,19 @@ def test_a_peer_learns(name: str) -> None:
     frequencies = np.tile(train.Y.mean(axis=0), (N_HELD, 1))
     learned = micro_average_precision(test.Y, scores_of(name, data)[1])
     assert learned > micro_average_precision(test.Y, frequencies) + 0.05
+
+
+@pytest.mark.parametrize("name", SEMI_SUPERVISED)
+def test_some_peers_learn_from_rows_without_labels(name, clear_survey) -> None:
+    train, (_, test) = cut(clear_survey)
+    unknown = np.zeros(train.Y.shape, bool)
+    unknown[60:] = True
+    partly = replace(train, Y=np.where(unknown, 0, train.Y), unknown=unknown)
+    unseen, found = PEERS[name].bagged(partly, test, 0)
+    assert unseen.shape == (60, 5)
+    _, without = PEERS[name].bagged(train.rows(np.arange(60)), test, 0)
+    assert np.abs(found - without).max() > 0.01
+    assert micro_average_precision(test.Y, found) > test.Y.mean() + 0.05
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -465,14 +465,16 @@ def _setting_types(estimator: type) -> dict[str, Any]:
     from cgmvae.methods.base import MultiLabelClassifier
     from cgmvae.methods.packed import PackedClassifier
     from cgmvae.model.network import NetworkConfig
+    from cgmvae.model.objective import TERMS
     from cgmvae.model.presets import Preset
     from cgmvae.training.plan import TrainingConfig
 
     if _has_presets(estimator):
-        hints: dict[str, Any] = {}
+        hints: dict[str, Any] = {f"{term}_weight": float for term in TERMS}
         for config in (Preset, TrainingConfig, NetworkConfig):
             hints |= get_type_hints(config)
-        return {name: hint for name, hint in hints.items() if name not in ("network", "training")}
+        records = {"network", "training", "further_weights"}
+        return {name: hint for name, hint in hints.items() if name not in records}
     shared = {f.name for base in (MultiLabelClassifier, PackedClassifier) for f in fields(base)}
     own = {f.name for f in fields(estimator) if f.init} - shared - {"estimator", "training"}
     return {name: hint for name, hint in get_type_hints(estimator).items() if name in own}

@@ -18,6 +18,7 @@ from torch import Tensor
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense, is_sparse
 from cgmvae.methods.base import LabelSimilarity
+from cgmvae.methods.conditioning import condition, learn_effects
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, check_declared, check_whole, targets_of_rows
 from cgmvae.methods.own_encoder import EncodingClassifier
@@ -27,6 +28,7 @@ from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.preparation.components import NumberOfComponents
 from cgmvae.preparation.piecewise import EncodingName
+from cgmvae.training.device import find_device
 from cgmvae.training.pack import LabelRows
 from cgmvae.training.plan import Member, TrainingConfig, column
 
@@ -68,6 +70,9 @@ class CGMVAEClassifier(
         The same by name, for values that None cannot stand for, such as ``{"clip": None}``; and
         weights of further terms of ``objective.TERMS``, such as ``{"ranking_weight": 0.1}``. They
         take precedence.
+    conditional : bool
+        Whether ``fit`` also learns what known labels say about the others, for
+        ``predict_proba(X, known=…)``; the model file grows by 2 · n_labels² numbers.
     encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
         An encoder of one's own for images, text or anything else; see
         :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
@@ -86,6 +91,9 @@ class CGMVAEClassifier(
         Such that ``embed(X) @ label_embeddings_.T + label_bias_`` is the mean logit of the members.
     label_bias_ : array, (n_labels,)
         Mean bias of each label.
+    label_effects_ : array, (2, n_labels, n_labels), or None
+        With ``conditional``, what each label adds to the log-odds of the others where it is known
+        to be present, and where absent; see :mod:`cgmvae.methods.conditioning`.
 
     Examples
     --------
@@ -121,6 +129,7 @@ class CGMVAEClassifier(
     reconstruction_weight: float | None = None
     temperature: float | None = None
     settings: Mapping[str, Any] | None = None
+    conditional: bool = False
 
     # The fields of NetworkConfig; None takes the preset's value.
     embedding_dim: int | None = None
@@ -145,6 +154,8 @@ class CGMVAEClassifier(
     covariance_draws: int | None = None
     normalise_labels: bool | None = None
     reconstruction: str | None = None
+    unlabelled_prior: str | None = None
+    confidence: float | None = None
     n_draws: int | None = None
     own_kl_draw: bool | None = None
     label_branch: bool | None = None
@@ -160,6 +171,7 @@ class CGMVAEClassifier(
     decay_all: bool | None = None
     clip: float | None = None
     kl_warmup: float | None = None
+    consistency_warmup: float | None = None
     first_stage: float | None = None
     patience: int | None = None
     selection: str | None = None
@@ -252,9 +264,11 @@ class CGMVAEClassifier(
         ----------
         X : array, CSR array or DataFrame, (n_samples, n_features)
         known : array, CSR array or DataFrame, (n_samples, n_labels), optional
-            What is known already: 1 or 0, NaN elsewhere. The mixture of the known positive labels'
-            Gaussians is multiplied into q(z|x), and the mean of the product is decoded. Known
-            labels are returned as they are known.
+            What is known already: 1 or 0, NaN elsewhere. Known labels are returned as they are
+            known, and a model that was fitted with ``conditional=True`` adds what it has learned
+            about the others from them. Otherwise the mixture of the known positive labels'
+            Gaussians is multiplied into q(z|x), and the mean of the product is decoded, which
+            changes little.
         as_frame : bool
             Whether to return a pandas DataFrame with the label names and the index of X.
         """
@@ -266,7 +280,10 @@ class CGMVAEClassifier(
         certain = np.ones_like(positive)
         if targets.unknown is not None:
             certain = ~dense(targets.unknown)
-        scores = self._score_with_known(features, positive)
+        if self.label_effects_ is not None:
+            scores = condition(self._scores(features), self.label_effects_, positive, certain)
+        else:
+            scores = self._score_with_known(features, positive)
         scores = np.where(certain, positive.astype(scores.dtype), scores)
         return self._framed(scores, X, as_frame=as_frame)
 
@@ -282,6 +299,26 @@ class CGMVAEClassifier(
             parts.append(self._probabilities(x, z).mean(0).cpu())
             start += x.shape[1]
         return torch.cat(parts).numpy()
+
+    def _learn_threshold_rule(self, rows: Rows, scores: NDArray[np.floating]) -> None:
+        """Learn the rule and, if asked for, what labels say about each other."""
+        super()._learn_threshold_rule(rows, scores)
+        self.label_effects_ = None
+        if self.conditional:
+            device = find_device(self.device)
+            self.label_effects_ = learn_effects(rows, scores, seed=0, device=device)
+
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        arrays, own = super()._fitted_state()
+        more = {} if self.label_effects_ is None else {"label_effects": self.label_effects_}
+        return arrays | more, own
+
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        self.label_effects_ = arrays.pop("label_effects", None)
+        shape = (2, self.n_labels_, self.n_labels_)
+        if self.label_effects_ is not None and self.label_effects_.shape != shape:
+            raise ValueError("its label effects are not those of its labels")
+        super()._restore_fitted(arrays, description)
 
     def _probabilities(self, x: Tensor, z: Tensor) -> Tensor:
         """Return what the members say of rows with these z, (n_members, n_rows, n_labels)."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cgmvae.errors import InputError
-from cgmvae.studies import claims, fewer_data, interpret, regimes, timing
+from cgmvae.studies import claims, fewer_data, interpret, regimes, timing, unlabelled
 from cgmvae.studies.ablation import ABLATION, REPLACEMENT
 from cgmvae.studies.decide import DECIDE, DECIDE_MODULES, DECIDE_REGIMES, MAIN_TUNED
 from cgmvae.studies.engines import Engine, local_engine, ray_engine
@@ -26,7 +26,7 @@ from cgmvae.studies.tables import FORMATS, Table, render
 
 _FIRST = (MAIN, MAIN_TUNED, STATS, ABLATION, REPLACEMENT)
 _DECIDING = (DECIDE, DECIDE_MODULES, DECIDE_REGIMES)
-_OTHERS = (module.STUDY for module in (fewer_data, claims, regimes, timing, interpret))
+_OTHERS = (module.STUDY for module in (fewer_data, unlabelled, claims, regimes, timing, interpret))
 
 STUDIES: Mapping[str, Study] = {
     study.name: study for study in (*_FIRST, *_DECIDING, *_OTHERS, PEER_STUDY)

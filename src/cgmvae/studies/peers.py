@@ -2,14 +2,16 @@
 
 Every peer is bagged as C-GMVAE is: fitted once without each fold of the rows, which gives
 out-of-fold scores of all of them, and averaged. Hyperparameters and the best epoch are chosen on
-the fold that is left out, by micro average precision. Training rows with unknown labels are not
-supported. A label that is constant in the training rows keeps that value as its score.
+the fold that is left out, by micro average precision. Training rows with unknown labels are
+supported only by those of :data:`SEMI_SUPERVISED`. A label that is constant in the training rows
+keeps that value as its score.
 
 LightGBM, CatBoost and TabM come with the extra ``peers``.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -21,10 +23,12 @@ import torch.nn.functional as F
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.special import expit
+from sklearn.decomposition import PCA
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 from sklearn.neural_network import MLPClassifier
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import LinearSVC
 
 from cgmvae.data import MultiLabelDataset
@@ -46,6 +50,9 @@ C_VALUES = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)
 
 #: Largest number of iterations of a logistic regression.
 _MAX_ITER = 2000
+
+#: The inverse strength for peers that learn from rows without labels, and principal components.
+_SELF_TRAINING_C, _N_COMPONENTS = 0.1, 64
 
 #: Orders of the labels that classifier chains are averaged over (Read et al. 2011).
 N_CHAINS = 5
@@ -93,7 +100,10 @@ class Peer(NamedTuple):
         return self.package is None or find_spec(self.package) is not None
 
     def bagged(self, train: Rows, test: Rows, seed: int) -> Scores:
-        """Return out-of-fold scores of the training rows, and mean scores of the test rows."""
+        """Return out-of-fold scores of the training rows, and mean scores of the test rows.
+
+        Rows without labels are in no fold: every model may learn from them, and none scores them.
+        """
         rows = FoldRows(train.X, train.Y, train.unknown, None, train.groups)
         fold = assign_folds(rows, N_FOLDS, seed)
         unseen, found = np.empty(train.Y.shape), []
@@ -103,13 +113,64 @@ class Peer(NamedTuple):
                 train.rows(inside), (train.rows(held), test), seed * N_FOLDS + k
             )
             found.append(of_test)
-        return [unseen, np.mean(found, axis=0)]
+        return [unseen[fold >= 0], np.mean(found, axis=0)]
 
 
 def _known_labels(train: Rows) -> NDArray[np.uint8]:
     if train.unknown is not None and train.unknown.sum():
         raise InputError("This classifier does not support unknown labels; choose another method.")
     return train.Y.toarray() if sp.issparse(train.Y) else train.Y
+
+
+def _partly_labeled(
+    learn: Callable[[Matrix, Sequence[Matrix], NDArray[np.int64]], Scores],
+) -> Callable[[Rows, Sequence[Rows], int], Scores]:
+    """Wrap a peer that learns one label at a time, −1 where it is unknown."""
+
+    def scores(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
+        features, *rest = (_dense(each) for each in _features(train, others))
+        labels = _dense(train.Y).astype(np.int64)
+        if train.unknown is not None:
+            labels[_dense(train.unknown)] = -1
+
+        def of_label(own: NDArray[np.int64]) -> Scores:
+            values = np.unique(own[own >= 0])
+            if len(values) < 2:  # nothing to learn
+                return [np.full(len(each), values.mean() if len(values) else 0.0) for each in rest]
+            return learn(features, rest, own)
+
+        by_label = Parallel(n_jobs=-1)(delayed(of_label)(own) for own in labels.T)
+        return [np.column_stack(columns) for columns in zip(*by_label, strict=True)]
+
+    return scores
+
+
+def _self_training(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
+    """Fit a logistic regression, and again to what it is sure of, until nothing is added."""
+    base = LogisticRegression(C=_SELF_TRAINING_C, max_iter=_MAX_ITER)
+    model = base if (labels >= 0).all() else SelfTrainingClassifier(base, threshold=0.9)
+    model.fit(features, labels)
+    return [model.predict_proba(each)[:, 1] for each in rest]
+
+
+def _label_spreading(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
+    """Spread labels over the graph of the nearest neighbors of all rows."""
+    model = LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100)
+    with warnings.catch_warnings():
+        # Rows that no label reaches, and graphs that have not settled, are as good as they get.
+        warnings.simplefilter("ignore")
+        model.fit(features, labels)
+        return [np.nan_to_num(model.predict_proba(each)[:, 1]) for each in rest]
+
+
+def _components(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
+    """Fit a logistic regression to the principal components of all rows."""
+    n_components = min(_N_COMPONENTS, *features.shape)
+    reduce = PCA(n_components, whiten=True, random_state=0).fit(features)
+    known = labels >= 0
+    model = LogisticRegression(C=_SELF_TRAINING_C, max_iter=_MAX_ITER)
+    model.fit(reduce.transform(features[known]), labels[known])
+    return [model.predict_proba(reduce.transform(each))[:, 1] for each in rest]
 
 
 def _features(train: Rows, others: Sequence[Rows]) -> list[Matrix]:
@@ -381,4 +442,10 @@ PEERS: Mapping[str, Peer] = {
     "classifier-chains": Peer("classifier chains", _on_varying_labels(_chains), True, 1_000_000),
     "mlp": Peer("multi-layer perceptron", _on_varying_labels(_perceptron), True),
     "tabm": Peer("TabM", _on_varying_labels(_tabm), True, 5_000_000, "tabm"),
+    "self-training": Peer("self-training", _partly_labeled(_self_training), False, 500_000),
+    "label-spreading": Peer("label spreading", _partly_labeled(_label_spreading), False, 500_000),
+    "components": Peer("principal components", _partly_labeled(_components), False, 5_000_000),
 }
+
+#: Peers that learn from rows without labels, and are run on these only.
+SEMI_SUPERVISED = ("self-training", "label-spreading", "components")

@@ -22,6 +22,8 @@ class Parts(NamedTuple):
     train: MultiLabelDataset
     validation: MultiLabelDataset
     test: MultiLabelDataset
+    cross_validated: bool = False
+    """Whether the validation rows are training rows, which are scored out of fold."""
 
 
 @lru_cache(maxsize=2)
@@ -43,13 +45,33 @@ def load_parts(spec: RunSpec) -> Parts:
     train, validation, test = (
         data.rows(rows) for rows in (split.train, split.validation, split.test)
     )
+    both = np.sort(np.concatenate([split.train, split.validation]))
+    if spec.labeled_fraction < 1:
+        order = np.random.default_rng(spec.split).permutation(both)
+        n_labeled = max(2, round(spec.labeled_fraction * len(both)))
+        validation = data.rows(np.sort(order[:n_labeled]))
+        train = validation
+        if spec.unlabelled:
+            train = without_labels(data.rows(order), n_labeled)
+            validation = train.rows(np.arange(n_labeled))
+        return Parts(split, train, validation, test, cross_validated=True)
     if spec.cross_validated:
-        train = data.rows(np.sort(np.concatenate([split.train, split.validation])))
+        train = data.rows(both)
     if spec.hidden_labels:
         train = hide_labels(train, spec.hidden_labels, spec.split)
     if spec.cross_validated:
         validation = train
-    return Parts(split, train, validation, test)
+    return Parts(split, train, validation, test, spec.cross_validated)
+
+
+def without_labels(rows: MultiLabelDataset, n_labeled: int) -> MultiLabelDataset:
+    """Return the rows with all labels unknown but those of the first ``n_labeled`` rows."""
+    hidden = np.repeat([False, True], [n_labeled, rows.n_samples - n_labeled])[:, None]
+    labels = rows.Y.toarray() if sp.issparse(rows.Y) else rows.Y
+    unknown = np.broadcast_to(hidden, labels.shape).copy()
+    if rows.unknown is not None:
+        unknown |= rows.unknown.toarray() if sp.issparse(rows.unknown) else rows.unknown
+    return replace(rows, Y=np.where(unknown, 0, labels).astype(np.uint8), unknown=unknown)
 
 
 def hide_labels(rows: MultiLabelDataset, fraction: float, seed: int) -> MultiLabelDataset:

@@ -131,7 +131,7 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts]) -> Iterator[Scor
     peer = PEERS[job[0].method]
     for spec, own in zip(job, parts, strict=True):
         start = time.perf_counter()
-        if spec.cross_validated:
+        if own.cross_validated:
             validation, test = peer.bagged(own.train, own.test, spec.seed)
         else:
             validation, test = peer.scores(own.train, (own.validation, own.test), spec.seed)
@@ -172,7 +172,7 @@ def _score_method(
 def _held_out(parts: Parts) -> tuple[Any, Any] | None:
     """Return the validation rows, or None in a cross-validated run."""
     own = parts.validation
-    return None if own is parts.train else (own.X, own)
+    return None if parts.cross_validated else (own.X, own)
 
 
 def _record(

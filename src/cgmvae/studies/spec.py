@@ -68,9 +68,15 @@ class RunSpec:
     """The search that adds its best settings, of :data:`cgmvae.studies.tuning.TUNINGS`; none if
     empty."""
 
+    labeled_fraction: float = 1.0
+    """Fraction of the training and validation rows that has labels. Below 1 the run is
+    cross-validated on these."""
+    unlabelled: bool = False
+    """Whether the other rows are given without labels; otherwise they are left out."""
+
     def __post_init__(self) -> None:
         # 1 and 1.0 are the same fraction, and must give the same key.
-        for name in ("train_fraction", "hidden_labels"):
+        for name in ("train_fraction", "hidden_labels", "labeled_fraction"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
@@ -81,6 +87,8 @@ class RunSpec:
         for name in ("cross_validated", "official", "tuning"):
             if not fields[name]:
                 del fields[name]
+        if self.labeled_fraction == 1:
+            del fields["labeled_fraction"], fields["unlabelled"]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
