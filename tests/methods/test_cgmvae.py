@@ -231,7 +231,7 @@ class TestKnownLabels:
             assert (p[:, 0] == value).all()
             assert np.abs(p[:, 1] - value).mean() < 0.2
             assert np.abs(p[:, 2] - (1 - value)).mean() < 0.2
-        model.save(tmp_path / "model.cgmvae")
+        model.save(tmp_path / "model.cgmvae", precision="float32")
         loaded = load(tmp_path / "model.cgmvae")
         np.testing.assert_array_equal(loaded.predict_proba(X, known), p)
 

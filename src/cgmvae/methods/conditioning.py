@@ -69,11 +69,11 @@ def learn_effects(
         logits = odds + shown @ effects
         entropy = ((F.softplus(logits) - positive * logits) * predicted).sum() / n_copies
         total = entropy + _PENALTY * effects.square().sum()
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         return total
 
     with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)
     return effects.detach().cpu().numpy().reshape(2, n_labels, n_labels)
 
 

@@ -21,6 +21,9 @@ _data = data_choice(DATA, quick=("yeast",))
 FRACTIONS = (0.05, 0.1, 0.2)
 SPLITS = (0, 1, 2, 3, 4)
 
+#: Epochs of the preset, which :data:`LONGER` multiplies.
+_EPOCHS = 30
+
 #: Members, and so folds, of a quick study.
 _QUICK_MEMBERS = 4
 
@@ -48,6 +51,8 @@ class Labeled(Variant):
 
 
 SUPERVISED = Labeled("supervised", unlabelled=False)
+#: An epoch of all rows has more steps than one of the labeled rows; these are as many in all.
+LONGER = Labeled("supervised, as many steps", unlabelled=False)
 SCALED = Labeled("features prepared")
 CONSISTENCY = {"consistency_weight": 1.0, "consistency_warmup": 0.5}
 PRIOR = {"unlabelled_prior": "predicted"}
@@ -62,13 +67,20 @@ INGREDIENTS = (
     Labeled("all", {"settings": {**CONSISTENCY, **PRIOR, **RECONSTRUCTION}}),
 )
 OTHERS = tuple(Labeled(PEERS[name].title, method=name) for name in SEMI_SUPERVISED)
-VARIANTS = (SUPERVISED, SCALED, *INGREDIENTS, *OTHERS)
+VARIANTS = (SUPERVISED, LONGER, SCALED, *INGREDIENTS, *OTHERS)
 
 
 def variants(scope: Scope, fraction: float) -> list[Labeled]:
     """Return the variants of the scope's methods with labels in a fraction of the rows."""
     methods = scope.chosen_methods(("cgmvae", *SEMI_SUPERVISED))
-    return [replace(each, labeled_fraction=fraction) for each in VARIANTS if each.method in methods]
+    longer = {"epochs": round(_EPOCHS / fraction)}
+    return [
+        replace(
+            each, labeled_fraction=fraction, settings=longer if each is LONGER else each.settings
+        )
+        for each in VARIANTS
+        if each.method in methods
+    ]
 
 
 def _fractions(scope: Scope) -> tuple[float, ...]:
@@ -97,12 +109,11 @@ def tables(results: Results) -> list[Table]:
         share = f"{fraction:.0%} of the rows labeled"
         title = f"{share}, thresholds: validation"
         found.append(Table(title, columns, rows, [spread_note("data set")]))
-        base = [each for each in own if not each.unlabelled]
         found.append(
             difference_table(
                 results,
                 _data(results.scope),
-                [(each, base[0]) for each in own if each.unlabelled and base],
+                [(each, own[0]) for each in own[1:] if own[0].title == SUPERVISED.title],
                 title=f"What rows without labels add, {share}",
                 metrics=METRICS,
             )
