@@ -20,8 +20,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let labels be constant or unknown without a warning: many tests are about such labels."""
-    ignored = "ignore::cgmvae.methods.inputs.LabelWarning"
-    config.addinivalue_line("filterwarnings", ignored)
+    for name in ("LabelWarning", "UnlabeledRowsWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::cgmvae.methods.inputs.{name}")
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ class CGMVAEClassifier(
     encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
         An encoder of one's own for images, text or anything else; see
         :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
-    encoding, n_components
+    encoding, principal_components
         How features are encoded, and how many principal components of them the network learns
         from; "auto" chooses by the data with the preset ``tuned``, and takes the scaled features
         with the others. See :class:`~cgmvae.methods.packed.PackedClassifier`.
@@ -116,7 +116,7 @@ class CGMVAEClassifier(
     }
 
     preset: str = field(default="tuned", kw_only=False)
-    n_components: NumberOfComponents = "auto"
+    principal_components: NumberOfComponents = "auto"
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
@@ -191,7 +191,7 @@ class CGMVAEClassifier(
         return with_settings(preset, given, training=_TRAINING_FIELDS)
 
     def _encoding(self) -> tuple[EncodingName, NumberOfComponents]:
-        encoding, n_components = self.encoding, self.n_components
+        encoding, n_components = self.encoding, self.principal_components
         if self.preset == "tuned":
             return encoding, n_components
         # The paper and the released code standardize features, and no more.

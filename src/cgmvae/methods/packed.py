@@ -93,7 +93,7 @@ class PackedClassifier(MultiLabelClassifier):
     encoding : {"auto", "piecewise-linear", "standard"}
         Whether continuous features get piecewise-linear columns next to their scaled values; see
         :class:`~cgmvae.preparation.piecewise.PiecewiseLinear`.
-    n_components : int, "auto" or None
+    principal_components : int, "auto" or None
         Principal components of the encoded features that the network learns from; None for the
         features themselves. See
         :class:`~cgmvae.preparation.components.PrincipalComponents`.
@@ -152,7 +152,7 @@ class PackedClassifier(MultiLabelClassifier):
     n_members: int = 8
     n_folds: int | None = None
     encoding: EncodingName = "auto"
-    n_components: NumberOfComponents = None
+    principal_components: NumberOfComponents = None
     members: Sequence[Mapping[str, Any]] | None = None
     device: str = "auto"
     checkpoint: str | os.PathLike[str] | None = None
@@ -164,7 +164,7 @@ class PackedClassifier(MultiLabelClassifier):
     member_folds_: NDArray[np.int64] = field(init=False)
 
     def _encoding(self) -> tuple[EncodingName, NumberOfComponents]:
-        return self.encoding, self.n_components
+        return self.encoding, self.principal_components
 
     @abstractmethod
     def _training_config(self, train: Rows) -> TrainingConfig:
