@@ -214,6 +214,8 @@ class MLkNN(MultiLabelClassifier):
         self.counts_, self.s_ = arrays["counts"], float(description["s"])
         if self.counts_.shape[:2] != (2, n_labels) or self.counts_.ndim != 3:
             raise ValueError("its counts do not match its labels")
+        if not 0 < self.s_ < np.inf:
+            raise ValueError("its smoothing is not above 0")
         self._choose_numbers(self.counts_.shape[2] - 1)
         self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
         self.cells_ = None
