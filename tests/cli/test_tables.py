@@ -104,6 +104,8 @@ def test_an_identifier_that_is_noticed_is_set_aside(cgmvae):
         "is not used as a feature; if it identifies the rows, give --id site.\n"
     )
     assert "site" not in library.load("sites.cgmvae").input_kinds()
+    # The file has a column more than the model, and still is the model's own data.
+    assert "test rows" in cgmvae("evaluate", "sites.cgmvae").out
 
 
 def test_column_types_can_be_given(succeeds):

@@ -347,14 +347,16 @@ def source_to_read(model: str, origin: Mapping[str, Any] | None, given: Source |
 
 
 def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:
-    """Return whether a data set is the recorded one, as far as its size and its labels tell.
+    """Return whether a data set is the recorded one, as far as its rows and their labels tell.
 
-    The same rows in another order, or without the groups that they were split by, are not.
+    The same rows in another order, or without the groups that they were split by, are not. Columns
+    do not count: one that identifies the rows may have been set aside.
     """
     needed = {"group": dataset.groups, "official": dataset.official_split}
     if origin["split"] is not None and needed.get(origin["split"]["kind"], 0) is None:
         return False
-    return all(origin["data"].get(name) == value for name, value in _shape(dataset).items())
+    shape = _shape(dataset)
+    return all(origin["data"].get(n) == shape[n] for n in shape if n != "n_features")
 
 
 def recorded_split(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> Split:
