@@ -14,7 +14,7 @@ from dataclasses import fields
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
@@ -294,9 +294,9 @@ def requirement(name: str, value: Any, hint: Any) -> str | None:
     """
     if name in _CHECKED_ELSEWHERE or (value is None and NoneType in get_args(hint)):
         return None
-    if isinstance(hint, UnionType):
+    if get_origin(hint) in (Union, UnionType):  # which of the two depends on what is in it
         found = [requirement(name, value, each) for each in get_args(hint) if each is not NoneType]
-        return None if None in found else found[0]
+        return None if None in found else ", or ".join(filter(None, found))
     is_number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     if get_origin(hint) is Literal:
         choices = get_args(hint)

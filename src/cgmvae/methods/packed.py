@@ -266,6 +266,7 @@ class PackedClassifier(MultiLabelClassifier):
     def _n_folds(self) -> int:
         """Return the number of folds that the rows are divided into."""
         if self.n_folds is not None:
+            check_whole(2, n_folds=self.n_folds)
             return self.n_folds
         return self.pack_size if self.pack_size >= 4 else round(1 / self.validation_fraction)
 
