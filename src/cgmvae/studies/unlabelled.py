@@ -73,7 +73,8 @@ VARIANTS = (SUPERVISED, LONGER, SCALED, *INGREDIENTS, *OTHERS)
 def variants(scope: Scope, fraction: float) -> list[Labeled]:
     """Return the variants of the scope's methods with labels in a fraction of the rows."""
     methods = scope.chosen_methods(("cgmvae", *SEMI_SUPERVISED))
-    longer = {"epochs": round(_EPOCHS / fraction)}
+    # To the end: the preset would stop a model that does not improve.
+    longer = {"epochs": round(_EPOCHS / fraction), "settings": {"patience": None}}
     return [
         replace(
             each, labeled_fraction=fraction, settings=longer if each is LONGER else each.settings
