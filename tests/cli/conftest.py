@@ -1,5 +1,6 @@
 """How the tests call the command: as its users do, and with what they see."""
 
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import cgmvae as library
+from cgmvae.cli import console
 from cgmvae.cli.main import run
 from cgmvae.data import make_survey, readers
 
@@ -56,7 +58,11 @@ def model(survey):
 
 @pytest.fixture
 def cgmvae(monkeypatch, capsys):
-    """Call ``cgmvae …`` in this process, through the very function that the script calls."""
+    """Call ``cgmvae …`` in this process, through the very function that the script calls.
+
+    On a slow machine it would write lines about its progress.
+    """
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", math.inf)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["cgmvae", *map(str, arguments)])
