@@ -2,11 +2,11 @@
 
     python benchmarks/gpu.py [--members 1 8 64 200] [--precision bf16] [--profile] [--grid]
 
-Yeast, E = 1024, batches of 256 rows. For each number of members: milliseconds per step, and milliseconds per
-member and epoch with everything (validation, work of the host). The floor of a step is the larger
-of two times: its counted floating-point operations at the card's measured TF32 matrix rate, and the
-bytes of Adam's update (gradient, weights and two moments read, the last three written) at its
-measured copy bandwidth.
+Yeast, E = 1024, batches of 256 rows. For each number of members: milliseconds per step, and
+milliseconds per member and epoch with everything (validation, work of the host). The floor of a
+step is the larger of two times: its counted floating-point operations at the card's measured TF32
+matrix rate, and the bytes of Adam's update (gradient, weights and two moments read, the last three
+written) at its measured copy bandwidth.
 
 ``--profile`` adds the time that a step of 200 members spends in each kind of kernel.
 
