@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
-from cgmvae.methods import CGMVAEClassifier, load
+from cgmvae.methods import CGMVAEClassifier, conditioning, load
 from cgmvae.methods.conditioning import condition, learn_effects
 from cgmvae.methods.inputs import Rows
 from cgmvae.model.network import NetworkConfig
@@ -242,8 +242,17 @@ class TestKnownLabels:
         assert np.abs(effects[:, 0, 2]).min() > 1.5
         assert np.abs(effects[:, 0, 1]).max() < 1
 
-    def test_effects_are_at_the_optimum_of_a_logistic_regression(self, rng):
+    def test_labels_that_say_nothing_about_each_other_have_no_effect(self, rng):
+        """Each group of rows has random labels of its own: only other groups can tell."""
+        labels = (rng.random((20, 4)) < 0.5).astype(np.uint8).repeat(30, axis=0)
+        groups = np.arange(20).repeat(30)
+        rows = Rows(np.zeros((600, 1)), labels, None, None, groups)
+        effects = learn_effects(rows, np.full(labels.shape, 0.5), seed=0)
+        assert np.abs(effects).max() < 0.1
+
+    def test_effects_are_at_the_optimum_of_a_logistic_regression(self, rng, monkeypatch):
         """The scores' log-odds are its offset, the given labels its features."""
+        monkeypatch.setattr(conditioning, "PENALTIES", (1.0,))
         labels, scores = rng.random((60, 2)) < 0.5, rng.uniform(0.2, 0.8, (60, 2))
         rows = Rows(np.zeros((60, 1)), labels.astype(np.uint8))
         effects = learn_effects(rows, scores, seed=0).astype(float)
