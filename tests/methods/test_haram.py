@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 from skmultilearn.adapt import MLARAM
 
-from cgmvae.errors import InputError
 from cgmvae.methods import haram
 from cgmvae.methods.haram import (
     HARAM,
@@ -259,21 +258,6 @@ def test_an_unknown_label_matches_either_value():
     assert network.unknown.toarray().tolist() == [[0, 1], [0, 0], [0, 0]]
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_unlabeled_rows_have_no_influence(survey, rng, form):
-    X, Y, held = survey.X[:90], survey.Y[:90].astype(float), (survey.X[90:], survey.Y[90:])
-    Y[rng.random(Y.shape) < 0.1] = np.nan
-    Y[::7] = np.nan
-
-    def predictions(X, Y):
-        model = HARAM(searched_fraction=1.0, random_state=0)
-        return model.fit(form(X), Y, validation_data=held).predict_proba(survey.X)
-
-    told = ~np.isnan(Y).all(axis=1)
-    expected = predictions(X[told], Y[told])
-    np.testing.assert_array_equal(predictions(np.where(told[:, None], X, -99), Y), expected)
-
-
 DEGENERATE = {
     "constant features": lambda X, Y: (np.full_like(X, 3), Y),
     "extreme values": lambda X, Y: (X * 1e100, Y),
@@ -298,20 +282,6 @@ def test_degenerate_rows(survey, case, form, vigilance):
     predicted = model.predict_by_largest_difference(form(X))
     assert (predicted.sum(axis=1) > 0).all()
     assert (predicted.sum(axis=1) < Y.shape[1]).all()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"cluster_vigilance": np.nan},
-        {"searched_fraction": 0},
-        {"choice": 0},
-        {"n_voters": 0},
-    ],
-)
-def test_invalid_parameters_are_rejected(survey, wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        HARAM(**wrong).fit(survey.X, survey.Y)
 
 
 def test_sparse_features_are_densified_in_blocks(rng, monkeypatch):
@@ -418,15 +388,6 @@ def test_boxes_that_fill_the_space_are_merged():
     boxes, winners = learn_categories(full, Rule(1.0, 0.1, 1.0))
     assert len(boxes) == 1
     assert winners.tolist() == [0, 0, 0]
-
-
-def test_the_size_of_blocks_does_not_matter(rng, monkeypatch):
-    inputs = rows(some_features(rng, "sparse"))
-    boxes, winners = learn_categories(inputs, Rule(0.7, 0.1, 1.0))
-    monkeypatch.setattr(haram, "_BLOCK_CELLS", 35)
-    other, other_winners = learn_categories(inputs, Rule(0.7, 0.1, 1.0))
-    np.testing.assert_array_equal(winners, other_winners)
-    np.testing.assert_allclose(weights(boxes), weights(other), rtol=1e-12)
 
 
 def test_labels_that_tie_are_ranked_by_their_frequency():

@@ -165,20 +165,6 @@ def test_constant_features_and_few_rows(survey):
         np.testing.assert_allclose(p, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"k": 2.5}, "k is 2.5"),
-        ({"n_probes": 0}, "n_probes is 0"),
-        ({"s": float("nan")}, "s is nan"),
-        ({"neighbors": "all"}, "exact, approximate"),
-    ],
-)
-def test_invalid_parameters_are_rejected(survey, parameters, message):
-    with pytest.raises(InputError, match=message):
-        MLkNN(**parameters).fit(survey.X, survey.Y)
-
-
 def test_later_parameters_do_not_change_a_fitted_or_saved_model(survey, tmp_path):
     model = fit(survey.X, survey.Y, neighbors="approximate", k=4, s=0.5)
     expected = model.predict_proba(survey.X)

@@ -9,7 +9,6 @@ import torch
 from scipy.stats import norm
 from torch.distributions import Independent, Normal, kl_divergence
 
-from cgmvae.errors import InputError
 from cgmvae.methods import REGISTRY
 from cgmvae.methods.mpvae import MPVAE, MPVAEConfig, MPVAENetwork
 from cgmvae.nn.batch import Batch
@@ -270,17 +269,3 @@ class TestEstimator:
             for x in (0.0, 1.0)
         ]
         assert not torch.equal(*encoded)  # the features are seen too
-
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            ("label_input", "x"),
-            ("latent_dim", 0),
-            ("covariance_rank", -1),
-            ("ranking_slope", 0.0),
-            ("ranking_of", "means"),
-        ],
-    )
-    def test_invalid_parameters_are_rejected(self, survey, name, value):
-        with pytest.raises(InputError, match=f"{name} is {value!r}"):
-            MPVAE(**(TINY | {name: value})).fit(survey.X, survey.Y)

@@ -103,12 +103,6 @@ def test_different_estimators_cannot_be_fitted_together(tiny, survey, change):
         fit_together([tiny(), other], [(survey.X, survey.Y, None), (X, Y, None)])
 
 
-@pytest.mark.parametrize("name", ["n_members", "epochs", "batch_size"])
-def test_counts_must_be_positive(tiny, survey, name):
-    with pytest.raises(InputError, match=f"{name} is 0"):
-        tiny(**{name: 0}).fit(survey.X, survey.Y)
-
-
 def test_log_odds_use_known_labels():
     labels = np.array([[1, 0], [1, 0], [0, 0], [0, 0]], np.uint8)
     unknown = np.array([[0, 0], [0, 0], [0, 0], [1, 0]], bool)
@@ -265,15 +259,6 @@ class TestMembersThatDiffer:
 def test_an_invalid_plan_is_rejected(survey, training, message):
     with pytest.raises(InputError, match=message):
         ASL(training=training).fit(survey.X, survey.Y)
-
-
-@pytest.mark.parametrize("method", [ASL, CGMVAEClassifier])
-@pytest.mark.parametrize("name", ["dropout", "input_dropout"])
-@pytest.mark.parametrize("value", [-0.1, 1.0, 1.5, float("nan")])
-def test_an_invalid_dropout_is_rejected(survey, method, name, value):
-    for model in (method(**{name: value}), method(members=[{}, {name: value}])):
-        with pytest.raises(InputError, match=f"^{name} is {value}; it must be"):
-            model.fit(survey.X, survey.Y)
 
 
 def limit(monkeypatch, room):

@@ -12,7 +12,7 @@ from cgmvae.studies import ablation, claims
 from cgmvae.studies.claims import METRICS, PROSE, RIVALS, reported_gains
 from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import Scope, unique
+from cgmvae.studies.spec import Scope
 
 QUICK = Scope(quick=True)
 COLLAPSE, LOSSES, SCORES, IMPROVEMENTS = 0, 2, 1, 4
@@ -25,16 +25,6 @@ def keep(made_up, variant, scores, units=None):
         if units is not None:
             found = {"active_units": units[split], "micro_f1": 0.6, "micro_f1_shuffled_z": 0.55}
         made_up.keep(replace(variant.spec(QUICK, "yeast"), split=split), score, diagnostics=found)
-
-
-def test_runs_are_shared_with_the_other_studies(available):
-    available("yeast", "scene")
-    runs = unique(claims.runs(Scope()))
-    variants = {str(run.settings) for run in runs if run.method == "cgmvae"}
-    assert len(variants) == 1 + 15 + 1 + 5 + 2  # default, collapse, no loss, losses, two stages
-    assert len(runs) == 2 * 9 * (len(variants) + len(RIVALS))
-    assert len(set(runs) & set(main_runs(Scope()))) == 2 * 9 * 5
-    assert len(set(runs) & set(ablation.ablation_runs(Scope()))) == 2 * 9 * 2
 
 
 def test_active_units_by_prior(made_up, available):

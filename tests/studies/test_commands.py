@@ -54,6 +54,22 @@ def test_every_study_has_runs_and_tables_before_anything_was_run(tmp_path, monke
         assert study_tables(study, scope, Store(tmp_path), "md").startswith("### ")
 
 
+@pytest.mark.parametrize(
+    ("name", "n_runs", "others"),
+    [
+        ("ablation", 2 * 9 * 9, {"main": 2 * 9}),  # 5 + 4 variants, of which one is the default
+        ("replacement", 2 * 4 * 9, {"main": 2 * 9, "ablation": 2 * 2 * 9}),
+        ("claims", 2 * 9 * 28, {"main": 2 * 9 * 5, "ablation": 2 * 9 * 2}),
+        ("fewer-data", 2 * 3 * 6 * 9, {"main": 2 * 6 * 9}),
+    ],
+)
+def test_equal_runs_are_shared_between_studies(available, name, n_runs, others):
+    available("yeast", "scene")  # with three splits and three seeds each
+    runs = set(STUDIES[name].runs(Scope()))
+    assert len(runs) == n_runs
+    assert {each: len(runs & set(STUDIES[each].runs(Scope()))) for each in others} == others
+
+
 def test_status_tells_apart_what_became_of_runs(whole_store, tmp_path):
     assert study_status(STUDY, Scope(), whole_store) == (9, 0, 0, 0)
     store, (first, second, *_) = Store(tmp_path), runs(Scope())
