@@ -7,15 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cgmvae.methods.asl import ASL, ASLConfig, AsymmetricNetwork, asymmetric_loss
+from cgmvae.methods.asl import ASLConfig, AsymmetricNetwork, asymmetric_loss
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import make_streams
-
-SMALL = {"hidden_dim": 12, "epochs": 4, "batch_size": 32, "learning_rate": 1e-2, "n_members": 2}
-
-
-def small(**changes):
-    return ASL(**(SMALL | {"device": "cpu", "random_state": 0} | changes))
 
 
 def scored(logits, positive, known=None, *, gammas=(0.0, 4.0), margin=0.05):
