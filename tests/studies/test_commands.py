@@ -115,6 +115,13 @@ def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypat
     assert told[-1] == (9, 0)
 
 
+def test_a_study_that_is_done_trains_nothing(whole_store):
+    def engine(jobs, _):
+        pytest.fail(f"{len(jobs)} jobs were made again")
+
+    assert run_study(STUDY, Scope(), whole_store, engine) == []
+
+
 def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, tmp_path):
     """In another pack a run would differ in its last digits."""
     pack = [spec for spec in runs(Scope()) if spec.method == "asl"]

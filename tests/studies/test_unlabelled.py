@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from tiny_study import texts
 
 from cgmvae.data import make_survey
@@ -49,7 +50,8 @@ def test_a_run_is_measured_out_of_fold_on_the_labeled_rows(survey_parts, variant
     spec = replace(variant, labeled_fraction=0.3).spec(QUICK, "yeast")
     if spec.method == "cgmvae":
         spec = replace(spec, settings={"epochs": 2, **spec.settings})
-    (record,) = make_records([spec], device="cpu").values()
+    with parallel_config("sequential"):
+        (record,) = make_records([spec], device="cpu").values()
     n_labeled = rows.load_parts(spec).validation.n_samples
     assert record.predictions["validation"].shape == (n_labeled, 5)
     assert 0 < record.report["metrics"]["validation"]["micro_f1"] <= 1
