@@ -1,4 +1,4 @@
-"""HARAM against hand computations, plain loops and scikit-multilearn's ML-ARAM."""
+"""HARAM against plain loops and scikit-multilearn's ML-ARAM."""
 
 import numpy as np
 import pytest
@@ -37,41 +37,6 @@ def weights(boxes):
     """Return boxes as the papers write them: (u, 1 − v)."""
     boxes = boxes.dense()
     return np.hstack([boxes.lower, 1 - boxes.upper])
-
-
-def test_a_sequence_computed_by_hand():
-    """Complement code A = (a, 1 − a), |A| = 2; vigilance 0.75, α = 0.001, fast learning.
-
-    1. (0, 0), {a}: nothing is there; category 0 = (0, 0, 1, 1).
-    2. (1, 1), {b}: category 0 has other labels; category 1 = (1, 1, 0, 0).
-    3. (0.2, 0.1), {a}: A = (0.2, 0.1, 0.8, 0.9), |A ∧ w₀| = 0.8 + 0.9 = 1.7, match 0.85; category 0
-       becomes (0, 0, 0.8, 0.9), |w₀| = 1.7.
-    4. (0.6, 0.1), {a}: A = (0.6, 0.1, 0.4, 0.9), |A ∧ w₀| = 1.3, match 0.65: reset; category 2 = A.
-    5. (0.35, 0.1), {a}: A = (0.35, 0.1, 0.65, 0.9). |A ∧ w₀| = 1.55, choice 1.55 / 1.701 = 0.911,
-       match 0.775. |A ∧ w₂| = 1.75, choice 1.75 / 2.001 = 0.875. Category 0 is chosen and becomes
-       (0, 0, 0.65, 0.9), |w₀| = 1.55.
-    6. (0, 0.61), {a}: |A ∧ w₀| = 1.55 − 0.51 = 1.04 and |A ∧ w₂| = 2 − 0.6 − 0.51 = 0.89, both
-       reset; category 3 = (0, 0.61, 1, 0.39).
-    7. (0, 0.31), {a}: |A ∧ w₀| = 1.55 − 0.21 = 1.34, choice 1.34 / 1.551 = 0.864, the largest, but
-       match 0.67: reset. |A ∧ w₃| = 1.7, choice 1.7 / 2.001 = 0.850, match 0.85; category 3 becomes
-       (0, 0.31, 1, 0.39).
-    8. (0.1, 0.05), {a, b}: lies within category 0, which has other labels; category 4 =
-       (0.1, 0.05, 0.9, 0.95).
-    """
-    X = [[0, 0], [1, 1], [0.2, 0.1], [0.6, 0.1], [0.35, 0.1], [0, 0.61], [0, 0.31], [0.1, 0.05]]
-    Y = np.array([[1, 0], [0, 1], [1, 0], [1, 0], [1, 0], [1, 0], [1, 0], [1, 1]])
-    model = fit(HARAM(vigilance=0.75, choice=0.001, **FLAT), np.array(X), Y)
-    (network,) = model.voters_
-    expected = [
-        [0, 0, 0.65, 0.9],
-        [1, 1, 0, 0],
-        [0.6, 0.1, 0.4, 0.9],
-        [0, 0.31, 1, 0.39],
-        [0.1, 0.05, 0.9, 0.95],
-    ]
-    np.testing.assert_allclose(weights(network.categories), expected, atol=1e-12)
-    assert network.rows.tolist() == [3, 1, 1, 2, 1]
-    assert network.positives.toarray().tolist() == [[3, 0], [0, 1], [1, 0], [2, 0], [1, 1]]
 
 
 @pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")

@@ -37,23 +37,6 @@ def assert_same(together, alone, X):
         np.testing.assert_allclose(together.history_[name], series, rtol=1e-3, atol=1e-3)
 
 
-def test_joint_fits_equal_separate_fits(tiny, survey):
-    models = [
-        tiny(random_state=1, n_members=1),
-        tiny(random_state=2, n_members=3, dropout=0.4, learning_rate=3e-3, temperature=0.5),
-        tiny(random_state=3, n_members=2, kl_weight=0.1, input_dropout=0.3, weight_decay=0.1),
-    ]
-    data = [split(survey, seed, n_train) for seed, n_train in enumerate((70, 41, 90))]
-    alone = [clone(model) for model in models]
-    fit_together(models, data)
-    for model, single, (X, Y, held) in zip(models, alone, data, strict=True):
-        single.fit(X, Y, validation_data=held)
-        assert_same(model, single, survey.X)
-    p = [model.predict_proba(survey.X) for model in models]
-    assert np.abs(p[0] - p[1]).max() > 1e-2
-    assert np.abs(p[1] - p[2]).max() > 1e-2
-
-
 def test_joint_fits_with_unknown_labels_and_sparse_features(tiny, survey):
     models = [
         tiny(

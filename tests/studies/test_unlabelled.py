@@ -39,12 +39,6 @@ def test_labels_are_those_of_a_fraction_of_the_rows(survey_parts):
     assert {row.tobytes() for row in alone.train.X} == {row.tobytes() for row in parts.validation.X}
 
 
-def test_runs_of_other_studies_keep_their_names():
-    """The key of a run that was stored before there were rows without labels."""
-    assert RunSpec("yeast", "cgmvae").key == "6c2f98482431a0b5"
-    assert RunSpec("yeast", "cgmvae", labeled_fraction=0.1).key != "6c2f98482431a0b5"
-
-
 @pytest.mark.parametrize("variant", [VARIANTS[3], VARIANTS[-1]])
 def test_a_run_is_measured_out_of_fold_on_the_labeled_rows(survey_parts, variant):
     spec = replace(variant, labeled_fraction=0.3).spec(QUICK, "yeast")
