@@ -33,14 +33,13 @@ def tiny_cgmvae(preset="tuned", **settings):
 
 SWITCHES = {"correlation": "graph", "unit_norm": True, "label_bias": False, "layer_norm": False}
 
-#: ASL and LaMP have tests of their own.
+#: ASL, LaMP and binary relevance have tests of their own.
 MODELS = {
     "tuned": tiny_cgmvae(),
     "switches": tiny_cgmvae(**SWITCHES, prior="standard", decoder_input="z"),
     "c2ae": C2AE(hidden_dim=16, **TINY),
     "mpvae": MPVAE(hidden_dim=8, latent_dim=4, **TINY),
     "rbcc": RBCC(structure=[(0, 1), (0, 2), (1, 2)], state_dim=8, hidden_dim=8, **TINY),
-    "binary-relevance": BinaryRelevance(random_state=0),
 }
 
 
@@ -93,24 +92,6 @@ def test_methods_and_switches(name, survey, rows, tmp_path):
     assert np.array_equal(model.predict_proba(rows), before)
 
 
-@pytest.mark.parametrize(
-    ("rule", "described"),
-    [
-        (
-            LabelThresholds(np.array([0.1, 0.9, 1 / 3, 0.0, 1.0])),
-            {"rule": "per-label", "thresholds": [0.1, 0.9, 1 / 3, 0.0, 1.0]},
-        ),
-        (TopK(0), {"rule": "top-k", "k": 0}),
-    ],
-)
-def test_threshold_rules(rule, described, fitted, rows, tmp_path):
-    fitted.threshold_rule_ = rule
-    export_onnx(fitted, tmp_path / "model.onnx")
-    labels = agree(tmp_path / "model.onnx", fitted, rows)
-    assert np.array_equal(labels, fitted.predict(rows))
-    assert json.loads(metadata(tmp_path / "model.onnx")["threshold_rule"]) == described
-
-
 def test_of_equal_probabilities_the_first_are_the_best(survey, rows, tmp_path):
     Y = survey.Y.copy()
     Y[:, [0, 2, 4]] = 1
@@ -157,17 +138,22 @@ def test_attention_among_many_labels(tmp_path):
 HOSTILE = ('say "hi"', "日本 🦉", "\x00\n\r\t", "[]{}\\u0041", "\ud800")
 
 
-def test_metadata_come_back(fitted, tmp_path):
+def test_metadata_come_back(fitted, rows, tmp_path):
+    thresholds = [0.1, 0.9, 1 / 3, 0.0, 1.0]
+    fitted.threshold_rule_ = LabelThresholds(np.array(thresholds))
+    expected = fitted.predict(rows)
     fitted.label_names_ = HOSTILE
     fitted.feature_names_in_ = np.array([*HOSTILE, ""], dtype=object)
     export_onnx(fitted, tmp_path / "model.onnx")
+    _, labels = runtime(tmp_path / "model.onnx").run(None, {"features": rows})
+    assert np.array_equal(labels, expected)
     found = metadata(tmp_path / "model.onnx")
     assert json.loads(found["label_names"]) == list(HOSTILE)
     assert json.loads(found["feature_names"]) == [*HOSTILE, ""]
     assert (found["method"], found["library"]) == ("binary-relevance", f"cgmvae {__version__}")
     assert "NaN where a value is missing" in found["input"]
-    threshold = fitted.threshold_rule_.threshold
-    assert json.loads(found["threshold_rule"]) == {"rule": "global", "threshold": threshold}
+    rule = {"rule": "per-label", "thresholds": thresholds}
+    assert json.loads(found["threshold_rule"]) == rule
 
 
 def test_columns_that_are_no_numbers(survey, rng, tmp_path):
