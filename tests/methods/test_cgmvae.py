@@ -424,6 +424,7 @@ def test_an_unfitted_model_raises(tiny, survey):
         lambda: model.label_sets(survey.X),
         lambda: model.score(survey.X, survey.Y),
         lambda: model.save("never written"),
+        lambda: model.diagnostics(survey.X, survey.Y),
         model.label_similarity,
         model.get_feature_names_out,
     )
