@@ -34,6 +34,7 @@ from cgmvae.data import load_dataset, make_split
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, Scored, evaluate, learn_rule
 from cgmvae.evaluation.thresholds import ThresholdRule
 from cgmvae.methods import CGMVAEClassifier, fit_together
+from cgmvae.studies import peers as peers_module
 from cgmvae.studies.paper_tables import why_left_out
 from cgmvae.studies.peers import PEERS
 from cgmvae.studies.statistics import rank_methods
@@ -219,6 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tables = (FIRST[:2],)
         options.data, options.splits, options.members = ["yeast"], list(tables[0]), 2
         options.methods = ["cgmvae", "extra-trees"]
+        peers_module.N_TREES = peers_module.N_BLOCKS
     results = Results(options.out)
     for name in [] if options.tables else options.data:
         for method in options.methods:

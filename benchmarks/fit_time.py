@@ -35,6 +35,9 @@ from cgmvae.data import load_dataset, make_split
 from cgmvae.evaluation import micro_f1
 from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
 
+#: Trees of the forest, and of LightGBM for each label; with --quick a few of both.
+FOREST_TREES, BOOSTED_TREES, QUICK_TREES = 300, 100, 3
+
 
 class Fitted(NamedTuple):
     """One measured fit."""
@@ -60,15 +63,18 @@ def measured(model: Any, fit: Callable[[], Any], predict: Callable[[], Any], tru
     return Fitted(took, memory.peak - memory.before, micro_f1(truth, predict()), size)
 
 
-def fits(name: str, n_rows: int | None, settings: dict[str, Any]) -> dict[str, Fitted]:
+def fits(name: str, *, quick: bool) -> dict[str, Fitted]:
     """Fit all methods on one data set."""
     data = load_dataset(name)
-    if n_rows is not None:
-        data = data.rows(np.arange(n_rows))
+    if quick:
+        data = data.rows(np.arange(TINY_ROWS))
+    settings: dict[str, Any] = TINY if quick else {}
+    n_forest, n_boosted = (QUICK_TREES,) * 2 if quick else (FOREST_TREES, BOOSTED_TREES)
+    n_jobs = 1 if quick else -1
     split = make_split(data, seed=0, drop_empty=True)
     train = data.rows(np.sort(np.concatenate([split.train, split.validation])))
     test = data.rows(split.test)
-    forest = RandomForestClassifier(300, n_jobs=-1, random_state=0)
+    forest = RandomForestClassifier(n_forest, n_jobs=n_jobs, random_state=0)
     ours = CGMVAEClassifier(random_state=0, **settings)
     found = {
         "random forest": measured(
@@ -82,7 +88,8 @@ def fits(name: str, n_rows: int | None, settings: dict[str, Any]) -> dict[str, F
         from lightgbm import LGBMClassifier
     except ImportError:
         return found
-    boosted = BinaryRelevance(LGBMClassifier(n_estimators=100, verbose=-1, random_state=0))
+    trees = LGBMClassifier(n_estimators=n_boosted, n_jobs=n_jobs, verbose=-1, random_state=0)
+    boosted = BinaryRelevance(trees)
     found["LightGBM"] = measured(
         boosted, lambda: boosted.fit(train.X, train), lambda: boosted.predict(test.X), test.Y
     )
@@ -95,13 +102,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", nargs="*", default=["yeast", "scene", "sider"])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(argv)
-    n_rows, settings = None, {}
     if options.quick:
-        options.data, options.repeats, n_rows, settings = ["yeast"], 1, TINY_ROWS, dict(TINY)
+        options.data, options.repeats = ["yeast"], 1
     print(environment())
     print_header("data", "method", "seconds", "ratio to the first", "peak MiB", "micro-F1", "file")
     for name in options.data:
-        runs = [fits(name, n_rows, settings) for _ in range(options.repeats)]
+        runs = [fits(name, quick=options.quick) for _ in range(options.repeats)]
         first = next(iter(runs[0]))
         for method, fitted in runs[0].items():
             times = [run[method].seconds for run in runs]

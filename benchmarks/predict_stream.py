@@ -25,7 +25,7 @@ from measurement import anonymous_bytes, environment, make_parser
 from cgmvae.data import make_survey
 from cgmvae.methods import REGISTRY
 
-N_FEATURES, N_LABELS, N_GENERATED = 20, 10, 20_000
+N_FEATURES, N_LABELS = 20, 10
 SAMPLES_PER_SECOND = 20
 MEGABYTE = 10**6
 
@@ -51,17 +51,16 @@ def make_model(path: Path, method: str) -> list[str]:
     return list(survey.feature_names)
 
 
-def make_rows(path: Path, names: list[str], n_bytes: float) -> int:
-    """Write generated rows repeatedly, up to a size but at least one; return their number."""
-    rows = np.random.default_rng(0).normal(size=(N_GENERATED, len(names))).astype(np.float32)
-    lines = [",".join(row) for row in rows.astype(str).tolist()]
+def make_rows(path: Path, names: list[str], n_bytes: float, n_generated: int) -> int:
+    """Write generated rows at least once, and repeatedly up to a size; return their number."""
+    rows = np.random.default_rng(0).normal(size=(n_generated, len(names))).astype(np.float32)
+    lines = [",".join(row) + "\n" for row in rows.astype(str).tolist()]
     n_rows = 0
     with path.open("w", encoding="utf-8") as file:
         file.write(",".join(names) + "\n")
         while n_rows == 0 or file.tell() < n_bytes:
-            wanted = lines if n_bytes else lines[:1]
-            file.write("\n".join(wanted) + "\n")
-            n_rows += len(wanted)
+            file.writelines(lines)
+            n_rows += n_generated
     return n_rows
 
 
@@ -99,12 +98,12 @@ def predict(model: Path, source: Path) -> Run:
     return Run(seconds, peak, printed)
 
 
-def measure(folder: Path, gigabytes: float, method: str) -> None:
+def measure(folder: Path, gigabytes: float, n_generated: int, method: str) -> None:
     """Make the files, run the command on one row and on all, and print what it took."""
     model, one_row, source = (folder / name for name in ("m.cgmvae", "one.csv", "rows.csv"))
     names = make_model(model, method)
-    make_rows(one_row, names, 0)
-    n_rows = make_rows(source, names, gigabytes * 1e9)
+    make_rows(one_row, names, 0, 1)
+    n_rows = make_rows(source, names, gigabytes * 1e9, n_generated)
     n_bytes = source.stat().st_size
     alone, whole = predict(model, one_row), predict(model, source)
     if f"for {n_rows:,} rows" not in whole.printed:
@@ -128,9 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--method", choices=list(REGISTRY), default="cgmvae")
     parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
     options = parser.parse_args(argv)
-    gigabytes, method = (0.001, "mlknn") if options.quick else (options.gigabytes, options.method)
+    scale: tuple[float, int, str] = (options.gigabytes, 20_000, options.method)
+    if options.quick:
+        scale = (0, 100, "mlknn")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        measure(Path(folder), gigabytes, method)
+        measure(Path(folder), *scale)
     return 0
 
 

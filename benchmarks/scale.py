@@ -328,6 +328,7 @@ def growth(run: Runner) -> None:
                 sizes=run.sizes(**{name: size}),
                 settings=run.network,
                 dense=dense,
+                epochs=1 if run.quick else 3,
             )
             if "failed" in one:
                 print(f"{name} = {size:g}, dense = {dense}: {one['failed']}")

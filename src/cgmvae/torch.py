@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logit
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -244,5 +245,4 @@ def _log_odds(frequency: Sequence[float] | None, n_labels: int) -> NDArray[np.fl
     shares = np.full(n_labels, 0.5) if frequency is None else np.asarray(frequency, np.float64)
     if shares.shape != (n_labels,) or not ((shares >= 0) & (shares <= 1)).all():
         raise InputError(f"label_frequency must be {n_labels} numbers between 0 and 1.")
-    shares = shares.clip(_RAREST, 1 - _RAREST)
-    return np.log(shares / (1 - shares))[None]
+    return logit(shares.clip(_RAREST, 1 - _RAREST))[None]

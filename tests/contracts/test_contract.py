@@ -6,7 +6,6 @@ import pytest
 import scipy.sparse as sp
 from quick_estimators import base_behavior, quick
 from scipy.special import expit
-from sklearn.exceptions import NotFittedError
 
 from cgmvae.data import MultiLabelDataset
 from cgmvae.errors import InputError
@@ -60,23 +59,6 @@ def test_the_score_uses_known_labels(name, survey, rng):
     given = np.where(mask, np.nan, survey.Y)
     assert model.score(survey.X, given) == pytest.approx((predicted == survey.Y)[~mask].mean())
     assert model.score(survey.X, sp.csr_array(given)) == model.score(survey.X, given)
-
-
-@base_behavior
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"threshold_rule": "best"},
-        {"threshold_metric": "f2"},
-        {"scaling": "standardize"},
-        {"validation_fraction": 1.0},
-    ],
-)
-def test_an_unknown_choice_is_rejected_before_training(name, survey, parameters, monkeypatch):
-    model = quick(name, **parameters)
-    monkeypatch.setattr(type(model), "_fit_rows", lambda *_: pytest.fail("it was trained"))
-    with pytest.raises(InputError):
-        model.fit(survey.X, survey.Y)
 
 
 @base_behavior
@@ -247,19 +229,3 @@ def test_invalid_input_is_rejected(name, survey, changes, message):
     given = {"Y": survey.Y} | changes
     with pytest.raises(ValueError, match=message):
         quick(name).fit(survey.X, **given)
-
-
-@base_behavior
-def test_an_unfitted_model_raises(name, survey, tmp_path):
-    model = quick(name)
-    calls = (
-        model.predict,
-        model.predict_proba,
-        model.decision_function,
-        model.label_sets,
-        lambda X: model.score(X, survey.Y),
-        lambda X: model.save(tmp_path / "model"),
-    )
-    for call in calls:
-        with pytest.raises(NotFittedError):
-            call(survey.X)

@@ -142,12 +142,12 @@ def yeast():
 
 
 def test_beats_the_label_prior(name, yeast):
-    train, test = yeast
+    train, test = yeast[0].rows(slice(750)), yeast[1]
     model = quick(name, **LEARNING.get(name, {})).fit(train.X, train.Y)
     frequency = train.Y.mean(0)
     rule = learn_rule(train.Y, np.tile(frequency, (train.n_samples, 1)))
     prior = rule.apply(np.tile(frequency, (test.n_samples, 1)))
-    # Measured: prior .590, binary relevance .640, quick C-GMVAE .654; AUC .665 and .670.
+    # Measured: prior .590, binary relevance .619, the others .631 to .657; AUC .620 to .673.
     assert micro_f1(test.Y, model.predict(test.X)) > micro_f1(test.Y, prior) + 0.01
     assert macro_auc(test.Y, model.predict_proba(test.X)) > 0.55
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from quick_estimators import base_behavior, quick
+from quick_estimators import base_behavior, only, quick
 from sklearn.utils import check_random_state
 
 from cgmvae.data.columns import as_columns
@@ -39,6 +39,7 @@ def columns(request):
     return (frame if request.param == "with text" else frame.drop(columns="notes")), Y
 
 
+@only("CGMVAEClassifier", "RBCC", "BinaryRelevance")
 def test_predictions_as_a_frame(name, columns):
     X, Y = columns
     X = X.set_index(pd.Index(range(1000, 1000 + N_ROWS), name="site"))

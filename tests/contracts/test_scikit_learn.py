@@ -40,7 +40,6 @@ def expected_failures(estimator):
 #: Checks of what a method does in its own fit and prediction.
 OWN_CHECKS = {
     "check_classifiers_one_label",
-    "check_classifiers_train",
     "check_dict_unchanged",
     "check_estimators_dtypes",
     "check_estimators_overwrite_params",

@@ -1,14 +1,15 @@
-"""The site builds without a warning, and its pages load nothing from other servers."""
+"""Links lead somewhere; the site builds without a warning, and loads nothing from elsewhere."""
 
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from pages import PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
+#: Pages whose commands take hours, so that only their links are followed.
+RESULTS = [path.relative_to(ROOT) for path in (ROOT / "docs" / "results").rglob("*.md")]
 
 #: An element other than a link to click on, with an attribute that a browser loads.
 _LOADED = re.compile(
@@ -34,6 +35,7 @@ def built(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_loads_nothing_from_other_servers(built):
     pages = sorted(built.rglob("*.html"))
     assert len(pages) > len(list((ROOT / "docs").rglob("*.md")))  # and the 404 page
@@ -42,6 +44,7 @@ def test_every_page_is_there_and_loads_nothing_from_other_servers(built):
         assert [*_LOADED.findall(text), *_STYLED.findall(text)] == [], page
 
 
+@pytest.mark.slow
 def test_the_reference_shows_names_and_types(built):
     text = re.sub("<[^>]+>", "", (built / "api" / "estimators.html").read_text())
     text = " ".join(text.split())
@@ -50,6 +53,7 @@ def test_the_reference_shows_names_and_types(built):
     assert re.search(r"device \( ?str ?, default: (&#39;|&quot;|\")auto", text)
 
 
+@pytest.mark.slow
 def test_style_sheets_load_nothing_from_other_servers(built):
     sheets = sorted(built.rglob("*.css"))
     assert sheets
@@ -57,8 +61,8 @@ def test_style_sheets_load_nothing_from_other_servers(built):
         assert not _STYLED.search(sheet.read_text()), sheet
 
 
-def test_links_of_the_pages_outside_the_site_lead_somewhere():
-    for name in ("README.md", "CONTRIBUTING.md"):
-        links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text())
-        missing = [link for link in links if ":" not in link and not (ROOT / link).exists()]
-        assert not missing, name
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=str)
+def test_links_between_files_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text())
+    folder = (ROOT / page).parent
+    assert not [link for link in links if ":" not in link and not (folder / link).exists()]

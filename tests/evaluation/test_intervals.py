@@ -159,8 +159,6 @@ def test_few_rows_or_groups_have_no_interval(rows, n_rows, n_groups):
     ("options", "message"),
     [
         ({"metric": "accuracy"}, "no metric 'accuracy'"),
-        ({"outputs": [[0.3, 0.2]]}, "apply a threshold"),
-        ({"outputs": [[1]]}, "they must agree"),
         ({"groups": [1, 2]}, "one value per row"),
         (
             {"Y": [[1], [0]], "outputs": [[1], [0]], "groups": np.array([1, "a"], dtype=object)},

@@ -102,17 +102,8 @@ def test_a_label_that_agrees_with_the_global_threshold_keeps_it_exactly():
         ({"rule": "top-k", "metric": "precision_at_1"}, "no metric 'precision_at_1'"),
         ({"thresholds": [0.5, 0.1]}, "in increasing order"),
         ({"thresholds": []}, "at least one number"),
-        ({"unknown": [[True]]}, "mask of unknown labels has shape"),
     ],
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(InputError, match=message):
         learn_rule([[1, 0]], [[0.3, 0.1]], **options)
-
-
-@pytest.mark.parametrize("rule", ["global", "per-label", "top-k"])
-def test_scores_that_are_nan_or_of_another_shape_are_refused(rule):
-    with pytest.raises(InputError, match="The scores contain NaN"):
-        learn_rule([[1, 0]], [[0.3, np.nan]], rule=rule)
-    with pytest.raises(InputError, match="they must agree"):
-        learn_rule([[1, 0]], [[0.3]], rule=rule)

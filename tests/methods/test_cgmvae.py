@@ -428,6 +428,12 @@ def test_an_unfitted_model_raises(tiny, survey):
         lambda: model.predict_proba(survey.X, survey.Y),
         lambda: model.nearest_labels("species_1"),
         lambda: model.label_prior("species_1"),
+        lambda: model.predict(survey.X),
+        lambda: model.decision_function(survey.X),
+        lambda: model.label_sets(survey.X),
+        lambda: model.score(survey.X, survey.Y),
+        lambda: model.save("never written"),
+        lambda: model.diagnostics(survey.X, survey.Y),
         model.label_similarity,
         model.get_feature_names_out,
     )

@@ -1,11 +1,10 @@
-"""HARAM against hand computations, plain loops and scikit-multilearn's ML-ARAM."""
+"""HARAM against plain loops and scikit-multilearn's ML-ARAM."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from skmultilearn.adapt import MLARAM
 
-from cgmvae.errors import InputError
 from cgmvae.methods import haram
 from cgmvae.methods.haram import (
     HARAM,
@@ -38,41 +37,6 @@ def weights(boxes):
     """Return boxes as the papers write them: (u, 1 − v)."""
     boxes = boxes.dense()
     return np.hstack([boxes.lower, 1 - boxes.upper])
-
-
-def test_a_sequence_computed_by_hand():
-    """Complement code A = (a, 1 − a), |A| = 2; vigilance 0.75, α = 0.001, fast learning.
-
-    1. (0, 0), {a}: nothing is there; category 0 = (0, 0, 1, 1).
-    2. (1, 1), {b}: category 0 has other labels; category 1 = (1, 1, 0, 0).
-    3. (0.2, 0.1), {a}: A = (0.2, 0.1, 0.8, 0.9), |A ∧ w₀| = 0.8 + 0.9 = 1.7, match 0.85; category 0
-       becomes (0, 0, 0.8, 0.9), |w₀| = 1.7.
-    4. (0.6, 0.1), {a}: A = (0.6, 0.1, 0.4, 0.9), |A ∧ w₀| = 1.3, match 0.65: reset; category 2 = A.
-    5. (0.35, 0.1), {a}: A = (0.35, 0.1, 0.65, 0.9). |A ∧ w₀| = 1.55, choice 1.55 / 1.701 = 0.911,
-       match 0.775. |A ∧ w₂| = 1.75, choice 1.75 / 2.001 = 0.875. Category 0 is chosen and becomes
-       (0, 0, 0.65, 0.9), |w₀| = 1.55.
-    6. (0, 0.61), {a}: |A ∧ w₀| = 1.55 − 0.51 = 1.04 and |A ∧ w₂| = 2 − 0.6 − 0.51 = 0.89, both
-       reset; category 3 = (0, 0.61, 1, 0.39).
-    7. (0, 0.31), {a}: |A ∧ w₀| = 1.55 − 0.21 = 1.34, choice 1.34 / 1.551 = 0.864, the largest, but
-       match 0.67: reset. |A ∧ w₃| = 1.7, choice 1.7 / 2.001 = 0.850, match 0.85; category 3 becomes
-       (0, 0.31, 1, 0.39).
-    8. (0.1, 0.05), {a, b}: lies within category 0, which has other labels; category 4 =
-       (0.1, 0.05, 0.9, 0.95).
-    """
-    X = [[0, 0], [1, 1], [0.2, 0.1], [0.6, 0.1], [0.35, 0.1], [0, 0.61], [0, 0.31], [0.1, 0.05]]
-    Y = np.array([[1, 0], [0, 1], [1, 0], [1, 0], [1, 0], [1, 0], [1, 0], [1, 1]])
-    model = fit(HARAM(vigilance=0.75, choice=0.001, **FLAT), np.array(X), Y)
-    (network,) = model.voters_
-    expected = [
-        [0, 0, 0.65, 0.9],
-        [1, 1, 0, 0],
-        [0.6, 0.1, 0.4, 0.9],
-        [0, 0.31, 1, 0.39],
-        [0.1, 0.05, 0.9, 0.95],
-    ]
-    np.testing.assert_allclose(weights(network.categories), expected, atol=1e-12)
-    assert network.rows.tolist() == [3, 1, 1, 2, 1]
-    assert network.positives.toarray().tolist() == [[3, 0], [0, 1], [1, 0], [2, 0], [1, 1]]
 
 
 @pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")
@@ -259,21 +223,6 @@ def test_an_unknown_label_matches_either_value():
     assert network.unknown.toarray().tolist() == [[0, 1], [0, 0], [0, 0]]
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_unlabeled_rows_have_no_influence(survey, rng, form):
-    X, Y, held = survey.X[:90], survey.Y[:90].astype(float), (survey.X[90:], survey.Y[90:])
-    Y[rng.random(Y.shape) < 0.1] = np.nan
-    Y[::7] = np.nan
-
-    def predictions(X, Y):
-        model = HARAM(searched_fraction=1.0, random_state=0)
-        return model.fit(form(X), Y, validation_data=held).predict_proba(survey.X)
-
-    told = ~np.isnan(Y).all(axis=1)
-    expected = predictions(X[told], Y[told])
-    np.testing.assert_array_equal(predictions(np.where(told[:, None], X, -99), Y), expected)
-
-
 DEGENERATE = {
     "constant features": lambda X, Y: (np.full_like(X, 3), Y),
     "extreme values": lambda X, Y: (X * 1e100, Y),
@@ -298,20 +247,6 @@ def test_degenerate_rows(survey, case, form, vigilance):
     predicted = model.predict_by_largest_difference(form(X))
     assert (predicted.sum(axis=1) > 0).all()
     assert (predicted.sum(axis=1) < Y.shape[1]).all()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"cluster_vigilance": np.nan},
-        {"searched_fraction": 0},
-        {"choice": 0},
-        {"n_voters": 0},
-    ],
-)
-def test_invalid_parameters_are_rejected(survey, wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        HARAM(**wrong).fit(survey.X, survey.Y)
 
 
 def test_sparse_features_are_densified_in_blocks(rng, monkeypatch):
@@ -418,15 +353,6 @@ def test_boxes_that_fill_the_space_are_merged():
     boxes, winners = learn_categories(full, Rule(1.0, 0.1, 1.0))
     assert len(boxes) == 1
     assert winners.tolist() == [0, 0, 0]
-
-
-def test_the_size_of_blocks_does_not_matter(rng, monkeypatch):
-    inputs = rows(some_features(rng, "sparse"))
-    boxes, winners = learn_categories(inputs, Rule(0.7, 0.1, 1.0))
-    monkeypatch.setattr(haram, "_BLOCK_CELLS", 35)
-    other, other_winners = learn_categories(inputs, Rule(0.7, 0.1, 1.0))
-    np.testing.assert_array_equal(winners, other_winners)
-    np.testing.assert_allclose(weights(boxes), weights(other), rtol=1e-12)
 
 
 def test_labels_that_tie_are_ranked_by_their_frequency():

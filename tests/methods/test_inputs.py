@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from cgmvae.data import MultiLabelDataset
+from cgmvae.data import MultiLabelDataset, make_survey
 from cgmvae.errors import InputError
-from cgmvae.methods import CGMVAEClassifier, MLkNN
+from cgmvae.methods import ASL, C2AE, HARAM, MPVAE, RBCC, SLEEC, CGMVAEClassifier, LaMP, MLkNN
 from cgmvae.methods.inputs import (
     LabelWarning,
     Rows,
@@ -169,6 +169,9 @@ def test_an_invalid_count_is_rejected(value):
         ({"epochs": True}, "epochs is True"),
         ({"dropout": 1}, "dropout is 1; it must be at least 0 and below 1"),
         ({"scaling": "log"}, "scaling is 'log'; choose one of auto, "),
+        ({"threshold_rule": "best"}, "threshold_rule is 'best'; choose one of global"),
+        ({"threshold_metric": "f2"}, "no metric 'f2'"),
+        ({"validation_fraction": 1.0}, "validation_fraction is 1.0; it must be between 0 and 1"),
         ({"settings": {"feature_hidden": (8, 0)}}, "feature_hidden is .* whole numbers"),
         ({"settings": {"layer_norm": 1}}, "layer_norm is 1; it must be true or false"),
         ({"settings": {"temperature": -1.0}}, "temperature is -1.0"),
@@ -179,11 +182,37 @@ def test_parameters_out_of_range_are_refused_before_training(survey, parameters,
         CGMVAEClassifier(**parameters).fit(survey.X, survey.Y)
 
 
-@pytest.mark.parametrize("parameters", [{"k": 0}, {"s": -1.0}, {"neighbors": "some"}])
-def test_other_methods_declare_their_parameters_too(survey, parameters):
-    [name] = parameters
-    with pytest.raises(InputError, match=f"{name} is "):
-        MLkNN(**parameters).fit(survey.X, survey.Y)
+@pytest.mark.parametrize(
+    ("method", "parameters", "message"),
+    [
+        (ASL, {"gamma_negative": np.nan}, "gamma_negative is nan"),
+        (ASL, {"margin": 1.0}, "margin is 1"),
+        (ASL, {"members": [{}, {"dropout": 1.5}]}, "dropout is 1.5; it must be"),
+        (C2AE, {"label_layers": -1}, "label_layers is -1; .* at least 0"),
+        (HARAM, {"cluster_vigilance": 1.5}, "cluster_vigilance is 1.5"),
+        (HARAM, {"searched_fraction": 0}, "searched_fraction is 0"),
+        (HARAM, {"choice": 0}, "choice is 0"),
+        (LaMP, {"embedding_dim": 9, "n_heads": 2}, "multiple of n_heads, 2"),
+        (LaMP, {"graph": "priors"}, "graph is 'priors'"),
+        (LaMP, {"graph": np.eye(4)}, r"shape \(5, 5\)"),
+        (LaMP, {"graph": np.full((5, 5), np.nan)}, "0 and 1"),
+        (MLkNN, {"neighbors": "some"}, "exact, approximate"),
+        (MPVAE, {"covariance_rank": -1}, "covariance_rank is -1"),
+        (MPVAE, {"ranking_slope": 0.0}, "ranking_slope is 0"),
+        (RBCC, {"max_parents": 9, "structure": [(i, 9) for i in range(9)]}, "9 parents"),
+        (RBCC, {"structure": [("label_0", "owl")]}, "'owl'"),
+        (SLEEC, {"l2_weight": 0.0}, "l2_weight is 0"),
+    ],
+)
+def test_every_method_checks_its_own_parameters(method, parameters, message):
+    data, _ = make_survey(40, 3, 10 if method is RBCC else 5, seed=0)
+    with pytest.raises(InputError, match=message):
+        method(**parameters).fit(data.X, data.Y)
+
+
+def test_too_many_labels_for_a_method_are_rejected(rng):
+    with pytest.raises(InputError, match="at most 100 labels"):
+        RBCC().fit(rng.normal(size=(20, 3)), rng.integers(0, 2, (20, 101)))
 
 
 def test_labels_that_cannot_be_learned(survey):

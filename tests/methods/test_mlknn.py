@@ -1,4 +1,4 @@
-"""ML-kNN against a hand computation, a plain loop and scikit-multilearn-ng."""
+"""ML-kNN against a plain loop and scikit-multilearn-ng."""
 
 import numpy as np
 import pytest
@@ -41,24 +41,6 @@ def plain(X, Y, queries, *, k, s, weights=None):
             without = (1 - prior) * (s + c_prime[j]) / (s * (k + 1) + c_prime.sum())
             p[row, label] = having / (having + without)
     return p
-
-
-def test_computed_by_hand():
-    # The nearest of the other rows, k = 1: 0→1, 1→0, 3→1, 6→3, 10→6. How many of them (none or
-    # one) have the label: 1, 1, 1, 0, 0. So of the three rows with the label (0, 1 and 10) one sees
-    # 0 and two see 1: c = [1, 2]; of the two without it (3 and 6) one each: c' = [1, 1].
-    X = np.array([[0.0], [1.0], [3.0], [6.0], [10.0]])
-    Y = np.array([[1], [1], [0], [0], [1]])
-    model = fit(X, Y, k=1, s=1.0)
-    np.testing.assert_array_equal(model.counts_, [[[1, 1]], [[1, 2]]])
-    # P(H1) = (1 + 3) / (2 + 5) = 4/7.
-    np.testing.assert_allclose(model.prior_, [4 / 7])
-    # P(E_0|H1) = (1 + 1) / (2 + 3) = 2/5, P(E_1|H1) = 3/5; P(E_0|H0) = P(E_1|H0) = 2 / 4 = 1/2.
-    # P(H1|E_0) = 4/7 · 2/5 / (4/7 · 2/5 + 3/7 · 1/2) = 16/70 / (16/70 + 15/70) = 16/31;
-    # P(H1|E_1) = 24/70 / (24/70 + 15/70) = 24/39.
-    np.testing.assert_allclose(model.posterior_, [[16 / 31, 24 / 39]])
-    # 0.4 is nearest to 0, which has the label; 5 to 6, which has not.
-    np.testing.assert_allclose(model.predict_proba([[0.4], [5.0]]), [[24 / 39], [16 / 31]])
 
 
 @pytest.mark.parametrize(("k", "s"), [(1, 1.0), (7, 0.3), (40, 2.0)])
@@ -163,20 +145,6 @@ def test_constant_features_and_few_rows(survey):
         p = model.predict_proba(survey.X)
         expected = plain(survey.X[:n_rows], survey.Y[:n_rows], survey.X, k=10, s=1.0)
         np.testing.assert_allclose(p, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"k": 2.5}, "k is 2.5"),
-        ({"n_probes": 0}, "n_probes is 0"),
-        ({"s": float("nan")}, "s is nan"),
-        ({"neighbors": "all"}, "exact, approximate"),
-    ],
-)
-def test_invalid_parameters_are_rejected(survey, parameters, message):
-    with pytest.raises(InputError, match=message):
-        MLkNN(**parameters).fit(survey.X, survey.Y)
 
 
 def test_later_parameters_do_not_change_a_fitted_or_saved_model(survey, tmp_path):

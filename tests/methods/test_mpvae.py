@@ -9,7 +9,6 @@ import torch
 from scipy.stats import norm
 from torch.distributions import Independent, Normal, kl_divergence
 
-from cgmvae.errors import InputError
 from cgmvae.methods import REGISTRY
 from cgmvae.methods.mpvae import MPVAE, MPVAEConfig, MPVAENetwork
 from cgmvae.nn.batch import Batch
@@ -158,25 +157,6 @@ class TestTerms:
                 expected = np.mean(losses) if losses else 0.0
                 assert terms[name][member, row].item() == pytest.approx(expected, rel=1e-12)
 
-    def test_ranked_draws_are_averaged(self, batch):
-        network = make_network(ranking_of="draws", n_draws=3)
-        for parameter in network.decoder.layers[-1].parameters():
-            parameter.data.zero_()
-        found = network.terms(batch, streams())["ranking"]
-        source = streams()
-        source.dropout(batch.features, network.input_dropout)
-        for hidden in (6, 12, 6, 12, 6):
-            source.dropout(torch.zeros(2, 6, hidden), network.dropout)
-        epsilon = source.normal(3 * 6, 2, dtype=torch.float64).view(2, 3, 6, 2)
-        shifted = network.label_bias[:, None, None] + torch.einsum(
-            "msbk,mlk->msbl", epsilon, network.covariance.factors
-        )
-        p = torch.special.ndtr(shifted)
-        pairs = batch.positive[..., :, None] & (batch.known & ~batch.positive)[..., None, :]
-        losses = torch.exp(-5 * (p[..., :, None] - p[..., None, :])) * pairs[:, None] / 5
-        expected = losses.sum((-1, -2)).mean(1) / pairs.sum((-1, -2)).clamp(min=1)
-        torch.testing.assert_close(found, expected)
-
     def test_an_unknown_label_is_encoded_as_zero(self, batch):
         network = make_network()
         signs = torch.where(batch.positive, 1.0, -1.0).double().masked_fill(~batch.known, 0.0)
@@ -270,17 +250,3 @@ class TestEstimator:
             for x in (0.0, 1.0)
         ]
         assert not torch.equal(*encoded)  # the features are seen too
-
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            ("label_input", "x"),
-            ("latent_dim", 0),
-            ("covariance_rank", -1),
-            ("ranking_slope", 0.0),
-            ("ranking_of", "means"),
-        ],
-    )
-    def test_invalid_parameters_are_rejected(self, survey, name, value):
-        with pytest.raises(InputError, match=f"{name} is {value!r}"):
-            MPVAE(**(TINY | {name: value})).fit(survey.X, survey.Y)

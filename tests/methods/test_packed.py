@@ -37,23 +37,6 @@ def assert_same(together, alone, X):
         np.testing.assert_allclose(together.history_[name], series, rtol=1e-3, atol=1e-3)
 
 
-def test_joint_fits_equal_separate_fits(tiny, survey):
-    models = [
-        tiny(random_state=1, n_members=1),
-        tiny(random_state=2, n_members=3, dropout=0.4, learning_rate=3e-3, temperature=0.5),
-        tiny(random_state=3, n_members=2, kl_weight=0.1, input_dropout=0.3, weight_decay=0.1),
-    ]
-    data = [split(survey, seed, n_train) for seed, n_train in enumerate((70, 41, 90))]
-    alone = [clone(model) for model in models]
-    fit_together(models, data)
-    for model, single, (X, Y, held) in zip(models, alone, data, strict=True):
-        single.fit(X, Y, validation_data=held)
-        assert_same(model, single, survey.X)
-    p = [model.predict_proba(survey.X) for model in models]
-    assert np.abs(p[0] - p[1]).max() > 1e-2
-    assert np.abs(p[1] - p[2]).max() > 1e-2
-
-
 def test_joint_fits_with_unknown_labels_and_sparse_features(tiny, survey):
     models = [
         tiny(
@@ -101,12 +84,6 @@ def test_different_estimators_cannot_be_fitted_together(tiny, survey, change):
     other, X, Y = change(tiny, survey.X, survey.Y)
     with pytest.raises(InputError, match="fitted together"):
         fit_together([tiny(), other], [(survey.X, survey.Y, None), (X, Y, None)])
-
-
-@pytest.mark.parametrize("name", ["n_members", "epochs", "batch_size"])
-def test_counts_must_be_positive(tiny, survey, name):
-    with pytest.raises(InputError, match=f"{name} is 0"):
-        tiny(**{name: 0}).fit(survey.X, survey.Y)
 
 
 def test_log_odds_use_known_labels():
@@ -265,15 +242,6 @@ class TestMembersThatDiffer:
 def test_an_invalid_plan_is_rejected(survey, training, message):
     with pytest.raises(InputError, match=message):
         ASL(training=training).fit(survey.X, survey.Y)
-
-
-@pytest.mark.parametrize("method", [ASL, CGMVAEClassifier])
-@pytest.mark.parametrize("name", ["dropout", "input_dropout"])
-@pytest.mark.parametrize("value", [-0.1, 1.0, 1.5, float("nan")])
-def test_an_invalid_dropout_is_rejected(survey, method, name, value):
-    for model in (method(**{name: value}), method(members=[{}, {name: value}])):
-        with pytest.raises(InputError, match=f"^{name} is {value}; it must be"):
-            model.fit(survey.X, survey.Y)
 
 
 def limit(monkeypatch, room):

@@ -376,25 +376,3 @@ def test_a_damaged_structure_is_rejected(fitted, tmp_path):
     write_tensors(tmp_path / "model", tensors, description)
     with pytest.raises(InputError, match="damaged"):
         cgmvae.load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"max_parents": -1}, "max_parents is -1"),
-        ({"max_parents": 9, "structure": [(i, 9) for i in range(9)]}, "9 parents"),
-        ({"state_dim": 0}, "state_dim is 0"),
-        ({"prediction": "mode"}, "prediction is 'mode'"),
-        ({"structure": [("label_0", "owl")]}, "'owl'"),
-        ({"structure": [(0, 1), (1, 0)]}, "cycle"),
-    ],
-)
-def test_invalid_parameters_are_rejected_before_training(parameters, message):
-    data, _ = cgmvae.make_survey(40, 3, 10, seed=0)
-    with pytest.raises(InputError, match=message):
-        quick(**parameters, progress=lambda *_: pytest.fail("it was trained")).fit(data.X, data.Y)
-
-
-def test_too_many_labels_are_rejected(rng):
-    with pytest.raises(InputError, match="at most 100 labels"):
-        quick().fit(rng.normal(size=(20, 3)), rng.integers(0, 2, (20, 101)))

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from safetensors.numpy import load_file
 
 import cgmvae
@@ -21,9 +20,7 @@ from cgmvae.methods import BinaryRelevance, serialization
 from cgmvae.methods.serialization import (
     as_declared,
     describe_preparation,
-    matrix_arrays,
     plain,
-    read_matrix,
     restore_preparation,
 )
 from cgmvae.preparation import FeaturePreparation
@@ -202,25 +199,6 @@ def test_a_loaded_model_keeps_its_history(fitted, tmp_path):
     np.testing.assert_array_equal(loaded.best_value_, fitted.best_value_)
     assert loaded.member_settings_ == fitted.member_settings_
     assert loaded.network_.config == fitted.network_.config
-
-
-class TestMatrices:
-    table = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
-
-    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-    def test_round_trip(self, form):
-        arrays = matrix_arrays("rows", form(self.table))
-        found = read_matrix(arrays, "rows", (2, 3), np.floating)
-        assert sp.issparse(found) == (form is sp.csr_array)
-        np.testing.assert_array_equal(found.toarray() if sp.issparse(found) else found, self.table)
-
-    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-    @pytest.mark.parametrize(
-        ("shape", "dtype"), [((3, 2), np.floating), ((2, 3), np.bool_), ((2, 3), np.float32)]
-    )
-    def test_another_shape_or_type_is_rejected(self, form, shape, dtype):
-        with pytest.raises(ValueError, match=r"\w"):
-            read_matrix(matrix_arrays("rows", form(self.table)), "rows", shape, dtype)
 
 
 @dataclass

@@ -351,21 +351,6 @@ def test_embedding_dimensions(survey, n_clusters, dim, expected):
     assert np.isfinite(model.predict_proba(survey.X)).all()
 
 
-def test_a_row_without_known_labels_has_no_influence(survey, rng):
-    X, Y, held = survey.X[:90], survey.Y[:90].astype(float), (survey.X[90:], survey.Y[90:])
-    Y[rng.random(90) < 0.1] = np.nan
-    kept, weights = ~np.isnan(Y[:, 0]), rng.choice([1.0, 2.0], 90)
-
-    def predictions(rows, X=X, scale=1.0):
-        model = quick(scaling="none", n_clusters=2)
-        model.fit(X[rows], Y[rows], sample_weight=scale * weights[rows], validation_data=held)
-        return model.predict_proba(survey.X)
-
-    expected = predictions(kept)
-    np.testing.assert_array_equal(predictions(slice(None), np.where(kept[:, None], X, 7)), expected)
-    np.testing.assert_allclose(predictions(kept, scale=8.0), expected, atol=1e-12)
-
-
 @pytest.mark.parametrize("value", [0.0, 3.0])
 @pytest.mark.parametrize("form", [np.array, sp.csr_array])
 def test_equal_rows(survey, value, form):
@@ -394,22 +379,6 @@ def test_wide_sparse_features_stay_sparse(rng):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 300 * 60_000 * 8 / 4
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"n_clusters": 0},
-        {"n_neighbors": 2.5},
-        {"admm_iterations": -1},
-        {"l2_weight": 0.0},
-        {"l1_weight": np.nan},
-    ],
-)
-def test_invalid_parameters_are_rejected(survey, parameters):
-    (name,) = parameters
-    with pytest.raises(InputError, match=name):
-        quick(**parameters).fit(survey.X, survey.Y)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ def test_members_learn_from_them_if_settings_say_so(tiny, survey, unlabelled, se
     assert np.isfinite(first).all()
 
 
-@learning
-def test_given_apart_or_as_rows_without_labels_is_the_same(tiny, survey, unlabelled, settings):
+def test_given_apart_or_as_rows_without_labels_is_the_same(tiny, survey, unlabelled):
+    settings = LEARNING["consistency"]
     apart = tiny(settings=settings).fit(survey.X, survey.Y, unlabelled=unlabelled)
     inside = tiny(settings=settings).fit(*hidden(survey, unlabelled))
     np.testing.assert_array_equal(apart.predict_proba(survey.X), inside.predict_proba(survey.X))

@@ -31,7 +31,7 @@ def data():
 
 
 def base(**changes):
-    plan = {"epochs": 8, "batch_size": 32, "embedding_dim": 16, "device": "cpu"}
+    plan = {"epochs": 4, "batch_size": 32, "embedding_dim": 16, "device": "cpu"}
     return CGMVAEClassifier(**(plan | changes), settings=SIZES)
 
 
@@ -44,7 +44,7 @@ def test_values_are_those_of_training_each_setting(data):
     held = (data.X[120:], data.Y[120:])
     found = search().fit(data.X[:120], data.Y[:120], validation_data=held)
     assert len(found.results_) == 6
-    assert all(result.epochs == 8 for result in found.results_)
+    assert all(result.epochs == 4 for result in found.results_)
     values = [result.value for result in found.results_]
     assert values == sorted(values, reverse=True)
     # A member's seed follows from its index, so the first setting can be trained alone.
@@ -72,7 +72,7 @@ def test_splits_and_seeds_are_averaged_and_the_best_settings_form_the_ensemble(d
 
 def test_the_worst_settings_are_dropped_and_come_last(data):
     found = search(rungs=(0.25, 0.5), factor=2).fit(data.X, data.Y)
-    assert [result.epochs for result in found.results_] == [8, 8, 4, 2, 2, 2]
+    assert [result.epochs for result in found.results_] == [4, 4, 2, 1, 1, 1]
     full = search().fit(data.X, data.Y)
     # A setting that is kept is trained as if the others had never been there.
     values = {json.dumps(r.setting): r.value for r in full.results_}
@@ -82,13 +82,13 @@ def test_the_worst_settings_are_dropped_and_come_last(data):
 
 
 def test_a_setting_with_fewer_epochs_may_be_the_best(data):
-    space = {"epochs": (6, 5), "learning_rate": (1e-7, 1e-2)}
+    space = {"epochs": (4, 3), "learning_rate": (1e-7, 1e-2)}
     found = PackedSearch(base(), space, rungs=(), metric="micro_f1", random_state=0)
     results = found.fit(data.X, data.Y).results_
     assert all(result.finished for result in results)
     values = [result.value for result in results]
     assert values == sorted(values, reverse=True)
-    assert [result.epochs for result in results] != [6, 6, 5, 5]
+    assert [result.epochs for result in results] != [4, 4, 3, 3]
 
 
 def test_settings_of_other_sizes_are_trained_in_other_packs(data, monkeypatch):
@@ -143,13 +143,13 @@ def test_an_interrupted_search_resumes(data, tmp_path, monkeypatch):
     plan = PLAN | {"folder": tmp_path / "search"}
     calls = []
     with pytest.raises(Killed):
-        search(**plan, progress=stopping(calls, 1, 6)).fit(data.X, data.Y)
-    assert calls[-1] == (1, 6)
+        search(**plan, progress=stopping(calls, 1, 3)).fit(data.X, data.Y)
+    assert calls[-1] == (1, 3)
     calls.clear()
     # The packs stay as they were, even if another capacity is measured now.
     monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 2)
     found = search(**plan, progress=stopping(calls, None, 0)).fit(data.X, data.Y)
-    assert calls == [(1, 7), (1, 8)]
+    assert calls == [(1, 4)]
     assert_found(found, expected)
     with pytest.raises(InputError, match="another search"):
         search(**plan, n_seeds=2).fit(data.X, data.Y)
@@ -163,14 +163,14 @@ def test_the_ensemble_of_an_interrupted_search_resumes(data, tmp_path, monkeypat
         nonlocal n_saved
         train(checkpoint, *state)
         n_saved += checkpoint.path.name == "ensemble.checkpoint"
-        if n_saved == 5:
+        if n_saved == 3:
             raise Killed
 
     monkeypatch.setattr(Checkpoint, "save", stop)
     with pytest.raises(Killed):
         search(folder=tmp_path).fit(data.X, data.Y)
     found = search(folder=tmp_path).fit(data.X, data.Y)
-    assert n_saved == 8
+    assert n_saved == 4
     assert found.best_estimator_.checkpoint is None
     np.testing.assert_array_equal(found.predict_proba(data.X), expected.predict_proba(data.X))
 

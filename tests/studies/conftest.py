@@ -24,6 +24,15 @@ from cgmvae.studies.store import Store
 
 
 @pytest.fixture(scope="session")
+def paper(data_folder) -> str:
+    """Return the source of the paper, or skip the test where it is not beside the data."""
+    path = data_folder.parent / "paper" / "cgmvae.tex"
+    if not path.exists():
+        pytest.skip("the paper's source is not beside the folder that CGMVAE_DATA names")
+    return path.read_text()
+
+
+@pytest.fixture(scope="session")
 def whole_store(tmp_path_factory) -> Store:
     """Return the store of the uninterrupted tiny study; tests must not change it."""
     store = Store(tmp_path_factory.mktemp("whole"))

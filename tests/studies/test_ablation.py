@@ -10,9 +10,8 @@ from cgmvae.data import make_survey
 from cgmvae.methods import CGMVAEClassifier
 from cgmvae.studies import ablation, claims
 from cgmvae.studies.ablation import COMPLETE, MIXTURE_ONLY, PLAIN, Variant
-from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import Scope, unique
+from cgmvae.studies.spec import Scope
 
 QUICK = Scope(quick=True)
 
@@ -27,15 +26,6 @@ def keep_all(made_up, data, scores, *, oracle=None):
         for split in (0, 1):
             spec = replace(variant.spec(QUICK, data), split=split)
             made_up.keep(spec, score + 0.01 * split, oracle=oracle and oracle[variant.title])
-
-
-def test_runs_are_shared_with_the_main_study_and_between_the_weights(available):
-    available("yeast", "scene")
-    runs = unique(ablation.ablation_runs(Scope()))
-    assert len(runs) == 2 * 9 * 9  # 2 data sets, 5 + 4 variants, 3 × 3 splits and seeds
-    shared = set(runs) & set(main_runs(Scope()))
-    assert len(shared) == 2 * 9
-    assert {str(run.settings) for run in shared} == {"{}"}
 
 
 def test_the_paper_s_weights_leave_switched_off_terms_off():
@@ -165,13 +155,6 @@ def test_two_stages_leave_cross_entropy_to_the_second():
     assert losses[10:].mean() < losses[:10].mean()
 
 
-def test_runs_are_shared_with_the_ablation(available):
-    available("yeast", "scene", "sider")
-    runs = unique(ablation.replacement_runs(Scope()))
-    assert len(runs) == 3 * 4 * 9
-    assert len(set(runs) & set(ablation.ablation_runs(Scope()))) == 3 * 2 * 9
-
-
 def test_modules_stand_side_by_side_with_the_paper_s(made_up, available):
     available("yeast")
     for variant, score in zip(ablation.MODULES, (0.6, 0.62, 0.64, 0.61), strict=True):
@@ -197,11 +180,3 @@ def test_stand_ins_have_the_paper_s_numbers_of_what_they_stand_for(made_up, avai
     oracle = ablation.replacement_tables(Results(Scope(), made_up.store))[1]
     assert ["— the paper on ebird", "–", "0.601", "0.599", "0.633"] in texts(oracle)
     assert not any("delicious" in row[0] and "paper" in row[0] for row in texts(oracle))
-
-
-def test_a_module_without_runs_says_so(made_up, available):
-    available("yeast")
-    made_up.keep(ablation.CONTRASTIVE.spec(QUICK, "yeast"), 0.5)
-    honest, *_ = ablation.replacement_tables(Results(QUICK, made_up.store))
-    row = texts(honest)[0]
-    assert row == ["yeast", "not run", "not run", "not run", "0.500 ± – ± –", "0 of 2"]

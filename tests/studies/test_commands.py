@@ -54,6 +54,22 @@ def test_every_study_has_runs_and_tables_before_anything_was_run(tmp_path, monke
         assert study_tables(study, scope, Store(tmp_path), "md").startswith("### ")
 
 
+@pytest.mark.parametrize(
+    ("name", "n_runs", "others"),
+    [
+        ("ablation", 2 * 9 * 9, {"main": 2 * 9}),  # 5 + 4 variants, of which one is the default
+        ("replacement", 2 * 4 * 9, {"main": 2 * 9, "ablation": 2 * 2 * 9}),
+        ("claims", 2 * 9 * 28, {"main": 2 * 9 * 5, "ablation": 2 * 9 * 2}),
+        ("fewer-data", 2 * 3 * 6 * 9, {"main": 2 * 6 * 9}),
+    ],
+)
+def test_equal_runs_are_shared_between_studies(available, name, n_runs, others):
+    available("yeast", "scene")  # with three splits and three seeds each
+    runs = set(STUDIES[name].runs(Scope()))
+    assert len(runs) == n_runs
+    assert {each: len(runs & set(STUDIES[each].runs(Scope()))) for each in others} == others
+
+
 def test_status_tells_apart_what_became_of_runs(whole_store, tmp_path):
     assert study_status(STUDY, Scope(), whole_store) == (9, 0, 0, 0)
     store, (first, second, *_) = Store(tmp_path), runs(Scope())
@@ -97,6 +113,13 @@ def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypat
     assert told[0] == (0, 0)
     assert told[5] == (8, 1)
     assert told[-1] == (9, 0)
+
+
+def test_a_study_that_is_done_trains_nothing(whole_store):
+    def engine(jobs, _):
+        pytest.fail(f"{len(jobs)} jobs were made again")
+
+    assert run_study(STUDY, Scope(), whole_store, engine) == []
 
 
 def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, tmp_path):

@@ -8,9 +8,8 @@ from tiny_study import texts
 
 from cgmvae.studies import fewer_data
 from cgmvae.studies.fewer_data import FRACTIONS, entry
-from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import Scope, unique
+from cgmvae.studies.spec import Scope
 
 QUICK = Scope(quick=True)
 
@@ -19,16 +18,6 @@ def keep(made_up, share, scores):
     """Store the runs of a method on yeast, one score per split."""
     for split, score in enumerate(scores):
         made_up.keep(replace(share.spec(QUICK, "yeast"), split=split), score)
-
-
-def test_runs_with_all_rows_are_those_of_the_main_study(available):
-    available("yeast", "scene")
-    runs = unique(fewer_data.runs(Scope()))
-    assert len(runs) == 2 * 3 * 6 * 9
-    shared = set(runs) & set(main_runs(Scope()))
-    assert len(shared) == 2 * 6 * 9
-    assert {run.train_fraction for run in shared} == {1.0}
-    assert {run.train_fraction for run in set(runs) - shared} == {0.1, 0.5}
 
 
 def test_half_the_rows_against_all_of_them(made_up, available):

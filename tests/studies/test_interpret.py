@@ -1,7 +1,6 @@
 """The study of label similarities: its runs, groups, tables and figures."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from cgmvae.studies import interpret
 from cgmvae.studies.interpret import STUDY, GroupedLabels, find_breaks, order_of
 from cgmvae.studies.paper_tables import main_runs
 from cgmvae.studies.results import Results
-from cgmvae.studies.runner import run_job
 from cgmvae.studies.spec import Scope
-from cgmvae.studies.store import Store
 from cgmvae.studies.tables import Table
 
 YEAST = Scope(data=("yeast",), splits=(0, 1), seeds=(0, 1))
@@ -144,14 +141,3 @@ def test_data_without_groups_is_named(made_up: Any) -> None:
     assert STUDY.runs(YEAST) == []
     (table,) = tables(made_up)
     assert "its labels are not grouped" in table.rows[0][0]
-
-
-@pytest.mark.usefixtures("grouped")
-def test_real_runs_store_a_similarity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpret, "QUICK_EPOCHS", 1)
-    scope = replace(YEAST, methods=("mpvae",), quick=True, splits=(0,), seeds=(0,))
-    (spec,) = STUDY.runs(scope)
-    assert run_job([spec], Store(tmp_path), device="cpu") == "done"
-    whole = Store(tmp_path).similarity(spec)
-    np.testing.assert_allclose(np.diagonal(whole), 1.0, atol=1e-5)  # normalized
-    assert STUDY.tables(Results(scope, Store(tmp_path)))[0].rows[0][-1] == "1"

@@ -37,7 +37,7 @@ def check_runs(store: Store) -> None:
 def test_killed_at_random_moments_it_gives_the_same_tables(order, duration, whole_table, tmp_path):
     rng, longest = np.random.default_rng(0), duration
     codes, folders = [], [tmp_path / "0"]
-    while codes.count(KILLED) < 8:
+    while codes.count(KILLED) < 5:
         moment = {"kill_after": rng.uniform(0, longest)}
         if len(codes) % 2:  # writing is short, so a timer would seldom hit it
             moment = {"kill_at": int(rng.integers(1, 150))}
@@ -92,9 +92,3 @@ def test_one_of_two_is_killed_and_the_other_takes_over(order, duration, whole_ta
         codes = order(folder=str(folder), children=2, kill_after=moment)
     assert codes == [KILLED, 0]
     assert written(Store(folder)) == whole_table
-
-
-def test_a_study_that_is_done_trains_nothing(order, tmp_path):
-    assert order(folder=str(tmp_path / "runs")) == [0]
-    assert order(folder=str(tmp_path / "runs"), log=str(tmp_path / "log")) == [0]
-    assert not (tmp_path / "log").exists()

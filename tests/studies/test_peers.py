@@ -48,19 +48,9 @@ def test_runs_are_counted_and_distinct(available: Any) -> None:
     available(*PEER_DATA)
     specs = STUDY.runs(Scope())
     counts = {name: sum(spec.method == name for spec in specs) for name in ("cgmvae", *PEERS)}
-    assert not any(counts.pop(name) for name in SEMI_SUPERVISED)
-    assert counts == {
-        "cgmvae": 7 * 9,
-        "random-forest": 6 * 9,
-        "extra-trees": 6 * 9,
-        "lightgbm": 6 * 3,
-        "catboost": 4 * 9,
-        "logistic-regression": 7 * 3,
-        "linear-svm": 7 * 3,
-        "classifier-chains": 5 * 9,
-        "mlp": 7 * 9,
-        "tabm": 6 * 9,
-    }
+    assert not any(counts[name] for name in SEMI_SUPERVISED)
+    assert (counts["cgmvae"], counts["logistic-regression"]) == (7 * 9, 7 * 3)  # one seed
+    assert (counts["lightgbm"], counts["catboost"]) == (6 * 3, 4 * 9)  # not on the largest data
     assert len({spec.key for spec in specs}) == len(specs)
     assert all(spec.cross_validated for spec in specs)
 

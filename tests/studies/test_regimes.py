@@ -13,7 +13,6 @@ from cgmvae.studies.statistics import Difference
 from cgmvae.studies.tables import Table, render
 
 YEAST = Scope(data=("yeast",))
-QUICK = Scope(quick=True)
 
 
 def tables(made_up: Any, scope: Scope = YEAST) -> dict[str, Table]:

@@ -28,6 +28,7 @@ GRID = [
         {"hidden_labels": 0.5},
         {"settings": {"n_members": 1}},
         {"official": True},
+        {"labeled_fraction": 0.1},
     ],
 )
 def test_every_field_makes_another_run(change):

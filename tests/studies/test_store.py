@@ -1,6 +1,7 @@
 """A run's folder: what is kept, what counts as done, and what is said about damage."""
 
 import resource
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -115,19 +116,21 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(act):
         act(Store("/proc/no/such/place"))
 
 
-@pytest.fixture
+@contextmanager
 def no_room():
-    """Let no file grow beyond some bytes, as on a full disk."""
+    """Let no file grow beyond some bytes, as on a full disk; not even a log of the tests."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_no_room_for_a_run_is_one_sentence_and_leaves_nothing(tmp_path, no_room):
+def test_no_room_for_a_run_is_one_sentence_and_leaves_nothing(tmp_path):
     store = Store(tmp_path)
     large = replace(made_up(SPEC), predictions={"test": np.ones((100, 100))})
-    with pytest.raises(InputError, match=r"^Cannot write .*; check the free space"):
+    with no_room(), pytest.raises(InputError, match=r"^Cannot write .*; check the free space"):
         store.write(SPEC, large)
     assert not store.is_done(SPEC)
     assert list((tmp_path / "runs").iterdir()) == []

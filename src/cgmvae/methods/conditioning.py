@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 from torch import Tensor
 
 from cgmvae.data.mapped import dense
@@ -129,11 +130,9 @@ def condition(
     """Return probabilities given some labels, bool (n_rows, n_labels), present or absent."""
     present, absent = effects
     changed = (positive & given) @ present + (~positive & given) @ absent
-    return (1 / (1 + np.exp(-(log_odds(scores) + changed)))).astype(scores.dtype)
+    return expit(log_odds(scores) + changed).astype(scores.dtype)
 
 
 def log_odds(scores: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the log-odds of probabilities, within bounds."""
-    with np.errstate(divide="ignore"):
-        p = scores.astype(np.float64)
-        return np.clip(np.log(p) - np.log1p(-p), -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
+    return np.clip(logit(scores.astype(np.float64)), -_MAX_LOG_ODDS, _MAX_LOG_ODDS)

@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.preprocessing import MultiLabelBinarizer
 
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, split_unknown
 from cgmvae.errors import InputError, listed, one_line
@@ -203,6 +202,8 @@ def _is_label_sets(Y: Any) -> bool:
 
 
 def _from_label_sets(Y: Any, names: Sequence[str] | None) -> Targets:
+    from sklearn.preprocessing import MultiLabelBinarizer  # slow to import, and seldom needed
+
     for index, row in enumerate(Y):
         # A string would be read as the set of its letters.
         if not isinstance(row, set | frozenset | list | tuple):
@@ -279,7 +280,7 @@ def check_declared(record: type, values: Mapping[str, Any]) -> None:
     values : mapping of str to anything
         Values by field name; names that are not fields are ignored.
     """
-    for name, hint in _declared(record).items():
+    for name, hint in declared_types(record).items():
         if name in values and (wanted := requirement(name, values[name], hint)):
             raise InputError(f"{name} is {values[name]!r}; {wanted}.")
 
@@ -323,7 +324,7 @@ def requirement(name: str, value: Any, hint: Any) -> str | None:
 
 
 @cache
-def _declared(record: type) -> dict[str, Any]:
-    """Return the declared types of the parameters of a dataclass by name."""
+def declared_types(record: type) -> dict[str, Any]:
+    """Return the types of the fields that ``__init__`` of a dataclass takes, by name."""
     hints = get_type_hints(record)
     return {field.name: hints[field.name] for field in fields(record) if field.init}

@@ -47,7 +47,6 @@ from cgmvae.nn.rng import RandomStreams
 from cgmvae.training.pack import LabelRows
 
 GRAPHS = ("full", "prior", "edgeless")
-COMPONENTS = ("auto", "affine", "words")
 
 #: Label nodes of all rows and members that are scored at a time, which bounds the memory.
 _SCORED_NODES = 1 << 17
@@ -343,11 +342,6 @@ class LaMP(NeuralClassifier):
         return {"cross_entropy": 1.0, "intermediate": self.intermediate_weight}
 
     def _config(self) -> LaMPConfig:
-        if self.components not in COMPONENTS:
-            raise InputError(
-                f"components is {self.components!r}; choose one of {', '.join(COMPONENTS)}."
-            )
-        check_whole(1, n_words=self.n_words)
         words = self.sparse_rows_ if self.components == "auto" else self.components == "words"
         return LaMPConfig(
             embedding_dim=self.embedding_dim,

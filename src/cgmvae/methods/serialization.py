@@ -12,18 +12,8 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,6 +30,7 @@ from cgmvae.evaluation.thresholds import (
     TopK,
     describe_rule,
 )
+from cgmvae.methods.inputs import declared_types
 from cgmvae.methods.registry import METHODS, REGISTRY
 from cgmvae.preparation.components import PrincipalComponents
 from cgmvae.preparation.encoders import ENCODERS
@@ -455,20 +446,13 @@ def as_declared(record: type, values: Any) -> dict[str, Any]:
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"its {record.__name__} is not a JSON object")
-    hints = _field_types(record)
+    hints = declared_types(record)
     for name, value in values.items():
         if name not in hints:
             raise ValueError(f"{record.__name__} has no parameter {one_line(name)!r}")
         if not _fits(value, hints[name]):
             raise ValueError(f"its parameter {name!r} cannot be {one_line(repr(value))}")
     return {name: _as_tuples(value, hints[name]) for name, value in values.items()}
-
-
-@cache
-def _field_types(record: type) -> dict[str, Any]:
-    """Return the types of the fields that ``__init__`` of a dataclass takes."""
-    hints = get_type_hints(record)
-    return {field.name: hints[field.name] for field in dataclasses.fields(record) if field.init}
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -12,7 +12,7 @@ LightGBM, CatBoost and TabM come with the extra ``peers``.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from sklearn.svm import LinearSVC
 
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.evaluation import micro_average_precision
 from cgmvae.methods.binary_relevance import BinaryRelevance
@@ -119,7 +120,7 @@ class Peer(NamedTuple):
 def _known_labels(train: Rows) -> NDArray[np.uint8]:
     if train.unknown is not None and train.unknown.sum():
         raise InputError("This classifier does not support unknown labels; choose another method.")
-    return train.Y.toarray() if sp.issparse(train.Y) else train.Y
+    return dense(train.Y)
 
 
 def _partly_labeled(
@@ -128,10 +129,10 @@ def _partly_labeled(
     """Wrap a peer that learns one label at a time, −1 where it is unknown."""
 
     def scores(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-        features, *rest = (_dense(each) for each in _features(train, others))
-        labels = _dense(train.Y).astype(np.int64)
+        features, *rest = (dense(each) for each in _features(train, others))
+        labels = dense(train.Y).astype(np.int64)
         if train.unknown is not None:
-            labels[_dense(train.unknown)] = -1
+            labels[dense(train.unknown)] = -1
 
         def of_label(own: NDArray[np.int64]) -> Scores:
             values = np.unique(own[own >= 0])
@@ -139,10 +140,15 @@ def _partly_labeled(
                 return [np.full(len(each), values.mean() if len(values) else 0.0) for each in rest]
             return learn(features, rest, own)
 
-        by_label = Parallel(n_jobs=-1)(delayed(of_label)(own) for own in labels.T)
-        return [np.column_stack(columns) for columns in zip(*by_label, strict=True)]
+        return _by_label(of_label, labels.T)
 
     return scores
+
+
+def _by_label(score: Callable[[Any], Scores], labels: Iterable[Any]) -> Scores:
+    """Return the scores of all labels from a function of one, (n_samples,) each, in parallel."""
+    found = Parallel(n_jobs=-1)(delayed(score)(label) for label in labels)
+    return [np.column_stack(columns) for columns in zip(*found, strict=True)]
 
 
 def _self_training(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
@@ -240,10 +246,6 @@ def _each_label(estimator: Any, train: Rows, others: Sequence[Rows], seed: int) 
     return [model.predict_proba(rows.X) for rows in others]
 
 
-def _dense(X: Matrix) -> NDArray[Any]:
-    return X.toarray() if sp.issparse(X) else X
-
-
 def _spmatrix(X: Matrix) -> Any:
     """Return the features as LightGBM and CatBoost take them, which know no sparse arrays."""
     return sp.csr_matrix(X) if sp.issparse(X) else X
@@ -254,7 +256,7 @@ def _lightgbm(task: _Task) -> Scores:
     import lightgbm
 
     features, *rest = (_spmatrix(rows.X) for rows in (task.train, *task.others))
-    held_labels = _dense(task.others[0].Y)[:, task.vary]
+    held_labels = dense(task.others[0].Y)[:, task.vary]
 
     settings = {"objective": "binary", "learning_rate": 0.05, "num_threads": 1, "verbosity": -1}
 
@@ -269,8 +271,7 @@ def _lightgbm(task: _Task) -> Scores:
         )
         return [np.asarray(trees.predict(each)) for each in rest]
 
-    by_label = Parallel(n_jobs=-1)(delayed(scores_of)(i) for i in range(len(task.vary)))
-    return [np.column_stack(columns) for columns in zip(*by_label, strict=True)]
+    return _by_label(scores_of, range(len(task.vary)))
 
 
 def _catboost(task: _Task) -> Scores:
@@ -287,7 +288,7 @@ def _catboost(task: _Task) -> Scores:
         allow_writing_files=False,
         verbose=False,
     )
-    held_labels = _dense(task.others[0].Y)[:, task.vary]
+    held_labels = dense(task.others[0].Y)[:, task.vary]
     model.fit(features, task.target, eval_set=(rest[0], held_labels[:, 0] if one else held_labels))
     return [model.predict_proba(each)[:, -len(task.vary) :] for each in rest]
 
@@ -299,18 +300,17 @@ def _linear_svm(task: _Task) -> Scores:
     """
     features, *rest = _features(task.train, task.others)
     held = task.others[0]
-    held_labels = _dense(held.Y)[:, task.vary]
+    held_labels = dense(held.Y)[:, task.vary]
     known = np.ones(held_labels.shape, bool)
     if held.unknown is not None:
-        known = ~_dense(held.unknown)[:, task.vary]
+        known = ~dense(held.unknown)[:, task.vary]
 
     def margins(c: float) -> Scores:
         def of_label(i: int) -> Scores:
             model = LinearSVC(C=c, random_state=task.seed).fit(features, task.labels[:, i])
             return [model.decision_function(each) for each in rest]
 
-        by_label = Parallel(n_jobs=-1)(delayed(of_label)(i) for i in range(len(task.vary)))
-        return [np.column_stack(columns) for columns in zip(*by_label, strict=True)]
+        return _by_label(of_label, range(len(task.vary)))
 
     best = max(
         map(margins, SVM_C_VALUES),
@@ -354,42 +354,51 @@ def _chains(task: _Task) -> Scores:
     return [np.mean(parts, axis=0) for parts in zip(*chains, strict=True)]
 
 
-def _perceptron(task: _Task) -> Scores:
-    """Train scikit-learn's network, and keep the epoch that ranks validation rows best.
+def _of_best_epoch(train: Callable[[_Task], Iterator[Scores]]) -> Callable[[_Task], Scores]:
+    """Wrap a network that yields its scores after each epoch; the best at ranking is kept."""
 
-    Its own early stopping uses subset accuracy, which is 0 with many labels.
+    def learn(task: _Task) -> Scores:
+        held = task.others[0]
+        unknown = None if held.unknown is None else held.unknown[:, task.vary]
+        best, best_epoch, kept = np.nan, 0, []
+        for epoch, scores in zip(range(MAX_EPOCHS), train(task), strict=False):
+            precision = micro_average_precision(held.Y[:, task.vary], scores[0], unknown=unknown)
+            if epoch == 0 or precision > best:  # NaN where no validation row has a label
+                best, best_epoch, kept = precision, epoch, scores
+            if epoch - best_epoch >= PATIENCE:
+                break
+        return kept
+
+    return learn
+
+
+def _perceptron(task: _Task) -> Iterator[Scores]:
+    """Train scikit-learn's network, whose own early stopping uses subset accuracy.
+
+    That is 0 with many labels.
     """
     features, *rest = _features(task.train, task.others)
     # A generator, not a number, which would shuffle the rows in the same way in every epoch.
     shuffles = np.random.RandomState(task.seed)
     model = MLPClassifier((HIDDEN_UNITS,), random_state=shuffles)
-    held = task.others[0]
-    unknown = None if held.unknown is None else held.unknown[:, task.vary]
     classes = np.arange(max(2, len(task.vary)))
     # In the dtype of the classes: scikit-learn casts those to the dtype of the labels, so that 256
     # would become 0.
     target = task.target.astype(classes.dtype)
-    best, best_epoch, kept = np.nan, 0, []
-    for epoch in range(MAX_EPOCHS):
+    while True:
         model.partial_fit(features, target, classes=classes)
         # With a single label there is a column for each of its values.
-        scores = [model.predict_proba(each)[:, -len(task.vary) :] for each in rest]
-        precision = micro_average_precision(held.Y[:, task.vary], scores[0], unknown=unknown)
-        if epoch == 0 or precision > best:  # NaN where no validation row has a label
-            best, best_epoch, kept = precision, epoch, scores
-        if epoch - best_epoch >= PATIENCE:
-            break
-    return kept
+        yield [model.predict_proba(each)[:, -len(task.vary) :] for each in rest]
 
 
-def _tabm(task: _Task) -> Scores:
-    """Train TabM, with piecewise-linear embeddings, and keep the epoch that ranks best."""
+def _tabm(task: _Task) -> Iterator[Scores]:
+    """Train TabM, with piecewise-linear embeddings."""
     from rtdl_num_embeddings import PiecewiseLinearEmbeddings, compute_bins
     from tabm import TabM
 
     device = find_device("auto")
     torch.manual_seed(task.seed)
-    arrays = [_dense(each).astype(np.float32) for each in _features(task.train, task.others)]
+    arrays = [dense(each).astype(np.float32) for each in _features(task.train, task.others)]
     vary = np.ptp(arrays[0], axis=0) > 0
     features, *rest = (torch.from_numpy(each[:, vary]).to(device) for each in arrays)
     labels = torch.from_numpy(task.labels).to(device, torch.float32)
@@ -404,10 +413,7 @@ def _tabm(task: _Task) -> Scores:
         **TABM_SIZES,
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=3e-4)
-    held = task.others[0]
-    unknown = None if held.unknown is None else held.unknown[:, task.vary]
-    best, best_epoch, kept = np.nan, 0, []
-    for epoch in range(MAX_EPOCHS):
+    while True:
         model.train()
         for batch in torch.randperm(len(features), device=device).split(256):
             logits = model(features[batch])  # (n_rows, k, n_labels)
@@ -421,13 +427,7 @@ def _tabm(task: _Task) -> Scores:
                 torch.cat([torch.sigmoid(model(part)).mean(1) for part in each.split(1024)])
                 for each in rest
             ]
-        found = [each.double().cpu().numpy() for each in scores]
-        precision = micro_average_precision(_dense(held.Y)[:, task.vary], found[0], unknown=unknown)
-        if epoch == 0 or precision > best:
-            best, best_epoch, kept = precision, epoch, found
-        if epoch - best_epoch >= PATIENCE:
-            break
-    return kept
+        yield [each.double().cpu().numpy() for each in scores]
 
 
 PEERS: Mapping[str, Peer] = {
@@ -440,8 +440,8 @@ PEERS: Mapping[str, Peer] = {
     ),
     "linear-svm": Peer("linear SVM", _on_varying_labels(_linear_svm), False),
     "classifier-chains": Peer("classifier chains", _on_varying_labels(_chains), True, 1_000_000),
-    "mlp": Peer("multi-layer perceptron", _on_varying_labels(_perceptron), True),
-    "tabm": Peer("TabM", _on_varying_labels(_tabm), True, 5_000_000, "tabm"),
+    "mlp": Peer("multi-layer perceptron", _on_varying_labels(_of_best_epoch(_perceptron)), True),
+    "tabm": Peer("TabM", _on_varying_labels(_of_best_epoch(_tabm)), True, 5_000_000, "tabm"),
     "self-training": Peer("self-training", _partly_labeled(_self_training), False, 500_000),
     "label-spreading": Peer("label spreading", _partly_labeled(_label_spreading), False, 500_000),
     "components": Peer("principal components", _partly_labeled(_components), False, 5_000_000),

@@ -52,11 +52,6 @@ REGIMES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _own_scope(scope: Scope) -> Scope:
-    """Return the scope with this study's default splits and seeds."""
-    return replace(scope, splits=scope.chosen_splits(SPLITS), seeds=scope.chosen_seeds(SEEDS))
-
-
 def _variants(regime: str) -> list[Variant]:
     """Return C-GMVAE and plain cross-entropy in a regime."""
     return [replace(variant, **REGIMES[regime]) for variant in (COMPLETE, PLAIN)]
@@ -65,7 +60,7 @@ def _variants(regime: str) -> list[Variant]:
 def runs(scope: Scope) -> list[RunSpec]:
     """Return both settings in every regime on every available data set."""
     variants = [variant for regime in REGIMES for variant in _variants(regime)]
-    return variant_runs(_own_scope(scope), _data(scope), variants)
+    return variant_runs(scope.with_defaults(SPLITS, SEEDS), _data(scope), variants)
 
 
 #: One difference per metric, by regime and data set.
@@ -218,7 +213,7 @@ def _rare_table(results: Results) -> Table:
 
 def tables(results: Results) -> list[Table]:
     """Return where the two terms help, also on rare labels, and the numbers of each data set."""
-    own = Results(_own_scope(results.scope), results.store)
+    own = Results(results.scope.with_defaults(SPLITS, SEEDS), results.store)
     found = {
         regime: {
             data: list(differences.values())

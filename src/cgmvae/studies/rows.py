@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from cgmvae.data import MultiLabelDataset, load_dataset, make_split
+from cgmvae.data.mapped import dense
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.studies.spec import RunSpec
@@ -66,20 +67,20 @@ def load_parts(spec: RunSpec) -> Parts:
 
 def without_labels(rows: MultiLabelDataset, n_labeled: int) -> MultiLabelDataset:
     """Return the rows with all labels unknown but those of the first ``n_labeled`` rows."""
-    hidden = np.repeat([False, True], [n_labeled, rows.n_samples - n_labeled])[:, None]
-    labels = rows.Y.toarray() if sp.issparse(rows.Y) else rows.Y
-    unknown = np.broadcast_to(hidden, labels.shape).copy()
-    if rows.unknown is not None:
-        unknown |= rows.unknown.toarray() if sp.issparse(rows.unknown) else rows.unknown
-    return replace(rows, Y=np.where(unknown, 0, labels).astype(np.uint8), unknown=unknown)
+    hidden = np.repeat([False, True], [n_labeled, rows.n_samples - n_labeled])
+    return _hide(rows, np.tile(hidden[:, None], rows.n_labels))
 
 
 def hide_labels(rows: MultiLabelDataset, fraction: float, seed: int) -> MultiLabelDataset:
     """Return the rows with a random fraction of their labels made unknown."""
     if not 0 <= fraction < 1:
         raise InputError(f"hidden_labels is {fraction}; it must be at least 0 and below 1.")
-    hidden = np.random.default_rng(seed).random(rows.Y.shape) < fraction
+    return _hide(rows, np.random.default_rng(seed).random(rows.Y.shape) < fraction)
+
+
+def _hide(rows: MultiLabelDataset, hidden: NDArray[np.bool_]) -> MultiLabelDataset:
+    """Return the rows with these labels unknown, and those that were."""
     if rows.unknown is not None:
-        hidden |= rows.unknown.toarray() if sp.issparse(rows.unknown) else rows.unknown
-    labels = rows.Y.toarray() if sp.issparse(rows.Y) else rows.Y
-    return replace(rows, Y=np.where(hidden, 0, labels).astype(np.uint8), unknown=hidden)
+        hidden = hidden | dense(rows.unknown)
+    labels = np.where(hidden, 0, dense(rows.Y)).astype(np.uint8)
+    return replace(rows, Y=labels, unknown=hidden)

@@ -221,6 +221,10 @@ class Scope:
         """Return the seeds of the models."""
         return self.seeds or ((0,) if self.quick else tuple(full))
 
+    def with_defaults(self, splits: Sequence[int], seeds: Sequence[int]) -> Scope:
+        """Return the scope with a study's own splits and seeds in place of the usual ones."""
+        return replace(self, splits=self.chosen_splits(splits), seeds=self.chosen_seeds(seeds))
+
     def seeds_of(self, method: str) -> tuple[int, ...]:
         """Return the seeds of a method's models; a deterministic one is run with the first."""
         return self.chosen_seeds()[:1] if method in DETERMINISTIC else self.chosen_seeds()

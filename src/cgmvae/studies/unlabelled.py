@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cgmvae.evaluation import METRIC_TITLES
-from cgmvae.studies.ablation import Variant, difference_table, variant_rows, variant_runs
+from cgmvae.studies.ablation import (
+    Variant,
+    difference_table,
+    score_table,
+    variant_rows,
+    variant_runs,
+)
 from cgmvae.studies.peers import PEERS, SEMI_SUPERVISED
-from cgmvae.studies.results import Results, spread_note
+from cgmvae.studies.results import Results
 from cgmvae.studies.spec import RunSpec, Scope, Study, data_choice, is_network
 from cgmvae.studies.tables import Table
 
@@ -19,7 +24,7 @@ from cgmvae.studies.tables import Table
 DATA = ("yeast", "scene", "delicious", "bbs_2003_2009", "mirflickr_tags", "reuters_tfidf")
 _data = data_choice(DATA, quick=("yeast",))
 FRACTIONS = (0.05, 0.1, 0.2)
-SPLITS = (0, 1, 2, 3, 4)
+SPLITS, SEEDS = (0, 1, 2, 3, 4), (0,)
 
 #: Epochs of the preset, which :data:`LONGER` multiplies.
 _EPOCHS = 30
@@ -43,11 +48,7 @@ class Labeled(Variant):
         spec = super().spec(scope, data)
         if scope.quick and is_network(self.method):  # a single member would leave out most folds
             spec = replace(spec, settings={**spec.settings, "n_members": _QUICK_MEMBERS})
-        return replace(
-            spec,
-            labeled_fraction=self.labeled_fraction,
-            unlabelled=self.unlabelled,
-        )
+        return replace(spec, labeled_fraction=self.labeled_fraction, unlabelled=self.unlabelled)
 
 
 SUPERVISED = Labeled("supervised", unlabelled=False)
@@ -88,28 +89,21 @@ def _fractions(scope: Scope) -> tuple[float, ...]:
     return (0.1,) if scope.quick else FRACTIONS
 
 
-def _own(scope: Scope) -> Scope:
-    """Return the scope with the study's own splits and seeds."""
-    return replace(scope, splits=scope.chosen_splits(SPLITS), seeds=scope.chosen_seeds((0,)))
-
-
 def runs(scope: Scope) -> list[RunSpec]:
     """Return every variant with every fraction, with five splits and one seed."""
     wanted = [each for fraction in _fractions(scope) for each in variants(scope, fraction)]
-    return variant_runs(_own(scope), _data(scope), wanted)
+    return variant_runs(scope.with_defaults(SPLITS, SEEDS), _data(scope), wanted)
 
 
 def tables(results: Results) -> list[Table]:
     """Return the scores by fraction, and the differences from the supervised model."""
-    results = Results(_own(results.scope), results.store)
+    results = Results(results.scope.with_defaults(SPLITS, SEEDS), results.store)
     found = []
     for fraction in _fractions(results.scope):
         own = variants(results.scope, fraction)
         rows = variant_rows(results, _data(results.scope), own, protocol="validation", reported={})
-        columns = ["data", "variant", *METRIC_TITLES.values(), "runs"]
         share = f"{fraction:.0%} of the rows labeled"
-        title = f"{share}, thresholds: validation"
-        found.append(Table(title, columns, rows, [spread_note("data set")]))
+        found.append(score_table(share, "validation", rows))
         found.append(
             difference_table(
                 results,
