@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cgmvae.data.mapped import dense
+from cgmvae.evaluation.calibration import log_odds
 from cgmvae.methods.inputs import Rows
 
 #: Rows to learn from: few rows are repeated, with other labels given, and of many a part will do.
@@ -25,9 +26,6 @@ _PENALTY = 1.0
 
 #: Steps of L-BFGS; the loss is convex.
 _STEPS = 50
-
-#: Bound of the log-odds of scores.
-_MAX_LOG_ODDS = 15.0
 
 
 def learn_effects(
@@ -87,10 +85,3 @@ def condition(
     present, absent = effects
     changed = (positive & given) @ present + (~positive & given) @ absent
     return (1 / (1 + np.exp(-(log_odds(scores) + changed)))).astype(scores.dtype)
-
-
-def log_odds(scores: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the log-odds of probabilities, within bounds."""
-    with np.errstate(divide="ignore"):
-        p = scores.astype(np.float64)
-        return np.clip(np.log(p) - np.log1p(-p), -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
