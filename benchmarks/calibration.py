@@ -2,10 +2,10 @@
 
     python benchmarks/calibration.py --data survey yeast scene sider
 
-Splits and rows are those of ``accuracy.py``, and the test rows of all splits are scored together; all
-labels must be known.
-``survey`` is made up: 2,500 sites and five species, most of which are at few sites. By chance is
-the calibration error that the probabilities would have if the labels were drawn from them.
+Splits and rows are those of ``accuracy.py``; the test rows of all splits are scored together, and
+their labels must all be known. ``survey`` is made up: 2,500 sites and five species, most of which
+are at few sites. By chance is the calibration error that the probabilities would have if the labels
+were drawn from them, and the gap is the largest between a label's mean probability and frequency.
 """
 
 from __future__ import annotations
