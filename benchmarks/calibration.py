@@ -23,6 +23,7 @@ from cgmvae.data import make_survey
 from cgmvae.data.mapped import dense
 from cgmvae.evaluation import expected_calibration_error, learn_calibration
 from cgmvae.methods import CGMVAEClassifier, fit_together
+from cgmvae.methods.cgmvae import TEMPERATURE_SHARE
 
 #: Sites of the survey to train on, and to test on.
 SITES = 2500, 10_000
@@ -74,7 +75,9 @@ def probabilities(splits: list[tuple[Any, Any]], settings: dict[str, Any]) -> di
     for model, (train, _) in pairs:
         rows = train.rows(model.oof_rows_)
         scores, folds = model.oof_proba_, model.oof_folds_
-        found, _ = learn_calibration(rows.Y, scores, folds, unknown=rows.unknown)
+        found, _ = learn_calibration(
+            rows.Y, scores, folds, unknown=rows.unknown, share=TEMPERATURE_SHARE
+        )
         if found is not None:
             model.network_.rescale_logits(found.temperature, torch.tensor(found.shifts))
     after = np.concatenate([model.predict_proba(test.X) for model, (_, test) in pairs])

@@ -114,6 +114,14 @@ def test_a_distorted_model_is_restored(calibrated):
     np.testing.assert_allclose(scores, probabilities, atol=0.03)
 
 
+def test_a_share_of_the_temperature_keeps_mean_probabilities(calibrated):
+    Y, probabilities, folds = calibrated
+    distorted = expit(1.5 * logit(probabilities))
+    whole, part = (learn_calibration(Y, distorted, folds, share=share)[0] for share in (1, 0.5))
+    assert part.temperature == pytest.approx(whole.temperature**0.5)
+    np.testing.assert_allclose(part.apply(distorted).mean(0), Y.mean(0), atol=0.02)
+
+
 def test_a_calibrated_model_stays_as_it_is(calibrated):
     Y, probabilities, folds = calibrated
     found, scores = learn_calibration(Y, probabilities, folds)
