@@ -16,6 +16,7 @@ SHARED = {"measurement", "fuzz_inputs"}
 #: A result that each benchmark prints, with its number.
 EXPECTED = {
     "accuracy": r"\| yeast \| \*C-GMVAE − best peer\* \| [+-]0\.\d+ ±",
+    "calibration": r"\| yeast \| \d+ \| yes \| 0\.\d+",
     "conditioning": r"\| yeast \| 7 \| learned \| 0\.\d+",
     "distributed": r"members: \d+\.\d+ s per epoch in one process, .* in 2; ratio \d",
     "encoders": r"\| digits \| C-GMVAE, frozen encoder \| 0\.\d+",

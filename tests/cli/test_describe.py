@@ -101,6 +101,17 @@ def test_an_origin_of_another_form_is_ignored(refused, succeeds, table):
     assert "does not record which data" in sentence
 
 
+def test_a_calibration_is_one_line(succeeds, table):
+    fit(succeeds, "--members", "2", "--epochs", "1")
+    tensors, description = read_tensors("m.cgmvae")
+    found = {"temperature": 1.08, "shifts": [-0.02, 0.12]}
+    description["fitted"]["calibration"] = found
+    write_tensors("m.cgmvae", tensors, description)
+    assert json.loads(succeeds("describe", "m.cgmvae", "--json"))["calibration"] == found
+    line = "Calibrated out of fold: temperature 1.08, log-odds shifted by -0.02 to +0.12."
+    assert line in succeeds("describe", "m.cgmvae")
+
+
 def test_every_method_is_listed_with_its_limit(succeeds):
     listed = json.loads(succeeds("methods", "--json"))
     assert [row["name"] for row in listed] == list(REGISTRY)

@@ -10,9 +10,12 @@ import scipy.sparse as sp
 import torch
 from scipy.special import expit
 from scipy.stats import norm, spearmanr
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
 
-from cgmvae.data import load_dataset
+from cgmvae.data import load_dataset, make_survey
+from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import CGMVAEClassifier, conditioning, load
 from cgmvae.methods.conditioning import condition, learn_effects
@@ -442,3 +445,68 @@ def test_an_unfitted_model_raises(tiny, survey):
             call()
     assert not hasattr(model, "label_embeddings_")
     assert not hasattr(model, "label_bias_")
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Return data, a model whose high learning rate makes it overconfident, and it calibrated."""
+    data, _ = make_survey(300, 6, 5, feature_strength=0.2, seed=0)
+    sizes = {"embedding_dim": 16, "latent_dim": 4}
+    sizes |= {"label_hidden": (8,), "feature_hidden": (16,), "decoder_hidden": (16,)}
+    plan = {"learning_rate": 0.1, "epochs": 4, "dropout": 0.0, "n_members": 4, "random_state": 0}
+    plain, calibrated = (
+        CGMVAEClassifier(**sizes, **plan, calibrate=calibrate).fit(data.X, data)
+        for calibrate in (False, True)
+    )
+    return data, plain, calibrated
+
+
+class TestCalibration:
+    def test_members_and_scores_out_of_fold_are_calibrated(self, models):
+        data, plain, model = models
+        found = model.calibration_
+        assert plain.calibration_ is None
+        assert found.temperature > 1.1
+        expected = members(plain, data.X) / found.temperature + np.array(found.shifts)
+        np.testing.assert_allclose(members(model, data.X), expected, atol=1e-4)
+        mean = expit(expected).mean(0)
+        np.testing.assert_allclose(model.predict_proba(data.X), mean, atol=1e-5)
+        loss = [log_loss(data.Y.ravel(), each.oof_proba_.ravel()) for each in (plain, model)]
+        assert loss[1] < loss[0]
+
+    def test_label_embeddings_and_gaussians_stay(self, models):
+        _, plain, model = models
+        np.testing.assert_array_equal(plain.label_embeddings_, model.label_embeddings_)
+        name = model.label_names_[0]
+        np.testing.assert_array_equal(plain.label_prior(name), model.label_prior(name))
+
+    def test_a_file_keeps_it(self, models, tmp_path):
+        data, _, model = models
+        model.save(tmp_path / "m.cgmvae", precision="float32")
+        loaded = load(tmp_path / "m.cgmvae")
+        assert loaded.calibration_ == model.calibration_
+        np.testing.assert_array_equal(loaded.predict_proba(data.X), model.predict_proba(data.X))
+
+    def test_a_damaged_one_is_refused(self, models, tmp_path):
+        path = tmp_path / "m.cgmvae"
+        models[2].save(path)
+        tensors, description = read_tensors(path)
+        description["fitted"]["calibration"]["shifts"].pop()
+        write_tensors(path, tensors, description)
+        with pytest.raises(InputError, match="one shift per label"):
+            load(path)
+
+    def test_not_where_weights_cannot_take_it_up(self, models):
+        data, _, model = models
+        assert clone(model).set_params(unit_norm=True).fit(data.X, data).calibration_ is None
+
+    @pytest.mark.parametrize("preset", list(PRESETS))
+    def test_the_presets_of_others_stay_as_they_are(self, tiny, survey, preset):
+        model = tiny(preset=preset, n_members=1, epochs=1).fit(survey.X, survey.Y)
+        assert model.network_.can_rescale_logits == (preset == "tuned")
+
+    def test_not_with_validation_rows(self, models):
+        data, _, model = models
+        rest = data.rows(slice(200, None))
+        other = clone(model).fit(data.X[:200], data.Y[:200], validation_data=(rest.X, rest.Y))
+        assert other.calibration_ is None

@@ -144,10 +144,12 @@ def test_the_threshold_wavers_less_than_that_of_held_rows():
     assert np.mean(gains) > 0.005
 
 
+#: What members say of their own fold, and not what the other folds say of it, is tested here.
 TINY = {
     "embedding_dim": 8,
     "epochs": 3,
     "random_state": 0,
+    "calibrate": False,
     "settings": {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
 }
 

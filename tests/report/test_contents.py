@@ -219,16 +219,23 @@ def test_a_threshold_that_drifts(model, rows, contents):
     assert "drifts" not in found(model, rows, own)
 
 
-def test_a_collapsed_posterior(report, report_rows):
+@pytest.mark.parametrize(
+    ("active_units", "title"),
+    [(0.0, "The posterior has collapsed"), (63.0, "The latent space hardly matters")],
+)
+def test_a_latent_space_without_effect(report, report_rows, active_units, title):
     own = report.contents.measured[0]
 
-    class Collapsed(type(report.model)):
+    class Unchanged(type(report.model)):
         def diagnostics(self, X, Y, random_state=0):
-            return {"active_units": 0.0, "micro_f1": 0.5, "micro_f1_shuffled_z": 0.5}
+            return {"active_units": active_units, "micro_f1": 0.5, "micro_f1_shuffled_z": 0.5}
 
-    collapsed = Collapsed()
-    collapsed.__dict__.update(report.model.__dict__)
-    assert "latent space hardly matters" in found(collapsed, report_rows, own)
+    unchanged = Unchanged()
+    unchanged.__dict__.update(report.model.__dict__)
+    findings = [each for each in find(unchanged, report_rows, own, ()) if each.title == title]
+    assert len(findings) == 1
+    assert f"{active_units:.1f} latent units are active" in findings[0].text
+    assert ("collapsed" in findings[0].title + findings[0].text) == (active_units == 0)
 
 
 def test_one_row_says_nothing_of_the_latent_space(report, report_rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -75,6 +76,7 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
         "labels": list(stored.label_names_),
         "columns": columns,
         "scaling": scaling,
+        "calibration": stored.calibration and dataclasses.asdict(stored.calibration),
         "threshold": describe_rule(stored.threshold_rule_),
     }
     if json:
@@ -100,6 +102,12 @@ def _print(record: Mapping[str, Any]) -> None:
     names = record["labels"]
     more = ", …" if len(names) > _SHOWN_LABELS else ""
     console.print_text(f"Labels: {len(names):,} ({', '.join(names[:_SHOWN_LABELS])}{more}).")
+    if (found := record["calibration"]) is not None:
+        low, high = min(found["shifts"]), max(found["shifts"])
+        console.print_text(
+            f"Calibrated out of fold: temperature {found['temperature']:.2f}, log-odds shifted by "
+            f"{low:+.2f} to {high:+.2f}."
+        )
     metric = str(record["settings"].get("threshold_metric"))
     chosen = f"chosen for {METRIC_TITLES.get(metric, metric)}"
     console.print_text(f"Threshold: {_rule_text(record['threshold'])}; {chosen}.")

@@ -8,10 +8,12 @@ from cgmvae.evaluation.breakdown import (
     row_text,
 )
 from cgmvae.evaluation.calibration import (
+    Calibration,
     CalibrationCurve,
     brier_score,
     calibration_curve,
     expected_calibration_error,
+    learn_calibration,
 )
 from cgmvae.evaluation.intervals import Interval, bootstrap_interval, paired_difference
 from cgmvae.evaluation.metrics import (
@@ -54,6 +56,7 @@ __all__ = [
     "METRIC_TITLES",
     "PAPER_METRICS",
     "PROTOCOLS",
+    "Calibration",
     "CalibrationCurve",
     "Counts",
     "Evaluation",
@@ -77,6 +80,7 @@ __all__ = [
     "label_ranking_average_precision",
     "label_scores",
     "label_table",
+    "learn_calibration",
     "learn_rule",
     "macro_auc",
     "macro_average_precision",

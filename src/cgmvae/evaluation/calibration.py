@@ -1,7 +1,8 @@
 """Calibration: whether labels predicted with probability 0.8 are true in 80% of the cases.
 
 Every known cell of the label matrix counts once. How well scores rank the labels, regardless of
-their values, is measured in :mod:`cgmvae.evaluation.ranking`.
+their values, is measured in :mod:`cgmvae.evaluation.ranking`. :func:`learn_calibration` corrects
+probabilities that are too bold, too timid, or too high or low for a label.
 """
 
 from __future__ import annotations
@@ -10,9 +11,26 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logit
 
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import Labels, Mask, as_bool, as_scores, known_cells
+
+#: Bound of the log-odds of scores.
+_MAX_LOG_ODDS = 15.0
+
+#: To learn a calibration, log-odds are counted in bins of this width; their centers, (n_bins,)
+_BIN_WIDTH = 0.25
+_CENTERS = np.arange(-_MAX_LOG_ODDS, _MAX_LOG_ODDS + _BIN_WIDTH, _BIN_WIDTH)
+
+#: Weight of the squared shifts: a rare label with this many positive rows is shifted by half of
+#: what they say.
+_SHRINKAGE = 20.0
+
+#: The highest temperature, which leaves hardly any difference between rows; its inverse is the
+#: lowest.
+_MAX_TEMPERATURE = 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +110,120 @@ def brier_score(Y: Labels, probabilities: ArrayLike, *, unknown: Mask = None) ->
     """
     true, given = _cells(Y, probabilities, unknown)
     return float(np.mean((given.astype(np.float64) - true) ** 2)) if given.size else float("nan")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A map of log-odds, increasing for every label: the order of the rows stays as it is."""
+
+    temperature: float
+    """The log-odds are divided by it; above 0."""
+    shifts: tuple[float, ...]
+    """Added to the log-odds of each label after that, (n_labels,)."""
+
+    def apply(self, scores: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the calibrated probabilities, (n_samples, n_labels)."""
+        return expit(self.of_log_odds(log_odds(scores))).astype(scores.dtype)
+
+    def of_log_odds(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the calibrated log-odds; the last axis is that of the labels."""
+        return values / self.temperature + np.array(self.shifts)
+
+
+def learn_calibration(
+    Y: Labels, scores: ArrayLike, folds: ArrayLike, *, unknown: Mask = None, share: float = 1.0
+) -> tuple[Calibration | None, NDArray[np.floating]]:
+    """Learn one temperature and a shift per label from out-of-fold probabilities.
+
+    They minimize the log-loss, with shifts that are shrunk toward 0. The temperature gathers or
+    spreads the log-odds of a label around their center, so that alone it hardly changes the label's
+    mean probability.
+
+    Parameters
+    ----------
+    Y : array or CSR array, (n_samples, n_labels)
+        True labels.
+    scores : array, (n_samples, n_labels)
+        Probabilities by models that were not trained on the row's fold.
+    folds : array of int, (n_samples,)
+        The fold of each row.
+    unknown : array or CSR array of bool, (n_samples, n_labels), optional
+        Cells to ignore.
+    share : float
+        Power of the temperature that is applied. The mean of several models is less confident than
+        the models; if the scores are theirs, it needs less of it.
+
+    Returns
+    -------
+    calibration : Calibration or None
+        Learned on all rows; None if there is one fold, or if calibrating each fold by the others
+        does not lower the log-loss.
+    scores : array, (n_samples, n_labels)
+        The scores, each fold calibrated by the others if that does lower it.
+    """
+    true, scores = as_bool(Y), as_scores(scores)
+    known = known_cells(true, scores, unknown, "scores")
+    parts = [np.flatnonzero(np.asarray(folds) == fold) for fold in np.unique(folds)]
+    if len(parts) < 2:
+        return None, scores
+    counts = [_count(true[part], scores[part], known[part]) for part in parts]
+    total = np.sum(counts, axis=0)
+    of_others = [_fit(total - own, share) for own in counts]
+    after = sum(
+        _log_loss(found.of_log_odds(_CENTERS[:, None]).T, own)
+        for found, own in zip(of_others, counts, strict=True)
+    )
+    if after >= _log_loss(_CENTERS, total):
+        return None, scores
+    calibrated = scores.copy()
+    for part, found in zip(parts, of_others, strict=True):
+        calibrated[part] = found.apply(scores[part])
+    return _fit(total, share), calibrated
+
+
+def log_odds(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the log-odds of probabilities, within bounds."""
+    return np.clip(logit(scores.astype(np.float64)), -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
+
+
+def _count(
+    true: NDArray[np.bool_], scores: NDArray[np.floating], known: NDArray[np.bool_]
+) -> NDArray[np.float32]:
+    """Count negative and positive cells by label and log-odds, (2, n_labels, n_bins)."""
+    n_labels, n_bins = true.shape[1], len(_CENTERS)
+    bins = np.rint((log_odds(scores) + _MAX_LOG_ODDS) / _BIN_WIDTH).astype(np.int64)
+    places = (true * n_labels + np.arange(n_labels)) * n_bins + bins
+    counts = np.bincount(places[known], minlength=2 * n_labels * n_bins)
+    return counts.reshape(2, n_labels, n_bins).astype(np.float32)  # of many labels, large
+
+
+def _log_loss(odds: NDArray[np.float64], counts: NDArray[np.float32]) -> float:
+    """Return the log-loss of counted cells, in total; counts are (2, n_labels, n_bins)."""
+    negative, positive = counts
+    return float((negative * np.logaddexp(0, odds) + positive * np.logaddexp(0, -odds)).sum())
+
+
+def _fit(counts: NDArray[np.float32], share: float) -> Calibration:
+    """Return the calibration with the lowest penalized log-loss of counted cells."""
+    positive, n_cells = counts[1], counts.sum(0)
+    # Around these centers a temperature changes no mean probability, to first order.
+    weight = n_cells * expit(_CENTERS) * expit(-_CENTERS)
+    centers = weight @ _CENTERS / weight.sum(1).clip(np.finfo(np.float32).tiny)
+    spread = _CENTERS - centers[:, None]
+
+    def loss(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        slope, shifts = parameters[0], parameters[1:]
+        odds = slope * spread + (centers + shifts)[:, None]
+        excess = n_cells * expit(odds) - positive
+        value = _log_loss(odds, counts) + _SHRINKAGE / 2 * float(shifts @ shifts)
+        return value, np.append((excess * spread).sum(), excess.sum(1) + _SHRINKAGE * shifts)
+
+    n_labels = len(centers)
+    bounds = [(1 / _MAX_TEMPERATURE, _MAX_TEMPERATURE)] + [(None, None)] * n_labels
+    start = np.append(1.0, np.zeros(n_labels))
+    slope, *shifts = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    slope = float(slope) ** share
+    return Calibration(1 / slope, tuple((shifts + (1 - slope) * centers).tolist()))
 
 
 def _cells(

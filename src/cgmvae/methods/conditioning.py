@@ -15,10 +15,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 from torch import Tensor
 
 from cgmvae.data.mapped import dense
+from cgmvae.evaluation.calibration import log_odds
 from cgmvae.methods.inputs import Rows
 
 #: Rows to learn from: few rows are repeated, with other labels given, and of many a part will do.
@@ -32,9 +33,6 @@ _HELD_OUT = 0.2
 
 #: Steps of L-BFGS; the loss is convex.
 _STEPS = 50
-
-#: Bound of the log-odds of scores.
-_MAX_LOG_ODDS = 15.0
 
 
 class _Task(NamedTuple):
@@ -131,8 +129,3 @@ def condition(
     present, absent = effects
     changed = (positive & given) @ present + (~positive & given) @ absent
     return expit(log_odds(scores) + changed).astype(scores.dtype)
-
-
-def log_odds(scores: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the log-odds of probabilities, within bounds."""
-    return np.clip(logit(scores.astype(np.float64)), -_MAX_LOG_ODDS, _MAX_LOG_ODDS)

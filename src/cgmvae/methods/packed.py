@@ -132,6 +132,8 @@ class PackedClassifier(MultiLabelClassifier):
     oof_rows_ : array, (n_rows,)
         The rows of X that they belong to: all of them, unless there are fewer members than folds,
         rows of weight 0, or so many cells that a sample has to do.
+    oof_folds_ : array, (n_rows,)
+        Their folds.
     """
 
     cross_validates: ClassVar[bool] = True
@@ -226,8 +228,8 @@ class PackedClassifier(MultiLabelClassifier):
         most = max(1, _OOF_CELLS // self.n_labels_)
         if len(held) > most:
             held = np.sort(np.random.default_rng(seed).choice(held, most, replace=False))
-        rows = train.take(held)
-        self.oof_proba_ = self._score_folds(rows.features, fold[held])
+        rows, self.oof_folds_ = train.take(held), fold[held]
+        self.oof_proba_ = self._score_folds(rows.features, self.oof_folds_)
         self.oof_rows_ = held if train.numbers is None else train.numbers[held]
         return rows, self.oof_proba_
 

@@ -23,6 +23,7 @@ from cgmvae import __version__
 from cgmvae.data.dataset import Matrix, csr_from_parts
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError, one_line
+from cgmvae.evaluation.calibration import Calibration
 from cgmvae.evaluation.thresholds import (
     GlobalThreshold,
     LabelThresholds,
@@ -179,8 +180,8 @@ def summarize(path: str | os.PathLike[str]) -> Any:
     """Return what a file says about its model, which is not built: this needs no torch.
 
     The attributes are those that all estimators share after ``fit``, and: ``method``, an entry of
-    the registry; ``parameters``; ``n_members``, None if there are none; ``n_numbers``, of the
-    learned values.
+    the registry; ``parameters``; ``n_members``, None if there are none; ``calibration``, None
+    if there is none; ``n_numbers``, of the learned values.
     """
     tensors, description = _read_model(path)
     method = next(m for m in REGISTRY.values() if m.class_name == description["class"])
@@ -189,6 +190,7 @@ def summarize(path: str | os.PathLike[str]) -> Any:
         _restore_shared(found, tensors, description)
         found.parameters = dict(description["parameters"])
         found.n_members = len(description["fitted"].get("member_settings", ())) or None
+        found.calibration = read_calibration(description["fitted"], found.n_labels_)
         learned = with_prefix(tensors, "fitted.").items()
         found.n_numbers = sum(a.size for name, a in learned if not name.startswith("history."))
     return found
@@ -338,6 +340,16 @@ def _read_rule(tensors: dict[str, NDArray[Any]], rule: Any, n_labels: int) -> Th
     if rule["rule"] == "per-label":
         return check_rule(LabelThresholds(_vector(tensors, "thresholds", n_labels)))
     raise ValueError("its threshold rule is unknown")
+
+
+def read_calibration(fitted: Mapping[str, Any], n_labels: int) -> Calibration | None:
+    """Return the calibration that a fitted state records; files of earlier versions have none."""
+    if (state := fitted.get("calibration")) is None:
+        return None
+    found = Calibration(**as_declared(Calibration, state))
+    if len(found.shifts) != n_labels:
+        raise ValueError("its calibration does not have one shift per label")
+    return found
 
 
 def check_rule(rule: ThresholdRule) -> ThresholdRule:

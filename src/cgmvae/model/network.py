@@ -422,6 +422,24 @@ class CGMVAENetwork(nn.Module):
         inner = inner_products(embedding, self.label_embeddings())
         return inner if self.label_bias is None else inner + self.label_bias[:, None, :]
 
+    @property
+    def can_rescale_logits(self) -> bool:
+        """Whether weights can take up any temperature and shift of the logits."""
+        free = self.covariance is None and not self.config.unit_norm
+        return free and self.label_bias is not None
+
+    @torch.no_grad()
+    def rescale_logits(self, temperature: float, shifts: Tensor) -> None:
+        """Divide the logits of all members by a temperature, and add one number per label, (L,).
+
+        The decoder's last layer and the label biases take them up; label embeddings and Gaussians
+        stay as they are.
+        """
+        assert self.label_bias is not None
+        for parameter in (*self.decoder.network.layers[-1].parameters(), self.label_bias):
+            parameter.div_(temperature)
+        self.label_bias.add_(shifts.to(self.label_bias))
+
     def probabilities(self, logits: Tensor) -> Tensor:
         """Return the probabilities of the logits: a sigmoid, or the probit's marginals."""
         if self.covariance is not None:

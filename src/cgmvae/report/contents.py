@@ -383,13 +383,19 @@ def _about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding
         return
     numbers = model.diagnostics(test.X, test)
     lost = numbers["micro_f1"] - numbers["micro_f1_shuffled_z"]
-    if numbers["active_units"] < 1 or lost < LATENT_GAIN:
+    if numbers["active_units"] < 1:
+        yield Finding(
+            "note",
+            "The posterior has collapsed",
+            f"{numbers['active_units']:.1f} latent units are active: z says nothing about a row, "
+            "and the model predicts from the features alone.",
+        )
+    elif lost < LATENT_GAIN:
         yield Finding(
             "note",
             "The latent space hardly matters",
-            f"{numbers['active_units']:.1f} latent units are active, and replacing z by that of "
-            f"another row costs only {lost:.3f} micro-F1: the posterior has collapsed; the model "
-            "predicts from the features alone.",
+            f"{numbers['active_units']:.1f} latent units are active, but exchanging z between rows "
+            f"costs only {lost:.3f} micro-F1: the predictions hardly depend on it.",
         )
 
 
