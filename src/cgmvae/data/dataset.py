@@ -401,13 +401,15 @@ def _without_zeros(matrix: Matrix) -> Matrix:
     return matrix
 
 
-def column_names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
+def column_names(names: Sequence[str] | None, kind: str, n: int) -> tuple[str, ...]:
     """Return the checked names of ``n`` columns; ``kind_0``, ``kind_1`` … if none are given."""
-    if len(names) == 0:
+    if names is None or len(names) == 0:
         return tuple(f"{kind}_{i}" for i in range(n))
     names = tuple(str(name) for name in names)
     if len(names) != n:
-        raise InputError(f"There are {len(names):,} {kind} names for {n:,} {kind} columns.")
+        raise InputError(
+            f"There are {len(names):,} {kind} names for {n:,} {kind} columns; give one for each."
+        )
     if len(set(names)) != n:
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InputError(f"The {kind} name {twice!r} appears more than once; names must be unique.")

@@ -158,7 +158,10 @@ def _choose(rows: MappedRows) -> str:
 
 
 def _moments(rows: MappedRows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and variance of the present values of each feature; 0 if there are none."""
+    """Return the mean and variance of the present values of each feature; 0 if there are none.
+
+    scikit-learn's ``partial_fit`` loses a feature that is missing in all rows of a block.
+    """
     n_features = rows.shape[1]
     total, n_missing, n_zeros = np.zeros((3, n_features))
     for _, block in rows.blocks():

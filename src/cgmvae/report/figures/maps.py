@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cgmvae.data.dataset import column_names
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import count
 from cgmvae.methods.inputs import as_targets
@@ -18,7 +19,6 @@ from cgmvae.report.figures.style import (
     SEQUENTIAL,
     Display,
     Values,
-    names_for,
     place_names,
     spread_order,
     tidy,
@@ -191,7 +191,7 @@ class LabelMapDisplay(Display):
     ) -> LabelMapDisplay:
         """Map labels by classical scaling of a matrix, (n_labels, n_labels)."""
         similarity = as_similarity(similarity)
-        names = names_for(label_names, len(similarity))
+        names = column_names(label_names, "label", len(similarity))
         return cls(scaled_plane(similarity), names, method="mds", frequency=frequency)
 
     @classmethod
@@ -204,7 +204,7 @@ class LabelMapDisplay(Display):
     ) -> LabelMapDisplay:
         """Map labels by principal components of their embeddings, (n_labels, dimension)."""
         plane = principal_plane(embeddings)
-        names = names_for(label_names, len(plane.coordinates))
+        names = column_names(label_names, "label", len(plane.coordinates))
         return cls(plane, names, method="pca", frequency=frequency)
 
     def plot(self, ax: Any = None, *, most_names: int = 80) -> LabelMapDisplay:
@@ -287,7 +287,7 @@ class LatentMapDisplay(Display):
         variances = np.asarray(variances, np.float64)
         # The covariance of Aᵀz for the axes A: Aᵀ diag(variance) A.
         covariances = np.einsum("da,ld,db->lab", plane.axes, variances, plane.axes)
-        return cls(plane, covariances, names_for(label_names, len(variances)))
+        return cls(plane, covariances, column_names(label_names, "label", len(variances)))
 
     def plot(self, ax: Any = None, *, most_names: int = 60) -> LatentMapDisplay:
         """Draw each Gaussian as an ellipse of one standard deviation around its mean."""

@@ -151,17 +151,6 @@ def legend_below(ax: Any, *, n_columns: int = 3) -> None:
     legend.set_bbox_to_anchor((0.5, 0), lower)
 
 
-def names_for(names: Sequence[str] | None, n: int, kind: str = "label") -> tuple[str, ...]:
-    """Return n names, by default ``label_0`` and so on."""
-    if names is None:
-        return tuple(f"{kind}_{i}" for i in range(n))
-    if len(names) != n:
-        raise InputError(
-            f"There are {len(names):,} {kind} names for {n:,} {kind}s; give one for each."
-        )
-    return tuple(str(name) for name in names)
-
-
 def index_of(label: str, names: Sequence[str]) -> int:
     """Return the index of a label."""
     if label not in names:
