@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import re
 import tomllib
 from importlib import resources
@@ -195,22 +194,6 @@ def test_a_chain_through_every_format_that_can_be_written(succeeds, toy, tmp_pat
 NAMES = ["[red]", "[/bold] a, b", '<script>"x"</script>', "😀 :smile:"]
 
 
-def test_convert_keeps_names_and_unknown_values(succeeds, tmp_path):
-    source, middle, back = (tmp_path / name for name in ("a.npz", "b.csv", "c.npz"))
-    features = np.array([[np.nan, 1], [2, 0], [0, np.nan]], np.float32)
-    labels = np.array([[1, 255], [0, 1], [255, 0]], np.uint8)
-    names = {"feature_names": np.array(NAMES[2:]), "label_names": np.array(NAMES[:2])}
-    np.savez(source, X=features, Y=labels, **names)
-    succeeds("data", "convert", source, middle)
-    reading = ("--blank-labels", "unknown", "--label", NAMES[0], "--label", NAMES[1])
-    succeeds("data", "convert", middle, back, *reading)
-    arrays = stored(back)
-    np.testing.assert_array_equal(arrays["X"], features)
-    np.testing.assert_array_equal(arrays["Y"], labels)
-    assert arrays["feature_names"].tolist() == NAMES[2:]
-    assert arrays["label_names"].tolist() == NAMES[:2]
-
-
 def test_formats_can_be_named(succeeds, toy, tmp_path):
     text = tmp_path / "table.txt"
     succeeds("data", "convert", toy, text, "--target-format", "csv")
@@ -257,20 +240,6 @@ def test_reading_options_reach_their_readers(describe, succeeds, toy, tmp_path):
         assert describe(tmp_path / "a.svm", flag)["features"] == n_features
     (tmp_path / "a.csv").write_text("x;owl\n1;0\n2;1\n")
     assert describe(tmp_path / "a.csv", "--delimiter", ";", "--label", "owl")["features"] == 1
-
-
-def test_label_sets_counts_and_groups(describe, succeeds, tmp_path):
-    table = tmp_path / "a.csv"
-    table.write_text("x,all,site,note\n1,owl|hawk,a,n\n2,owl,b,n\n3,,b,n\n")
-    options = ("--label-sets", "all", "--separator", "|", "--groups", "site", "--drop", "note")
-    succeeds("data", "convert", table, tmp_path / "a.npz", *options, "--blank-labels", "absent")
-    arrays = stored(tmp_path / "a.npz")
-    assert arrays["label_names"].tolist() == ["hawk", "owl"]
-    assert arrays["Y"].tolist() == [[1, 1], [0, 1], [0, 0]]
-    assert arrays["group"].tolist() == ["a", "b", "b"]
-    table.write_text("x,owl\n1,0\n2,7\n")
-    described = describe(table, "--label", "owl", "--counts", "presence")
-    assert math.isclose(described["density"], 0.5)
 
 
 # --- Odd names ----------------------------------------------------------------------------------

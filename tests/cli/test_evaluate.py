@@ -50,15 +50,6 @@ def test_the_five_metrics_of_the_models_own_thresholds(succeeds, survey, model):
         assert found["low"] < found["value"] < found["high"]
 
 
-def test_the_test_oracle_takes_the_best_of_nine_thresholds(succeeds, survey, model):
-    scores = model.predict_proba(survey.X)
-    tried = [by_scikit_learn(survey.Y, scores >= i / 10, scores) for i in range(1, 10)]
-    expected = {name: max(found[name] for found in tried) for name in METRICS}
-    assert values(evaluate(succeeds, "birds.npz", "--protocol", "test-oracle")) == (
-        pytest.approx(expected)
-    )
-
-
 def test_groups_are_drawn_whole(succeeds, survey, model):
     groups = np.arange(150) // 10
     readers.write(replace(survey, groups=groups), "birds.npz")

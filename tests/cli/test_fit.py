@@ -21,13 +21,11 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation import Scored, evaluate
 from cgmvae.methods import CGMVAEClassifier
 
+from .conftest import contents
+
 SMALL = ("--members", "1", "--epochs", "3", "--setting", "embedding_dim=16")
 SMALL += ("--setting", "feature_hidden=[16]", "--setting", "label_hidden=16")
 SMALL += ("--setting", "decoder_hidden=[]")
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def fit(call, *arguments, source="birds.npz", out="birds.cgmvae", small=SMALL):
@@ -216,24 +214,7 @@ def test_a_damaged_checkpoint_says_to_remove_it(cgmvae, refused, succeeds, surve
     fit(succeeds)
 
 
-def test_a_stopped_fit_of_other_settings_is_not_continued(cgmvae, refused, survey, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 1)
-        assert fit(cgmvae).code == 130
-    sentence = fit(refused, "--seed", "1")
-    assert "birds.cgmvae.checkpoint belongs to a training with other settings" in sentence
-
-
 # --- Refusals -----------------------------------------------------------------------------------
-
-
-def test_a_model_is_replaced_only_when_asked_for(refused, succeeds, survey, tmp_path):
-    (tmp_path / "birds.cgmvae").write_bytes(b"as it was")
-    before = contents(tmp_path)
-    assert "birds.cgmvae exists; name another file, or give --overwrite." in fit(refused)
-    assert contents(tmp_path) == before
-    fit(succeeds, "--overwrite")
-    assert library.load("birds.cgmvae").label_names_ == survey.label_names
 
 
 BAD = {
@@ -316,9 +297,3 @@ def test_settings_are_read_as_json_or_words():
     }
     with pytest.raises(InputError, match="network"):
         parse_settings(["network=1"], CGMVAEClassifier)
-
-
-def test_the_command_starts_without_the_heavy_packages(shell):
-    heavy = {"torch", "sklearn", "cgmvae.studies.commands"}
-    code = f"import sys, cgmvae.cli.main; print({heavy} & set(sys.modules))"
-    assert shell("-c", code).out == "set()\n"
