@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_svmlight_file
 
 from cgmvae.data.dataset import MultiLabelDataset
@@ -16,6 +15,8 @@ from cgmvae.data.mapped import dense
 from cgmvae.data.readers import svmlight
 from cgmvae.data.readers.conventions import COLUMNS_LIMIT, DENSE_LABELS_LIMIT
 from cgmvae.errors import InputError
+
+from .conftest import assert_same, datasets
 
 
 def read(folder, text, **options):
@@ -99,27 +100,15 @@ def test_labels_are_csr_beyond_the_limit(tmp_path, extra):
     assert np.argwhere(dense(data.Y)).tolist() == [[0, n - 1]]
 
 
-@st.composite
-def datasets(draw):
-    n, n_features, n_labels = (draw(st.integers(1, 6)) for _ in range(3))
-    floats = st.floats(width=32, allow_infinity=False)
-    X = draw(hnp.arrays(np.float32, (n, n_features), elements=floats, fill=st.just(0)))
-    Y = draw(hnp.arrays(np.uint8, (n, n_labels), elements=st.integers(0, 1), fill=st.just(0)))
-    return MultiLabelDataset(
-        sp.csr_array(X) if draw(st.booleans()) else X, sp.csr_array(Y) if draw(st.booleans()) else Y
-    )
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-@given(data=datasets(), batch=st.integers(1, 7))
+@given(data=datasets(unknown=False), batch=st.integers(1, 7))
 def test_writing_and_reading_give_the_same_as_scikit_learn(tmp_path, data, batch):
     path = tmp_path / "toy.svm"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(svmlight, "_WRITE_BATCH", batch)
         svmlight.write(data, path)
     back = svmlight.read(path, n_features=data.n_features, n_labels=data.n_labels)
-    np.testing.assert_array_equal(dense(back.X), dense(data.X))
-    np.testing.assert_array_equal(dense(back.Y), dense(data.Y))
+    assert_same(back, data)
     X, labels = load_svmlight_file(
         str(path), multilabel=True, n_features=data.n_features, dtype=np.float32, zero_based=False
     )
