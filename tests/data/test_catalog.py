@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -555,7 +555,7 @@ def source_table(folder, name):
 def test_statistics_agree_with_the_publishers(real, name):
     dataset = load_dataset(name, download=False)  # which compares them with the catalog
     assert dataset.name == name
-    found = dataset.describe().to_dict()
+    found = asdict(dataset.describe())
     stated = source_table(real, name)
     if name == "reuters_tfidf":  # the table is that of the other features; the labels are the same
         stated = {row: stated[row] for row in ("samples", "labels", "cardinality", "max_labels")}

@@ -121,9 +121,6 @@ READING_OPTIONS = {
     for name, parts in options.items()
 }
 
-#: Those that say where the labels of a table are.
-LABEL_OPTIONS = {"labels", "label_prefix", "label_count", "label_sets", "long"}
-
 #: Those that name columns which a file with other rows need not have.
 COLUMN_OPTIONS = {"label_sets", "long", "groups", "id", "drop", "category", "date", "text"}
 

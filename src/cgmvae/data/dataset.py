@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -63,10 +63,6 @@ class DatasetStatistics:
     """Fraction of the feature values that are missing (NaN)."""
     feature_density: float
     """Fraction of the feature values that are not zero; only numbers can be zero."""
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the statistics as a plain dictionary, in the order of the fields."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
