@@ -213,22 +213,6 @@ class TestFeatureCells:
         assert data.groups.tolist() == frame["route"].tolist()
         assert data.describe().missing_share == np.isnan(expected).mean() > 0
 
-    def test_parquet_of_pandas(self, tmp_path):
-        frame = pd.DataFrame(
-            {
-                "area": [1, 2, 3],
-                "forest": [True, False, True],
-                "height": [0.1, NAN, 3.0],
-                "route": pd.Categorical(["a", "b", "a"]),
-                "owl": [1, 0, 1],
-            }
-        )
-        frame.to_parquet(tmp_path / "a.parquet")
-        data = table.read_parquet(tmp_path / "a.parquet", labels=["owl"], groups="route")
-        expected = frame[["area", "forest", "height"]].to_numpy(np.float64)
-        np.testing.assert_array_equal(data.X, expected)
-        assert data.groups.tolist() == ["a", "b", "a"]
-
     def test_parquet_number_types(self, tmp_path):
         path = parquet(
             tmp_path,
@@ -252,15 +236,6 @@ class TestFeatureCells:
         assert X.kinds == ("category",)
 
 
-class TestColumnNames:
-    def test_column_without_a_name(self, tmp_path):
-        path = tmp_path / "a.csv"
-        pd.DataFrame({"x": [1.5], "owl": [1]}).to_csv(path)
-        with pytest.raises(InputError, match="A column has no name; name it, or drop"):
-            table.read_csv(path, labels=["owl"])
-        assert table.read_csv(path, labels=["owl"], drop=[""]).feature_names == ("x",)
-
-
 class TestGroups:
     def test_leading_zeros_stay(self, tmp_path):
         path = csv(tmp_path, "x,g,owl\n1,007,1\n2,7,0\n3,NA,0\n")
@@ -282,12 +257,6 @@ class TestGroups:
 
 
 class TestCsvFile:
-    def test_another_delimiter_and_line_end(self, tmp_path):
-        path = csv(tmp_path, "a;owl\r\n1.5;1\r\n\r\n2;0\r\n")
-        data = table.read_csv(path, labels=["owl"], delimiter=";", name="mine")
-        assert data.X.tolist() == [[1.5], [2]]
-        assert data.name == "mine"
-
     def test_packed_file_that_is_cut_off_beyond_the_header(self, tmp_path, rng):
         text = "a,owl\n" + "".join(f"{x},1\n" for x in rng.random(20_000))
         path = csv(tmp_path, gzip.compress(text.encode())[:-2000], "a.csv.gz")
