@@ -16,6 +16,7 @@ from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.similarity import as_similarity, learned_similarity
 from cgmvae.report.figures.style import (
     BLUE,
+    FEW_LABELS,
     SEQUENTIAL,
     Display,
     Values,
@@ -30,9 +31,6 @@ _TITLES = {
     "mds": "classical scaling of the distance √(2 − 2·similarity)",
     "pca": "principal components of the embeddings",
 }
-
-#: Up to this many labels, maps are small, markers large, and names do not cover points.
-_FEW_LABELS = 60
 
 #: Size in inches of a map of few labels, and of many.
 _SMALL_MAP, _LARGE_MAP = (8.0, 6.5), (11.0, 9.0)
@@ -118,7 +116,7 @@ def draw_map(
     ax.set(ylabel=f"second axis ({second:.0%})", ylim=(bottom, top))
     ax.set_title(title, fontsize=10)
     tidy(ax)
-    few = len(names) <= _FEW_LABELS
+    few = len(names) <= FEW_LABELS
     named = place_names(
         ax,
         plane.coordinates,
@@ -214,7 +212,7 @@ class LabelMapDisplay(Display):
         """
         from matplotlib.colors import LogNorm
 
-        few = len(self.label_names) <= _FEW_LABELS
+        few = len(self.label_names) <= FEW_LABELS
         ax = self._start(ax, _SMALL_MAP if few else _LARGE_MAP, equal=True)
         marks = ax.scatter(*self.coordinates.T, s=36 if few else 12, linewidths=0, color=BLUE)
         if self.frequency is not None:
@@ -293,7 +291,7 @@ class LatentMapDisplay(Display):
         """Draw each Gaussian as an ellipse of one standard deviation around its mean."""
         from matplotlib.collections import EllipseCollection
 
-        few = len(self.label_names) <= _FEW_LABELS
+        few = len(self.label_names) <= FEW_LABELS
         ax = self._start(ax, _SMALL_MAP if few else _LARGE_MAP, equal=True)
         widths, heights, angles = self.ellipses()
         ellipses = EllipseCollection(

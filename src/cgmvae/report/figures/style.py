@@ -42,6 +42,9 @@ LEGEND_COLUMN = 2.0
 #: Longer names are shortened in figures.
 MAX_NAME_LENGTH = 28
 
+#: Up to this many labels, maps are small, markers large, and names do not cover points.
+FEW_LABELS = 60
+
 #: Line height in units of the font size.
 LINE_HEIGHT = 1.25
 
