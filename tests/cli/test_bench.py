@@ -66,27 +66,22 @@ def test_figures(succeeds, folder, tmp_path):
     assert "nothing to draw" in succeeds("bench", "figures", "stats", "--out", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("mian",), "No such command 'mian'"),
-        (("table", "mian"), "There is no study 'mian'"),
-        (("table", "main", "--format", "xls"), "There is no format 'xls'"),
-        (("table", "main", "--folder", "nowhere"), "There is no folder nowhere"),
-        (("figures", "main", "--out", "a", "--format", "gif"), "no format 'gif'"),
-        (("main", "--data", "yeats"), "did you mean yeast"),
-        (("main", "--methods", "ml-knn"), "There is no method 'ml-knn'"),
-        (("main", "--engine", "slurm"), "There is no engine 'slurm'"),
-        (("main", "--workers", "0"), "--workers"),
-        (("main", "--device", "tpu9"), "There is no device 'tpu9'"),
-        (("main", "--quick", "--folder", "/proc/none"), "Cannot create the folder /proc/none"),
-    ],
-)
-def test_wrong_use_is_one_sentence_before_anything_is_computed(
-    refused, tmp_path, monkeypatch, arguments, words
-):
+WRONG_USE = {
+    "No such command 'mian'": ("mian",),
+    "There is no study 'mian'": ("table", "mian"),
+    "There is no format 'xls'": ("table", "main", "--format", "xls"),
+    "no format 'gif'": ("figures", "main", "--out", "a", "--format", "gif"),
+    "did you mean yeast": ("main", "--data", "yeats"),
+    "--workers": ("main", "--workers", "0"),
+    "There is no device 'tpu9'": ("main", "--device", "tpu9"),
+    "Cannot create the folder /proc/none": ("main", "--quick", "--folder", "/proc/none"),
+}
+
+
+def test_wrong_use_is_one_sentence_before_anything_is_computed(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert words in refused("bench", *arguments)
+    for words, arguments in WRONG_USE.items():
+        assert words in refused("bench", *arguments)
     assert list(tmp_path.iterdir()) == []
 
 
