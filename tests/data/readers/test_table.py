@@ -332,7 +332,7 @@ OWL = {"labels": ["owl"]}
         ("a,owl\n1,1\n3,4,5\n", OWL, r"Row 3 of .*csv has 3 cells and the header 2 \(the header"),
         ('a,owl,note\n1,1,"open\n2,0,x', {**OWL, "drop": ["note"]}, "a quote that is not closed"),
         (b"a,h\xe9ron\n1,1\n", {"label_count": -1}, r"is not UTF-8 text \(byte 0xe9\); save it"),
-        (b"a,owl\n\xe9,1\n", OWL, r"is not UTF-8 text \(byte 0xe9\); save it"),
+        (b"a,owl\n" + b"1,0\n" * 200 + b"\xe9,1\n", OWL, r"not UTF-8 text \(byte 0xe9\); save it"),
         *((BIRDS, {**OWL, "delimiter": each}, "must be one character") for each in ("", ", ", "é")),
     ],
 )
