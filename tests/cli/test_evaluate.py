@@ -69,14 +69,6 @@ def test_the_table_says_what_flatters(succeeds, survey, model):
     assert "chosen on these very labels" in text
 
 
-def test_unknown_labels_do_not_count(succeeds, survey, model):
-    unknown = np.zeros(survey.Y.shape, bool)
-    unknown[:75] = True
-    readers.write(replace(survey, unknown=unknown), "birds.npz")
-    readers.write(survey.rows(np.arange(75, 150)), "half.npz")
-    assert values(evaluate(succeeds)) == pytest.approx(values(evaluate(succeeds, "half.npz")))
-
-
 def test_rows_without_any_label_have_no_precision(succeeds, survey, model):
     readers.write(replace(survey, unknown=np.ones(survey.Y.shape, bool)), "birds.npz")
     report = evaluate(succeeds)

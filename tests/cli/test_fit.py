@@ -114,13 +114,6 @@ def test_the_same_seed_gives_the_same_file(succeeds, survey, tmp_path):
     assert a == b != c
 
 
-def test_options_reach_the_model(succeeds, survey):
-    fit(succeeds, "--threshold-rule", "top-k", "--threshold-metric", "example_f1")
-    model = library.load("birds.cgmvae")
-    assert (model.threshold_rule, model.threshold_metric) == ("top-k", "example_f1")
-    assert model.history_["validation"].shape == (3, 1)
-
-
 def test_groups_are_not_divided(succeeds, survey):
     groups = np.arange(survey.n_samples) // 4
     readers.write(replace(survey, groups=groups), "birds.npz")

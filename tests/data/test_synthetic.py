@@ -30,12 +30,11 @@ def z_scores(counts, expected, n):
 
 
 class TestFrequencies:
-    @pytest.mark.parametrize("seed", [0, 1, 2])
     @pytest.mark.parametrize(("decay", "cardinality"), [(1.0, 3.0), (0.0, 12.0), (2.0, 2.0)])
-    def test_are_met(self, decay, cardinality, seed):
+    def test_are_met(self, decay, cardinality):
         n = 20_000
         data, truth = make_survey(
-            n, frequency_decay=decay, cardinality=cardinality, feature_strength=0.4, seed=seed
+            n, frequency_decay=decay, cardinality=cardinality, feature_strength=0.4
         )
         assert truth.frequencies.sum() == pytest.approx(cardinality)
         assert np.abs(z_scores(data.Y.sum(axis=0), truth.frequencies, n)).max() < Z_BOUND
