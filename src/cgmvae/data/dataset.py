@@ -154,19 +154,10 @@ class MultiLabelDataset:
 
     def rows(self, indices: Any) -> MultiLabelDataset:
         """Return the data set of these rows, in this order."""
-
-        def take(values: Any) -> Any:
-            return None if values is None else values[indices]
-
-        return replace(
-            self,
-            X=take(self.X),
-            Y=take(self.Y),
-            unknown=take(self.unknown),
-            groups=take(self.groups),
-            ids=take(self.ids),
-            official_split=take(self.official_split),
-        )
+        fields = ("X", "Y", "unknown", "groups", "ids", "official_split")
+        present = {name: getattr(self, name) for name in fields}
+        taken = {name: v[indices] for name, v in present.items() if v is not None}
+        return replace(self, **taken)
 
     def count_copies(self, rows: Any, among: Any) -> int:
         """Return how many of some rows are also ``among`` others; both are indices.
