@@ -28,6 +28,14 @@ class Outcome:
     err: str
 
 
+def contents(folder):
+    """Return everything below a folder: names, and the bytes of files."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
 @pytest.fixture(autouse=True)
 def no_stored_data(tmp_path_factory, monkeypatch):
     """Let no data set of this machine be found but the embedded one; nothing is downloaded."""

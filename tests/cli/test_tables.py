@@ -114,15 +114,6 @@ def test_column_types_can_be_given(succeeds):
     assert kinds == {"day": "date", "depth": "category", "habitat": "text", "notes": "text"}
 
 
-def test_evaluate_matches_columns_by_name(succeeds):
-    fit(succeeds)
-    first = succeeds("evaluate", "sites.cgmvae", "sites.csv", "--json")
-    order = [4, 3, 2, 1, 5, 6, 7]
-    write("turned.csv", [[row[i] for i in order] for row in rows()], [HEADER[i] for i in order])
-    again = succeeds("evaluate", "sites.cgmvae", "turned.csv", "--json")
-    assert json.loads(again)["metrics"] == json.loads(first)["metrics"]
-
-
 def test_a_column_of_another_type_is_refused(succeeds, cgmvae):
     fit(succeeds)
     for column, cell in (("day", "soon"), ("depth", "deep"), ("habitat", 7)):
@@ -134,15 +125,6 @@ def test_a_column_of_another_type_is_refused(succeeds, cgmvae):
             assert last.startswith("Error: ")
             assert repr(column) in last
             assert str(cell) in last
-
-
-def test_a_model_of_numbers_refuses_words(succeeds, refused):
-    fit(succeeds, "--drop", "habitat", "--drop", "notes", "--drop", "day")
-    assert library.load("sites.cgmvae").preparation_ is None
-    source = changed(2, "deep")
-    sentence = refused("evaluate", "sites.cgmvae", source, "--counts", "presence")
-    assert "'depth'" in sentence
-    assert "'deep'" in sentence
 
 
 def test_new_rows_are_read_as_the_first_ones_were(succeeds, refused):

@@ -109,11 +109,6 @@ class TestUnknown:
     def test_none_where_everything_is_known(self):
         assert MultiLabelDataset(X, Y, unknown=np.zeros_like(UNKNOWN)).unknown is None
 
-    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-    def test_targets_hold_nan(self, form):
-        targets = MultiLabelDataset(X, form(Y), unknown=UNKNOWN).targets()
-        np.testing.assert_array_equal(dense(targets), np.where(UNKNOWN, np.nan, Y))
-
     def test_a_stored_false_is_not_unknown(self):
         mask = sp.csr_array(UNKNOWN)
         mask.data[0] = False

@@ -181,15 +181,6 @@ class TestLimitedJson:
 
 
 class TestAtomicPath:
-    def test_takes_the_place_of_the_old_file(self, tmp_path):
-        target = tmp_path / "a.csv"
-        target.write_text("old")
-        with atomic_path(target) as temporary:
-            temporary.write_text("new")
-            assert target.read_text() == "old"
-        assert target.read_text() == "new"
-        assert list(tmp_path.iterdir()) == [target]
-
     def test_permissions_stay(self, tmp_path):
         target = tmp_path / "a.txt"
         target.write_text("old")

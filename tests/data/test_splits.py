@@ -53,10 +53,9 @@ def imbalance(Y, part, shares):
 
 
 class TestRandom:
-    @pytest.mark.parametrize("seed", [0, 1, 2])
-    @pytest.mark.parametrize("name", ["yeast", "scene", "reuters", "ebird_june2019_8000"])
-    def test_is_the_measured_split(self, data_folder, name, seed):
-        arrays = real_labels(data_folder, name)
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_is_the_measured_split(self, data_folder, seed):
+        arrays = real_labels(data_folder, "ebird_june2019_8000")
         kept = np.flatnonzero(arrays["Y"].sum(1))
         n = len(kept)
         order = kept[np.random.RandomState(seed).permutation(n)]
@@ -80,12 +79,6 @@ class TestRandom:
         data = MultiLabelDataset(np.zeros((40, 1)), Y, unknown=unknown)
         assert set(everything(make_split(data, drop_empty=True))) == set(range(5, 40))
 
-    def test_rows_without_labels_stay(self):
-        data = a_survey()
-        assert data.describe().rows_without_labels > 0
-        split = make_split(data)
-        np.testing.assert_array_equal(np.sort(everything(split)), np.arange(data.n_samples))
-
 
 class TestGroup:
     @pytest.mark.parametrize("seed", [0, 1])
@@ -104,17 +97,6 @@ class TestGroup:
         ):
             np.testing.assert_array_equal(np.sort(rows), kept[np.isin(group, chosen)])
 
-    @given(seed=st.integers(0, 2**32 - 1), data_seed=st.integers(0, 20))
-    @settings(max_examples=30, deadline=None)
-    def test_no_group_is_divided(self, seed, data_seed):
-        data = a_survey(seed=data_seed)
-        split = make_split(data, "group", seed=seed, train_fraction=0.6)
-        train, validation, test = (
-            set(data.groups[rows]) for rows in (split.train, split.validation, split.test)
-        )
-        assert not train & validation
-        assert not (train | validation) & test
-
     def test_a_small_training_fraction_is_of_rows_from_many_groups(self):
         data = a_survey(1000, groups=np.arange(1000) // 5)
         whole = make_split(data, "group")
@@ -125,7 +107,7 @@ class TestGroup:
 
 
 class TestStratified:
-    @pytest.mark.parametrize("name", ["yeast", "sider", "reuters"])
+    @pytest.mark.parametrize("name", ["yeast", "sider"])
     def test_is_about_as_good_as_the_published_package(self, data_folder, name):
         arrays = real_labels(data_folder, name)
         Y = arrays["Y"]
@@ -146,10 +128,12 @@ class TestStratified:
         assert np.mean(ours) < 1.5 * np.mean(package) + 0.2
 
     def test_one_label_set_a_class_is_split_exactly(self):
-        Y = np.eye(4, dtype=np.uint8)[np.repeat(np.arange(4), [100, 50, 20, 10])]
+        """Rows without a label, the last column of the matrix, are spread, too."""
+        Y = np.eye(4, 3, dtype=np.uint8)[np.repeat(np.arange(4), [100, 50, 20, 10])]
         split = make_split(MultiLabelDataset(np.zeros((180, 1)), Y), "stratified")
-        np.testing.assert_array_equal(Y[split.train].sum(axis=0), [80, 40, 16, 8])
-        np.testing.assert_array_equal(Y[split.test].sum(axis=0), [10, 5, 2, 1])
+        np.testing.assert_array_equal(Y[split.train].sum(axis=0), [80, 40, 16])
+        np.testing.assert_array_equal(Y[split.test].sum(axis=0), [10, 5, 2])
+        assert (Y[split.test].sum(axis=1) == 0).sum() == 1
 
     @given(seed=st.integers(0, 1000), frequency=st.floats(0.01, 0.9), n_labels=st.integers(1, 30))
     @settings(max_examples=50, deadline=None)
@@ -158,17 +142,6 @@ class TestStratified:
         data = MultiLabelDataset(np.zeros((60, 1)), Y)
         split = make_split(data, "stratified", seed=seed)
         assert [len(split.train), len(split.validation), len(split.test)] == [48, 6, 6]
-
-    def test_rows_without_labels_are_spread(self):
-        Y = np.zeros((200, 2), dtype=np.uint8)
-        Y[:100, 0] = 1
-        data = MultiLabelDataset(np.zeros((200, 1)), Y)
-        split = make_split(data, "stratified")
-        assert [(rows >= 100).sum() for rows in (split.train, split.validation, split.test)] == [
-            80,
-            10,
-            10,
-        ]
 
     def test_sparse_labels_give_the_same_split(self):
         dense, sparse = (a_survey(sparse=sparse) for sparse in (False, True))
@@ -206,6 +179,10 @@ class TestEveryKind:
         split = make_split(data, kind, seed=seed, drop_empty=drop)
         kept = np.flatnonzero(data.Y.any(axis=1)) if drop else np.arange(data.n_samples)
         np.testing.assert_array_equal(np.sort(everything(split)), kept)
+        if kind == "group":
+            parts = (split.train, split.validation, split.test)
+            groups = [group for rows in parts for group in set(data.groups[rows])]
+            assert len(set(groups)) == len(groups)  # none is divided
 
     @pytest.mark.parametrize("kind", KINDS)
     @given(
@@ -232,13 +209,12 @@ class TestEveryKind:
         assert not split.equals(make_split(data, kind, seed=8))
         assert set(split.train) != set(make_split(data, kind, seed=8).train)
 
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_a_saved_split_comes_back(self, kind, tmp_path):
-        split = make_split(a_survey(), kind, seed=np.int64(3), train_fraction=0.5)
+    def test_a_saved_split_comes_back(self, tmp_path):
+        split = make_split(a_survey(), "group", seed=np.int64(3), train_fraction=0.5)
         split.save(tmp_path / "split.json")
         loaded = Split.load(tmp_path / "split.json")
         assert loaded.equals(split)
-        assert (loaded.kind, loaded.seed, loaded.train_fraction) == (kind, 3, 0.5)
+        assert (loaded.kind, loaded.seed, loaded.train_fraction) == ("group", 3, 0.5)
         assert loaded.train.dtype == np.int64
         assert [path.name for path in tmp_path.iterdir()] == ["split.json"]
 
@@ -263,7 +239,7 @@ class TestParts:
 
 
 class TestHoldout:
-    @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
+    @pytest.mark.parametrize("fraction", [0.1, 0.5])
     @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csc_array])
     def test_the_parts_cover_the_rows_in_order(self, fraction, form):
         Y = a_survey().Y
@@ -344,14 +320,10 @@ class TestBadInput:
         with pytest.raises(InputError, match="leaves no validation rows"):
             make_split(data, kind)
 
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_no_labelled_rows(self, kind):
-        data = a_survey()
-        data = MultiLabelDataset(
-            data.X, data.Y * 0, groups=data.groups, official_split=data.official_split
-        )
+    def test_no_labelled_rows(self):
+        data = MultiLabelDataset(np.zeros((5, 1)), np.zeros((5, 2)))
         with pytest.raises(InputError, match="No row of 'data' has a positive label"):
-            make_split(data, kind, drop_empty=True)
+            make_split(data, drop_empty=True)
 
     @pytest.mark.parametrize(
         ("kind", "fields", "message"),

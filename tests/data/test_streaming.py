@@ -11,8 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from cgmvae.data import files, readers
 from cgmvae.data.columns import Columns
@@ -430,14 +428,3 @@ def test_formats_that_are_read_in_one_piece_give_blocks_too(tmp_path):
     blocks = open_blocks(tmp_path / "a.npy", n_labels=1)
     assert isinstance(blocks, LoadedBlocks)
     np.testing.assert_array_equal(np.concatenate(read_all(blocks, 4)), values[:, 1:])
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-@given(
-    st.lists(st.sampled_from(["1", "-2.5", "", "NA", "1e3", "１２"]), min_size=1), st.integers(1, 9)
-)
-def test_any_cells_are_read_as_in_one_piece(tmp_path, cells, n_rows):
-    path = write(tmp_path / "a.csv", "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
-    parts = list(open_blocks(path, others=["y"]).read([0], n_rows=n_rows))
-    expected = readers.read(path, labels=["y"]).X
-    np.testing.assert_array_equal(np.concatenate(parts), expected)

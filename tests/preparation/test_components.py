@@ -77,10 +77,13 @@ def survey():
 
 def test_a_model_learns_from_components_and_keeps_them(survey, tmp_path):
     model = CGMVAEClassifier(**SMALL).fit(survey.X, survey.Y)
+    assert model.encoding_.n_columns > 0
     assert model.n_columns_ == model.inputs(survey.X).shape[1] == 64
     model.save(tmp_path / "model.cgmvae", precision="float32")
     loaded = load(tmp_path / "model.cgmvae")
     np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
+    plain = CGMVAEClassifier(**SMALL, encoding="standard").fit(survey.X, survey.Y)
+    assert plain.n_columns_ == survey.X.shape[1]
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])

@@ -6,20 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import cgmvae
-from cgmvae import CGMVAEClassifier
 from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
 from cgmvae.preparation import piecewise
 from cgmvae.preparation.piecewise import PiecewiseLinear
-
-TINY = {
-    "embedding_dim": 8,
-    "epochs": 1,
-    "n_members": 2,
-    "random_state": 0,
-    "settings": {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
-}
 
 
 def test_each_column_rises_through_its_quantile_bin(rng):
@@ -67,16 +57,6 @@ def test_rows_on_disk_are_encoded_when_they_are_read(rng):
 def test_an_unknown_encoding_is_rejected(rng):
     with pytest.raises(InputError, match="encoding is 'splines'; choose one of"):
         PiecewiseLinear("splines").fit(rng.normal(size=(20, 2)))
-
-
-def test_it_is_saved_with_the_model(survey, tmp_path):
-    model = CGMVAEClassifier(**TINY).fit(survey.X, survey.Y)
-    assert model.n_columns_ > survey.X.shape[1]
-    model.save(tmp_path / "model", precision="float32")
-    loaded = cgmvae.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
-    plain = CGMVAEClassifier(**TINY, encoding="standard").fit(survey.X, survey.Y)
-    assert plain.n_columns_ == survey.X.shape[1]
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,9 @@ def report_rows():
 def make_report(folder, model, rows):
     train, held = rows.train, rows.validation
     model.fit(train.X, train, validation_data=(held.X, held))
-    contents = collect(model, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cgmvae.report.contents.N_TREES", 10)
+        contents = collect(model, rows)
     write_page(model, contents, folder / "report.html", command="cgmvae report <m> & go")
     return Report(model, contents, folder / "report.html", rows)
 

@@ -22,7 +22,7 @@ from typer.core import TyperCommand
 
 from cgmvae.cli.console import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, readers
-from cgmvae.data.files import atomic_path
+from cgmvae.data.files import atomic_path, check_new_file
 from cgmvae.data.streaming import (
     FILE_OPTIONS,
     TABLE_FORMATS,
@@ -120,9 +120,6 @@ READING_OPTIONS = {
     for panel, options in _READING.items()
     for name, parts in options.items()
 }
-
-#: Those that say where the labels of a table are.
-LABEL_OPTIONS = {"labels", "label_prefix", "label_count", "label_sets", "long"}
 
 #: Those that name columns which a file with other rows need not have.
 COLUMN_OPTIONS = {"label_sets", "long", "groups", "id", "drop", "category", "date", "text"}
@@ -391,14 +388,11 @@ def check_target(target: str, *inputs: str, overwrite: bool) -> None:
     The ``inputs`` are what the command reads and must not replace; some may not be files.
     """
     path = Path(target)
+    check_new_file(path)
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists; name another file, or give --overwrite.")
+    check_not_input(path, *inputs)
     try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; name a file inside it.")
-        if path.exists() and not overwrite:
-            raise InputError(f"{path} exists; name another file, or give --overwrite.")
-        check_not_input(path, *inputs)
-        if not path.parent.is_dir():
-            raise InputError(f"The folder {path.parent} does not exist; create it first.")
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:

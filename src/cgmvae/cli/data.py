@@ -78,7 +78,7 @@ def describe(source: Source, json: JsonOption = False) -> None:
     except UnnamedLabelsError as error:
         _describe_columns(source, error, json)
         return
-    statistics = dataset.describe().to_dict()
+    statistics = asdict(dataset.describe())
     entry = catalog.entries().get(dataset.name)
     printed = {}
     if entry is not None and entry.paper is not None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from cgmvae.cli import console, models
 from cgmvae.cli.arguments import (
-    LABEL_OPTIONS,
     JsonOption,
     ModelArgument,
     Source,
@@ -22,6 +21,7 @@ from cgmvae.cli.arguments import (
 )
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.readers.table import LABELS_KEY
+from cgmvae.data.readers.table.columns import LABEL_OPTIONS
 from cgmvae.data.splits import Split, nonempty_rows
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import (
@@ -197,7 +197,7 @@ def load_labelled(source: Source, fitted: Any, names: Sequence[str] | None) -> M
     }
     if not source.names_present_labels:
         defaults["n_labels"] = fitted.n_labels_
-    table = None if LABEL_OPTIONS & {*source.options} else source.table()
+    table = None if {*LABEL_OPTIONS} & {*source.options} else source.table()
     if table is not None and LABELS_KEY not in table.stored:
         defaults["labels"] = fitted.label_names_
     return source.load(**defaults)

@@ -202,21 +202,18 @@ def test_model(
     Without test rows, the metrics are those of the training rows out of fold, if the method has
     these. Single members made them, so the whole model is a little better.
     """
-    metrics = None
+    scores, metrics = None, None
     if hasattr(model, "round_weights"):
         model.round_weights()  # what is tested is what is saved
     if split is not None:
-        test = dataset.rows(split.test)
-        scored = Scored(test.Y, model.predict_proba(test.X), test.unknown)
-        found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
-        metrics = console.without_nan(found.metrics)
-        model.origin_["metrics"] = metrics
+        rows = dataset.rows(split.test)
+        scores = model.predict_proba(rows.X)
     elif hasattr(model, "oof_proba_"):
-        rows = dataset.rows(model.oof_rows_)
-        scored = Scored(rows.Y, model.oof_proba_, rows.unknown)
+        rows, scores = dataset.rows(model.oof_rows_), model.oof_proba_
+    if scores is not None:
+        scored = Scored(rows.Y, scores, rows.unknown)
         found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
-        metrics = console.without_nan(found.metrics)
-        model.origin_["metrics"] = metrics
+        model.origin_["metrics"] = metrics = console.without_nan(found.metrics)
     origin = model.origin_["split"]
     best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]
     return {

@@ -29,7 +29,6 @@ from cgmvae import __version__
 from cgmvae.cli import console
 from cgmvae.cli.arguments import (
     COLUMN_OPTIONS,
-    LABEL_OPTIONS,
     Source,
     flag_of,
     is_reading_option,
@@ -37,6 +36,7 @@ from cgmvae.cli.arguments import (
 )
 from cgmvae.data import Columns, MultiLabelDataset, make_split
 from cgmvae.data.readers import svmlight
+from cgmvae.data.readers.table.columns import LABEL_OPTIONS
 from cgmvae.data.splits import Split, positive_cells
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
@@ -313,7 +313,7 @@ def read_like(source: Source, recorded: Source) -> Source:
     options = {name: value for name, value in recorded.options.items() if name in accepted}
     for name in ("labels", "label_prefix", "label_count"):
         options.pop(name, None)
-    if LABEL_OPTIONS & {*source.options}:
+    if {*LABEL_OPTIONS} & {*source.options}:
         options = {name: value for name, value in options.items() if name not in LABEL_OPTIONS}
     table = replace(source, options=options | dict(source.options)).table()
     known = set() if table is None else {*table.all_names}

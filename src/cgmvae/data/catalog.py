@@ -12,13 +12,14 @@ import hashlib
 import os
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -119,7 +120,8 @@ class CatalogEntry:
 
 
 @cache
-def _catalog() -> dict[str, CatalogEntry]:
+def entries() -> Mapping[str, CatalogEntry]:
+    """Return the known data sets by name, those of the paper first."""
     text = (resources.files("cgmvae.data") / "catalog.toml").read_text(encoding="utf-8")
     found = {}
     for name, table in tomllib.loads(text, parse_float=Decimal).items():
@@ -128,12 +130,7 @@ def _catalog() -> dict[str, CatalogEntry]:
         table["downloads"] = tuple(Original(**each) for each in table.get("downloads", ()))
         table["paper"] = PaperRow(**table["paper"]) if "paper" in table else None
         found[name] = CatalogEntry(name=name, **table)
-    return found
-
-
-def entries() -> dict[str, CatalogEntry]:
-    """Return the known data sets by name, those of the paper first."""
-    return dict(_catalog())
+    return MappingProxyType(found)
 
 
 def find_entry(name: str) -> CatalogEntry:

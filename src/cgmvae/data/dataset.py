@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -63,10 +63,6 @@ class DatasetStatistics:
     """Fraction of the feature values that are missing (NaN)."""
     feature_density: float
     """Fraction of the feature values that are not zero; only numbers can be zero."""
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the statistics as a plain dictionary, in the order of the fields."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,19 +154,10 @@ class MultiLabelDataset:
 
     def rows(self, indices: Any) -> MultiLabelDataset:
         """Return the data set of these rows, in this order."""
-
-        def take(values: Any) -> Any:
-            return None if values is None else values[indices]
-
-        return replace(
-            self,
-            X=take(self.X),
-            Y=take(self.Y),
-            unknown=take(self.unknown),
-            groups=take(self.groups),
-            ids=take(self.ids),
-            official_split=take(self.official_split),
-        )
+        fields = ("X", "Y", "unknown", "groups", "ids", "official_split")
+        present = {name: getattr(self, name) for name in fields}
+        taken = {name: v[indices] for name, v in present.items() if v is not None}
+        return replace(self, **taken)
 
     def count_copies(self, rows: Any, among: Any) -> int:
         """Return how many of some rows are also ``among`` others; both are indices.
@@ -401,13 +388,15 @@ def _without_zeros(matrix: Matrix) -> Matrix:
     return matrix
 
 
-def column_names(names: Sequence[str], kind: str, n: int) -> tuple[str, ...]:
+def column_names(names: Sequence[str] | None, kind: str, n: int) -> tuple[str, ...]:
     """Return the checked names of ``n`` columns; ``kind_0``, ``kind_1`` … if none are given."""
-    if len(names) == 0:
+    if names is None or len(names) == 0:
         return tuple(f"{kind}_{i}" for i in range(n))
     names = tuple(str(name) for name in names)
     if len(names) != n:
-        raise InputError(f"There are {len(names):,} {kind} names for {n:,} {kind} columns.")
+        raise InputError(
+            f"There are {len(names):,} {kind} names for {n:,} {kind} columns; give one for each."
+        )
     if len(set(names)) != n:
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InputError(f"The {kind} name {twice!r} appears more than once; names must be unique.")

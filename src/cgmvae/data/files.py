@@ -230,6 +230,20 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def check_new_file(path: Path) -> None:
+    """Reject a path at which no file can be created: a folder, or one in a folder that is not."""
+    try:
+        has_parent, is_folder = path.parent.is_dir(), path.is_dir()
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {path} ({error.strerror}); choose another name or folder."
+        ) from error
+    if not has_parent:
+        raise InputError(f"The folder {path.parent} does not exist; create it first.")
+    if is_folder:
+        raise InputError(f"{path} is a folder; name a file inside it.")
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path that replaces ``path`` when the block succeeds.
@@ -306,16 +320,7 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
     process that was killed, so the next writer of the same path recognizes what it left, and
     removes it. On a file system without locks, such folders stay; nothing reads them.
     """
-    try:
-        has_parent, is_folder = path.parent.is_dir(), path.is_dir()
-    except OSError as error:
-        raise InputError(
-            f"Cannot write {path} ({error.strerror}); choose another name or folder."
-        ) from error
-    if not has_parent:
-        raise InputError(f"The folder {path.parent} does not exist; create it first.")
-    if is_folder:
-        raise InputError(f"{path} is a folder; name a file inside it.")
+    check_new_file(path)
     prefix = f".{path.name[:_SHOWN_CHARACTERS]}."
     _remove_abandoned(path.parent, prefix)
     try:

@@ -28,6 +28,9 @@ BLOCK_BYTES = 2**21
 #: processes in this form.
 LARGE_BYTES = 2**30
 
+#: Rows that quantiles and principal components are learned on.
+SAMPLE_ROWS = 20_000
+
 #: Upper limit of the bytes that are read into memory at once.
 MEMORY_LIMIT = 8 * 2**30
 
@@ -151,6 +154,11 @@ class MappedRows:
         block = np.empty((len(numbers), self._matrix.shape[1]), self._matrix.dtype)
         block[order] = self._matrix[numbers[order]]
         return self._transformed(block)
+
+    def sample(self) -> NDArray[Any]:
+        """Read at most :data:`SAMPLE_ROWS` rows at regular distances, (n, n_columns), dense."""
+        chosen = np.linspace(0, len(self) - 1, min(len(self), SAMPLE_ROWS)).astype(np.int64)
+        return dense(self.gather(chosen))
 
     def blocks(self, n_bytes: int | None = None) -> Iterator[tuple[slice, _Matrix]]:
         """Yield all rows in blocks of about ``n_bytes``, each with its slice of row indices."""

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -157,11 +157,8 @@ class Blocks(ABC):
             ) from error
 
     def ids(self) -> Iterator[str]:
-        """Yield the identifiers of all rows, if there are any; tables are read once more."""
-        yield from self._ids()
-
-    def _ids(self) -> Iterable[str]:
-        return ()
+        """Yield the identifiers of all rows, if there are any."""
+        return iter(())
 
     def share_read(self) -> float | None:
         """Return how much of the file has been read, from 0 to 1; None if unknown."""
@@ -207,8 +204,9 @@ class LoadedBlocks(MatrixBlocks):
         self._dataset = dataset
         self.id_name = None if dataset.ids is None else "id"
 
-    def _ids(self) -> Iterable[str]:
-        return () if self._dataset.ids is None else self._dataset.ids.tolist()
+    def ids(self) -> Iterator[str]:
+        """Yield the identifiers of all rows, if there are any."""
+        return iter(() if self._dataset.ids is None else self._dataset.ids.tolist())
 
 
 def _npz_blocks(path: str | os.PathLike[str], *, groups: str = "group") -> MatrixBlocks:
@@ -254,40 +252,60 @@ def _svmlight_blocks(
     return MatrixBlocks(path, column_names((), "feature", n_features), parts)
 
 
+class _Table(NamedTuple):
+    """A table in a file, or in memory."""
+
+    names: Sequence[str]
+    """All its columns."""
+    parts: Callable[[TableBlocks, Sequence[str], int], Iterator[Any]]
+    """Yields some columns of all rows as Arrow tables, preferably of that many rows, and notes in
+    the blocks how much has been read."""
+    text_is_parsed: bool
+    stored: Mapping[bytes, bytes]
+    """The metadata of its schema."""
+
+
 class TableBlocks(Blocks):
-    """Blocks of an Arrow table, given all its columns and those that are not features.
+    """Blocks of a table, given the columns that are features and those that are not.
 
     Columns are found by name, and their types are given, never guessed from a block. The meaning of
     a cell may still depend on other rows; see :class:`_Context`.
     """
 
-    text_is_parsed = False
-
     def __init__(
         self,
         path: str | os.PathLike[str],
-        names: Sequence[str],
+        source: _Table,
+        features: Collection[str],
         others: Collection[str],
         options: Mapping[str, Any],
     ) -> None:
-        reject_repeated(names)
-        given = TableOptions(**options)
+        self._source, self.stored = source, source.stored
+        self.all_names = tuple(source.names)
+        reject_repeated(self.all_names)
+        groups, ids = (table.stored_column(self.stored, key) for key in table.COLUMN_KEYS)
+        given = TableOptions(**{"id": ids, **options})
         named = {*given.ignored, given.groups, given.id, given.sets_column}
-        rest = [name for name in names if name not in named]
+        rest = [name for name in self.all_names if name not in named]
         if count := given.label_count:
             rest = rest[count:] if count > 0 else rest[:count]
         if prefix := given.label_prefix:
             rest = [name for name in rest if not name.startswith(prefix)]
-        labels = as_list(given.labels or ())
-        super().__init__(path, [name for name in rest if name not in {*others, *labels}])
-        self.all_names = tuple(names)
-        self.id_name = given.id_column if given.id_column in names else None
-        self.stored: dict[bytes, bytes] = {}
+        unused = {*others, groups, ids}.difference(features).union(as_list(given.labels or ()))
+        super().__init__(path, [name for name in rest if name not in unused])
+        self.text_is_parsed = source.text_is_parsed
+        self.id_name = given.id_column if given.id_column in self.all_names else None
 
     def tables(self, names: Sequence[str], *, n_rows: int) -> Iterator[Any]:
         """Yield some columns of all rows as Arrow tables of about ``n_rows`` rows."""
         with self._errors_reported():
-            yield from self._tables(names, n_rows)
+            yield from self._source.parts(self, names, n_rows)
+
+    def ids(self) -> Iterator[str]:
+        """Yield the identifiers of all rows, if there are any; the table is read once more."""
+        if self.id_name is not None:
+            for part in self.tables([self.id_name], n_rows=_ID_ROWS):
+                yield from ids_of(part, self.id_name).tolist()
 
     def _blocks(
         self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
@@ -296,21 +314,12 @@ class TableBlocks(Blocks):
         types: dict[str, ColumnType] = {name: kinds.get(name, "number") for name in names}
         context = _Context(types)
         if context.dates:
-            for part in self._tables(context.dates, n_rows):
+            for part in self.tables(context.dates, n_rows=n_rows):
                 context.note_dates(part)
-        for part in even_parts(self._tables(names, n_rows), n_rows):
+        for part in even_parts(self.tables(names, n_rows=n_rows), n_rows):
             rows = context.prepended_to(part)
             values, _ = columns_of(rows, names, kinds=types, text_is_parsed=self.text_is_parsed)
             yield values[rows.num_rows - part.num_rows :]
-
-    def _ids(self) -> Iterator[str]:
-        if self.id_name is not None:
-            for part in self.tables([self.id_name], n_rows=_ID_ROWS):
-                yield from ids_of(part, self.id_name).tolist()
-
-    @abstractmethod
-    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        """Yield these columns of all rows in parts, preferably of ``n_rows`` rows."""
 
 
 def _table_blocks(
@@ -323,107 +332,69 @@ def _table_blocks(
     """Open a table; a long one is pivoted if it has the two columns."""
     file_options = {name: options[name] for name in FILE_OPTIONS if name in options}
     options = {name: value for name, value in options.items() if name not in file_options}
-    blocks: TableBlocks
+    given = TableOptions(**options)
     if format == "csv":
-        file = table.DelimitedFile(path, **file_options)
-        blocks = CsvBlocks(path, file, features, others, options)
+        source = _csv_table(table.DelimitedFile(path, **file_options), given)
     elif format == "parquet":
-        blocks = ParquetBlocks(path, features, others, options)
+        source = _parquet_table(path)
     else:
         load, text_is_parsed = table.LOADERS[format]
-        rows = load(path, **file_options)
-        blocks = LoadedTableBlocks(path, rows, text_is_parsed, features, others, options)
-    pair = TableOptions(**options).row_and_label
+        source = _loaded_table(path, load(path, **file_options), text_is_parsed)
+    blocks = TableBlocks(path, source, features, others, options)
+    pair = given.row_and_label
     if pair is not None and {*pair} <= {*blocks.all_names}:
-        names = [n for n in blocks.all_names if n not in as_list(options.get("drop") or ())]
+        names = [name for name in blocks.all_names if name not in as_list(given.drop)]
         rows = load_pyarrow().concat_tables(blocks.tables(names, n_rows=_LOADED_ROWS))
-        pivoted = table.pivot(rows, *pair)
-        return LoadedTableBlocks(path, pivoted, blocks.text_is_parsed, features, others, options)
+        source = _loaded_table(path, table.pivot(rows, *pair), blocks.text_is_parsed)
+        return TableBlocks(path, source, features, others, options)
     return blocks
 
 
-class LoadedTableBlocks(TableBlocks):
-    """Blocks of an Arrow table in memory."""
+def _csv_table(file: table.DelimitedFile, options: TableOptions) -> _Table:
+    load_pyarrow()
+    verbatim = (options.sets_column, options.groups, options.id)
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        rows: Any,
-        text_is_parsed: bool,
-        features: Collection[str],
-        others: Collection[str],
-        options: Mapping[str, Any],
-    ) -> None:
-        if rows.num_rows == 0:
-            raise InputError(f"{path} has columns and no rows; check how it was written.")
-        super().__init__(path, rows.column_names, set(others).difference(features), options)
-        self.text_is_parsed = text_is_parsed
-        self.stored = rows.schema.metadata or {}
-        self._rows = rows
+    def parts(blocks: TableBlocks, names: Sequence[str], _: int) -> Iterator[Any]:
+        def open_file() -> IO[bytes]:
+            blocks._file = files.open_binary(blocks.path)
+            return blocks._file
 
-    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        yield self._rows.select(names)
-
-
-class CsvBlocks(TableBlocks):
-    """Blocks of a text table."""
-
-    text_is_parsed = True
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        file: table.DelimitedFile,
-        features: Collection[str],
-        others: Collection[str],
-        options: Mapping[str, Any],
-    ) -> None:
-        load_pyarrow()
-        super().__init__(path, file.names, set(others).difference(features), options)
-        given = TableOptions(**options)
-        self._text, self._verbatim = file, (given.sets_column, given.groups, given.id)
-
-    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        for part in self._text.tables(self._open_file, verbatim=self._verbatim):
+        for part in file.tables(open_file, verbatim=verbatim):
             yield part.select(names)
 
-    def _open_file(self) -> IO[bytes]:
-        self._file = files.open_binary(self.path)
-        return self._file
+    return _Table(file.names, parts, text_is_parsed=True, stored={})
 
 
-class ParquetBlocks(TableBlocks):
-    """Blocks of a Parquet file; columns that are not asked for are not read."""
+def _parquet_table(path: str | os.PathLike[str]) -> _Table:
+    """Open a Parquet file; columns that are not asked for are not read."""
+    pa = load_pyarrow()
+    files.reject_compressed(path, "Parquet")
+    files.check_file(path)
+    with table.open_parquet(path) as file:
+        schema, total = file.schema_arrow, file.metadata.num_rows
+        files.check_unpacked(path, table.unpacked_bytes(file.metadata))
+    table.check_rows(path, total)
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        features: Collection[str],
-        others: Collection[str],
-        options: Mapping[str, Any],
-    ) -> None:
-        files.reject_compressed(path, "Parquet")
-        files.check_file(path)
-        with table.open_parquet(path) as file:
-            schema, self._n_rows = file.schema_arrow, file.metadata.num_rows
-            files.check_unpacked(path, table.unpacked_bytes(file.metadata))
-        if self._n_rows == 0:
-            raise InputError(f"{path} has columns and no rows; check how it was written.")
-        stored = schema.metadata or {}
-        own = {key: table.stored_column(stored, key) for key in (table.GROUPS_KEY, table.IDS_KEY)}
-        others = {*others, *filter(None, own.values())}.difference(features)
-        super().__init__(path, schema.names, others, {"id": own[table.IDS_KEY], **options})
-        self.stored = stored
-
-    def _tables(self, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        pa = load_pyarrow()
+    def parts(blocks: TableBlocks, names: Sequence[str], n_rows: int) -> Iterator[Any]:
         n_read = 0
-        with table.open_parquet(self.path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as file:
+        with table.open_parquet(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(n_rows, columns=list(names)):
                 batch.validate(full=True)
                 n_read += batch.num_rows
-                self._share = n_read / self._n_rows
+                blocks._share = n_read / total
                 yield pa.Table.from_batches([batch]).select(names)
+
+    return _Table(schema.names, parts, text_is_parsed=False, stored=schema.metadata or {})
+
+
+def _loaded_table(path: str | os.PathLike[str], rows: Any, text_is_parsed: bool) -> _Table:
+    """Return an Arrow table in memory."""
+    table.check_rows(path, rows.num_rows)
+
+    def parts(_: TableBlocks, names: Sequence[str], n_rows: int) -> Iterator[Any]:
+        yield rows.select(names)
+
+    return _Table(rows.column_names, parts, text_is_parsed, rows.schema.metadata or {})
 
 
 class _Context:

@@ -83,13 +83,10 @@ class SurveyTruth:
         Exact for Gaussian and for sparse features alike. Ask for a few labels at a time where
         there are many: the result is dense.
         """
-        niches = sp.csc_array(self.niches(labels))
+        niches = self.niches(labels)
         groups = self.label_groups if labels is None else self.label_groups[np.asarray(labels)]
-        correlation = self.group_strength * (groups[:, None] == groups)
-        width = max(1, _BLOCK_CELLS // len(groups))
-        for start in range(0, niches.shape[1], width):
-            block = niches[:, start : start + width].toarray()
-            correlation += self.feature_strength * block @ block.T
+        correlation = self.feature_strength * (niches @ niches.T).toarray()
+        correlation += self.group_strength * (groups[:, None] == groups)
         np.fill_diagonal(correlation, 1.0)
         return correlation
 

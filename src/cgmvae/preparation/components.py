@@ -24,9 +24,6 @@ NumberOfComponents = int | Literal["auto"] | None
 N_ENCODED, N_OTHERS, N_OF_MANY_ROWS = 64, 128, 256
 MANY_ROWS = 3000
 
-#: Rows that components are learned on; of more rows a regular sample is taken.
-_SAMPLE_ROWS = 20_000
-
 
 class PrincipalComponents:
     """Replaces dense rows by their first principal components, all divided by one number.
@@ -72,8 +69,7 @@ class PrincipalComponents:
             return self
         from sklearn.utils.extmath import randomized_svd
 
-        chosen = np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE_ROWS)).astype(np.int64)
-        sample = dense(rows.gather(chosen)).astype(np.float64)
+        sample = rows.sample().astype(np.float64)
         self.mean_ = sample.mean(axis=0)
         _, sizes, vectors = randomized_svd(sample - self.mean_, n_components, random_state=0)
         mean_size = np.sqrt((sizes**2).mean() / len(sample)) or 1.0

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import MappedRows, dense
+from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
 
 EncodingName = Literal["auto", "piecewise-linear", "standard"]
@@ -31,9 +31,6 @@ MAX_COLUMNS = 4096
 
 #: Start of a bin that only pads the columns; scaled values are far below.
 _UNREACHED = 1e30
-
-#: Rows that edges are learned on; of more rows a regular sample is taken.
-_SAMPLE_ROWS = 20_000
 
 
 class PiecewiseLinear:
@@ -77,8 +74,7 @@ class PiecewiseLinear:
             n_bins = min(n_bins, MAX_COLUMNS // max(1, rows.shape[1]))
         if self.kind == "standard" or rows.is_sparse or n_bins < 2:
             return self
-        chosen = np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE_ROWS)).astype(np.int64)
-        edges = [_edges(column, n_bins) for column in dense(rows.gather(chosen)).T]
+        edges = [_edges(column, n_bins) for column in rows.sample().T]
         self.feature_ = np.repeat(np.arange(len(edges)), [max(0, len(each) - 1) for each in edges])
         self.lower_ = np.concatenate([each[:-1] for each in edges])
         self.upper_ = np.concatenate([each[1:] for each in edges])

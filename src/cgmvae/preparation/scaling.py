@@ -73,7 +73,11 @@ class FeatureScaler:
         rows = MappedRows.of(X).in_reading_order()
         if self.kind == "auto" and measured is not None and rows.is_sparse:
             return self._fit_measured(rows, measured)
-        self.kind_ = _choose(rows) if self.kind == "auto" else self.kind
+        self.kind_ = self.kind
+        if self.kind == "auto":
+            self.kind_ = "standardise"
+            if rows.is_sparse:
+                self.kind_ = "none" if _largest(rows).max(initial=0.0) <= 1 else "max-abs"
         n_features = rows.shape[1]
         self.shift_, self.scale_ = np.zeros(n_features), np.ones(n_features)
         self.fill_ = np.zeros(n_features)
@@ -151,14 +155,11 @@ def _in_columns(
     return sp.csr_array((values.ravel(), np.tile(columns, n_rows), ends), shape=shape)
 
 
-def _choose(rows: MappedRows) -> str:
-    if not rows.is_sparse:
-        return "standardise"
-    return "none" if _largest(rows).max(initial=0.0) <= 1 else "max-abs"
-
-
 def _moments(rows: MappedRows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and variance of the present values of each feature; 0 if there are none."""
+    """Return the mean and variance of the present values of each feature; 0 if there are none.
+
+    scikit-learn's ``partial_fit`` loses a feature that is missing in all rows of a block.
+    """
     n_features = rows.shape[1]
     total, n_missing, n_zeros = np.zeros((3, n_features))
     for _, block in rows.blocks():
@@ -166,7 +167,8 @@ def _moments(rows: MappedRows) -> tuple[NDArray[np.float64], NDArray[np.float64]
         missing = np.isnan(values)
         total += _column_sums(columns, np.where(missing, 0, values), n_features)
         n_missing += _column_sums(columns, missing, n_features)
-        n_zeros += _n_unstored(columns, block.shape)
+        if columns is not None:
+            n_zeros += block.shape[0] - np.bincount(columns, minlength=n_features)
     n = np.maximum(len(rows) - n_missing, 1)
     mean = total / n
     squares = n_zeros * mean**2
@@ -203,13 +205,6 @@ def _column_sums(
     if columns is None:
         return values.sum(axis=0)
     return np.asarray(np.bincount(columns, values, n_columns), np.float64)
-
-
-def _n_unstored(
-    columns: NDArray[np.int64] | None, shape: tuple[int, int]
-) -> NDArray[np.int64] | int:
-    """Return the number of implicit zeros in each column."""
-    return 0 if columns is None else shape[0] - np.bincount(columns, minlength=shape[1])
 
 
 def _without_rounding(

@@ -265,21 +265,18 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "Each metric on the validation rows as a function of the threshold. The dashed line is "
             "the threshold that the model uses.",
             ThresholdCurveDisplay.from_estimator(model, validation.X, validation),
-            PLOT_SIZE,
         )
     yield make_picture(
         "Frequent and rare labels",
         "Each point is a label: how frequent it is, and how well it is predicted on the test rows. "
         "Rare labels have few examples to learn from.",
         LabelF1Display.from_predictions(test, own.predicted, label_names=test.label_names),
-        PLOT_SIZE,
     )
     yield make_picture(
         "Calibration",
         "If the curve follows the diagonal, labels with a probability of 0.8 are true in 80% of "
         "all cases.",
         CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
-        PLOT_SIZE,
     )
     if len(contents.similarity) > 1:
         pairs = SimilarityCooccurrenceDisplay.from_similarity(
@@ -290,7 +287,6 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "Each point is a pair of labels: how similar they are to the model, and how strongly "
             "they co-occur. The pairs with the largest disagreement are listed.",
             pairs,
-            PLOT_SIZE,
             notes=[pairs.describe(pair) for pair in pairs.most_disagreeing().tolist()],
             listed=False,
         )
@@ -301,7 +297,6 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             "Every label is a Gaussian in latent space, projected on two dimensions. Labels whose "
             "Gaussians are close are similar to the model.",
             LatentMapDisplay.from_estimator(model),
-            PLOT_SIZE,
         )
     if hasattr(model, "history_"):
         yield make_picture(
@@ -341,7 +336,6 @@ def _features_that_matter(
             "precision drops, averaged over the labels; the more it drops, the more the model "
             "relies on the feature.",
             display,
-            PLOT_SIZE,
         )
     if words:
         found = LabelWordsDisplay.from_estimator(model, reference.X, reference, words=words)
@@ -361,12 +355,12 @@ def make_picture(
     title: str,
     text: str,
     display: Display,
-    size: tuple[float, float] | None = None,
+    size: tuple[float, float] | None = PLOT_SIZE,
     *,
     notes: Sequence[str] = (),
     **options: Any,
 ) -> Picture:
-    """Draw a display, at its own size or at one in inches, with the options of its ``plot``."""
+    """Draw a display, at a size in inches or at its own, with the options of its ``plot``."""
     display.size = size
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)

@@ -183,6 +183,7 @@ def _section(results: StudyResults) -> dict[str, Any]:
             f"{READINGS[figure.kind][0]}: {_subject(figure.name, results.study.name)}",
             "",
             study_display(figure),
+            size=None,
         )
         for figure in results.figures
     ]

@@ -66,19 +66,6 @@ def test_rows_in_no_index_are_left_out_and_counted(tmp_path):
     assert data.Y.tolist() == [[1, 0], [1, 1]]
 
 
-def test_the_index_files_of_the_authors(data_folder, tmp_path):
-    folder = data_folder / "released_code"
-    if not folder.is_dir():
-        pytest.skip("the index files of the authors are not here")
-    for path in folder.glob("mirflickr_*_idx.npy"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    np.save(tmp_path / "mirflickr_data.npy", np.ones((25_000, 3), np.float32))
-    with pytest.warns(UserWarning, match="419 of the 25,000 rows"):
-        data = released.read(tmp_path / "mirflickr_data.npy", n_labels=2)
-    counts = np.bincount(data.official_split)
-    assert counts[[TRAIN, VALIDATION, TEST]].tolist() == [9821, 2455, 12305]
-
-
 def test_given_indices_come_before_those_beside(tmp_path):
     path = put(tmp_path, train=[0], test=[1, 2])
     np.save(tmp_path / "other.npy", np.array([1, 0]))

@@ -84,7 +84,7 @@ def test_one_label_no_similarity_and_no_number_can_be_drawn(similarity):
         (np.ones((0, 0)), {}, "must have a row and a column"),
         (np.eye(2), {"order": "size"}, "no order 'size'"),
         (np.eye(2), {"groups": ["a"]}, "1 groups for 2 labels"),
-        (np.eye(2), {"label_names": ["a"]}, "1 label names for 2 labels"),
+        (np.eye(2), {"label_names": ["a"]}, "1 label names for 2 label columns"),
     ],
 )
 def test_bad_input_is_rejected(similarity, options, message):

@@ -16,10 +16,10 @@ def test_names_are_one_line_of_bounded_length():
 def test_placed_names_overlap_neither_each_other_nor_the_edge(rng, texts_apart):
     figure = Figure(figsize=(4, 3), layout="constrained")
     ax = figure.subplots()
-    points = rng.uniform(size=(200, 2))
+    points = rng.uniform(size=(60, 2))
     ax.scatter(*points.T)
-    written = place_names(ax, points, [f"name {i}" for i in range(200)], avoid_points=False)
-    assert 5 < len(written) < 80
+    written = place_names(ax, points, [f"name {i}" for i in range(60)], avoid_points=False)
+    assert 5 < len(written) < 60
     assert [text.get_text() for text in ax.texts] == [f"name {i}" for i in written]
     assert texts_apart(figure, ax.texts)
     frame = ax.get_window_extent()

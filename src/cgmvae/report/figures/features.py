@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.dataset import Matrix, column_names
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import label_table
 from cgmvae.evaluation.ranking import rank
@@ -23,7 +23,6 @@ from cgmvae.report.figures.style import (
     Display,
     Values,
     index_of,
-    names_for,
     one_line,
     tidy,
     title_of,
@@ -91,7 +90,7 @@ class FeatureImportanceDisplay(Display):
         table: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
         if feature_names is None:
             feature_names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
-        names = names_for(feature_names, table.shape[1], "feature")
+        names = column_names(feature_names, "feature", table.shape[1])
         rows = _sample(table.shape[0], max_rows, rng)
         table, Y = table[rows], targets.labels[rows]
         unknown = None if targets.unknown is None else targets.unknown[rows]

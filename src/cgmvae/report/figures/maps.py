@@ -9,16 +9,17 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cgmvae.data.dataset import column_names
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import count
 from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.similarity import as_similarity, learned_similarity
 from cgmvae.report.figures.style import (
     BLUE,
+    FEW_LABELS,
     SEQUENTIAL,
     Display,
     Values,
-    names_for,
     place_names,
     spread_order,
     tidy,
@@ -30,9 +31,6 @@ _TITLES = {
     "mds": "classical scaling of the distance √(2 − 2·similarity)",
     "pca": "principal components of the embeddings",
 }
-
-#: Up to this many labels, maps are small, markers large, and names do not cover points.
-_FEW_LABELS = 60
 
 #: Size in inches of a map of few labels, and of many.
 _SMALL_MAP, _LARGE_MAP = (8.0, 6.5), (11.0, 9.0)
@@ -118,7 +116,7 @@ def draw_map(
     ax.set(ylabel=f"second axis ({second:.0%})", ylim=(bottom, top))
     ax.set_title(title, fontsize=10)
     tidy(ax)
-    few = len(names) <= _FEW_LABELS
+    few = len(names) <= FEW_LABELS
     named = place_names(
         ax,
         plane.coordinates,
@@ -191,7 +189,7 @@ class LabelMapDisplay(Display):
     ) -> LabelMapDisplay:
         """Map labels by classical scaling of a matrix, (n_labels, n_labels)."""
         similarity = as_similarity(similarity)
-        names = names_for(label_names, len(similarity))
+        names = column_names(label_names, "label", len(similarity))
         return cls(scaled_plane(similarity), names, method="mds", frequency=frequency)
 
     @classmethod
@@ -204,7 +202,7 @@ class LabelMapDisplay(Display):
     ) -> LabelMapDisplay:
         """Map labels by principal components of their embeddings, (n_labels, dimension)."""
         plane = principal_plane(embeddings)
-        names = names_for(label_names, len(plane.coordinates))
+        names = column_names(label_names, "label", len(plane.coordinates))
         return cls(plane, names, method="pca", frequency=frequency)
 
     def plot(self, ax: Any = None, *, most_names: int = 80) -> LabelMapDisplay:
@@ -214,7 +212,7 @@ class LabelMapDisplay(Display):
         """
         from matplotlib.colors import LogNorm
 
-        few = len(self.label_names) <= _FEW_LABELS
+        few = len(self.label_names) <= FEW_LABELS
         ax = self._start(ax, _SMALL_MAP if few else _LARGE_MAP, equal=True)
         marks = ax.scatter(*self.coordinates.T, s=36 if few else 12, linewidths=0, color=BLUE)
         if self.frequency is not None:
@@ -287,13 +285,13 @@ class LatentMapDisplay(Display):
         variances = np.asarray(variances, np.float64)
         # The covariance of Aᵀz for the axes A: Aᵀ diag(variance) A.
         covariances = np.einsum("da,ld,db->lab", plane.axes, variances, plane.axes)
-        return cls(plane, covariances, names_for(label_names, len(variances)))
+        return cls(plane, covariances, column_names(label_names, "label", len(variances)))
 
     def plot(self, ax: Any = None, *, most_names: int = 60) -> LatentMapDisplay:
         """Draw each Gaussian as an ellipse of one standard deviation around its mean."""
         from matplotlib.collections import EllipseCollection
 
-        few = len(self.label_names) <= _FEW_LABELS
+        few = len(self.label_names) <= FEW_LABELS
         ax = self._start(ax, _SMALL_MAP if few else _LARGE_MAP, equal=True)
         widths, heights, angles = self.ellipses()
         ellipses = EllipseCollection(

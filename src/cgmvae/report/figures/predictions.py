@@ -21,6 +21,7 @@ from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, NINE_THRESHOLDS
 from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.style import (
     BLUE,
+    FEW_LABELS,
     GREY,
     ORANGE,
     SKY,
@@ -32,9 +33,6 @@ from cgmvae.report.figures.style import (
     tidy,
     title_of,
 )
-
-#: Up to this many labels, names do not cover points.
-_FEW_LABELS = 60
 
 #: From this ratio of the largest to the smallest share on, only powers of ten are ticks.
 _WIDE = 1000
@@ -104,7 +102,7 @@ class LabelF1Display(Display):
 
         ax = self._start(ax, (8, 6))
         shown = np.flatnonzero(self.true > 0)
-        few = len(shown) <= _FEW_LABELS
+        few = len(shown) <= FEW_LABELS
         missed = self.never_predicted[shown]
         points = np.column_stack([100 * self.share, self.f1])
         for own, color, marker, name in (

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cgmvae.errors import InputError
 from cgmvae.report.figures.style import (
@@ -176,10 +176,10 @@ class FewerDataDisplay(Display):
 
     Examples
     --------
-    >>> runs = {"a": [[0.4, 0.6], [0.7, 0.7]]}
-    >>> display = FewerDataDisplay.from_runs([0.5, 1.0], runs, metric="micro_f1")
-    >>> display.mean.tolist(), display.std.round(2).tolist()
-    ([[0.5, 0.7]], [[0.14, 0.0]])
+    >>> mean, deviation = [[0.5, 0.7]], [[0.14, 0.0]]
+    >>> display = FewerDataDisplay([0.5, 1.0], mean, deviation, methods=["a"], metric="micro_f1")
+    >>> display.plot().ax_.get_ylabel()
+    'micro-F1'
     """
 
     fractions: Values
@@ -201,19 +201,6 @@ class FewerDataDisplay(Display):
                 f"Mean and standard deviation must have shape {shape}, one row per method and one "
                 f"column per fraction, but have {self.mean.shape} and {self.std.shape}."
             )
-
-    @classmethod
-    def from_runs(
-        cls, fractions: Values, runs: Mapping[str, ArrayLike], *, metric: str
-    ) -> FewerDataDisplay:
-        """Compute mean and sample standard deviation of each method's runs, (n_fractions, n_runs).
-
-        The standard deviation of a single run is 0.
-        """
-        tables = [np.asarray(values, np.float64) for values in runs.values()]
-        mean = np.array([table.mean(axis=1) for table in tables])
-        std = np.array([table.std(axis=1, ddof=min(1, table.shape[1] - 1)) for table in tables])
-        return cls(fractions, mean, std, methods=list(runs), metric=metric)
 
     def plot(self, ax: Any = None) -> FewerDataDisplay:
         """Draw one line per method, with error bars of one standard deviation.

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import spearmanr
 
-from cgmvae.data.dataset import Matrix
+from cgmvae.data.dataset import Matrix, column_names
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.style import (
@@ -23,7 +23,6 @@ from cgmvae.report.figures.style import (
     ORANGE,
     Display,
     Values,
-    names_for,
     one_line,
     place_names,
     tidy,
@@ -111,7 +110,7 @@ class LabelSimilarityDisplay(Display):
         from scipy.cluster.hierarchy import leaves_list, linkage
 
         similarity = as_similarity(similarity)
-        names = names_for(label_names, len(similarity))
+        names = column_names(label_names, "label", len(similarity))
         if order not in get_args(Order):
             raise InputError(f"There is no order {order!r}; choose clusters, names or given.")
         if groups is not None and len(groups) != len(names):

@@ -42,6 +42,9 @@ LEGEND_COLUMN = 2.0
 #: Longer names are shortened in figures.
 MAX_NAME_LENGTH = 28
 
+#: Up to this many labels, maps are small, markers large, and names do not cover points.
+FEW_LABELS = 60
+
 #: Line height in units of the font size.
 LINE_HEIGHT = 1.25
 
@@ -149,17 +152,6 @@ def legend_below(ax: Any, *, n_columns: int = 3) -> None:
     lower = ax.transAxes + ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
     legend = ax.legend(ncols=n_columns, frameon=False, fontsize=9, loc="upper center")
     legend.set_bbox_to_anchor((0.5, 0), lower)
-
-
-def names_for(names: Sequence[str] | None, n: int, kind: str = "label") -> tuple[str, ...]:
-    """Return n names, by default ``label_0`` and so on."""
-    if names is None:
-        return tuple(f"{kind}_{i}" for i in range(n))
-    if len(names) != n:
-        raise InputError(
-            f"There are {len(names):,} {kind} names for {n:,} {kind}s; give one for each."
-        )
-    return tuple(str(name) for name in names)
 
 
 def index_of(label: str, names: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ import json
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import Signature, signature
@@ -48,10 +48,10 @@ __all__ = [
 ]
 
 #: Keys of the metadata that :func:`write_parquet` adds to the schema: the names of the label
-#: columns as a JSON list, the name of the group column, and the types of the features as a JSON
-#: object.
-LABELS_KEY, GROUPS_KEY, KINDS_KEY = b"cgmvae.labels", b"cgmvae.groups", b"cgmvae.kinds"
-IDS_KEY = b"cgmvae.ids"
+#: columns as a JSON list, the types of the features as a JSON object, and the names of the columns
+#: of groups and of identifiers.
+LABELS_KEY, KINDS_KEY = b"cgmvae.labels", b"cgmvae.kinds"
+COLUMN_KEYS = GROUPS_KEY, IDS_KEY = b"cgmvae.groups", b"cgmvae.ids"
 
 #: The smallest number of bytes that a cell of a Parquet file takes in memory.
 _CELL_BYTES = 4
@@ -190,8 +190,7 @@ def _dataset(
     text_is_parsed: bool,
 ) -> MultiLabelDataset:
     """Convert a table to a data set; a table of several rows per sample is pivoted or rejected."""
-    if table.num_rows == 0:
-        raise InputError(f"{path} has columns and no rows; check how it was written.")
+    check_rows(path, table.num_rows)
     options = with_stored_options(options, table.schema.metadata or {}, path)
     reject_repeated(table.column_names)
     if not options.label_options:
@@ -212,6 +211,12 @@ def _dataset(
                 f"label_sets), or drop {row!r} (drop=['{row}'])."
             )
     return dataset
+
+
+def check_rows(path: str | os.PathLike[str], n_rows: int) -> None:
+    """Reject a table without rows."""
+    if n_rows == 0:
+        raise InputError(f"{path} has columns and no rows; check how it was written.")
 
 
 def load_xlsx(path: str | os.PathLike[str], *, sheet: str | None = None) -> Any:
@@ -380,7 +385,7 @@ def open_parquet(path: str | os.PathLike[str], **options: Any) -> Iterator[Any]:
 
 
 def with_stored_options(
-    options: TableOptions, stored: dict[bytes, bytes], path: str | os.PathLike[str]
+    options: TableOptions, stored: Mapping[bytes, bytes], path: str | os.PathLike[str]
 ) -> TableOptions:
     """Complete the options with what :func:`write_parquet` stored in the schema's metadata."""
     if options.kinds is None and KINDS_KEY in stored:
@@ -403,7 +408,7 @@ def with_stored_options(
     )
 
 
-def stored_column(stored: dict[bytes, bytes], key: bytes) -> str | None:
+def stored_column(stored: Mapping[bytes, bytes], key: bytes) -> str | None:
     """Return the name of the group or id column in the schema's metadata; None if absent."""
     name = stored.get(key)
     return None if name is None else name.decode(errors="replace")

@@ -17,7 +17,8 @@ from cgmvae.errors import InputError, listed
 Counts = Literal["refuse", "presence"]
 BlankLabels = Literal["absent", "unknown"]
 
-_LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets", "long")
+#: The options that say where the labels of a table are.
+LABEL_OPTIONS = ("labels", "label_prefix", "label_count", "label_sets", "long")
 
 
 @dataclass(frozen=True)
@@ -123,14 +124,14 @@ class TableOptions:
     @property
     def label_options(self) -> list[str]:
         """The given options that say which columns are labels."""
-        return [option for option in _LABEL_OPTIONS if getattr(self, option) is not None]
+        return [option for option in LABEL_OPTIONS if getattr(self, option) is not None]
 
     def check(self) -> None:
         """Reject options that contradict each other or do not exist."""
         given = self.label_options
         if len(given) != 1:
             raise InputError(
-                f"Name the label columns with exactly one of {', '.join(_LABEL_OPTIONS)}; "
+                f"Name the label columns with exactly one of {', '.join(LABEL_OPTIONS)}; "
                 f"{' and '.join(given) if given else 'none'} was given."
             )
         if self.counts not in get_args(Counts):
