@@ -139,14 +139,20 @@ class TestSizeOfTheData:
 
     def test_tuned_is_larger_for_many_or_sparse_rows_and_stops_early_with_few(self):
         few = for_data("tuned", LARGE_BATCHES - 1, sparse=False)
-        assert few is PRESETS["tuned"]
         sparse = for_data("tuned", MANY_ROWS, sparse=True)
         many = for_data("tuned", MANY_ROWS, sparse=False)
         network = dataclasses.replace(many.network, label_scale=1.0)
         assert sparse == dataclasses.replace(many, network=network)
         assert (few.network.embedding_dim, many.network.embedding_dim) == (128, 256)
         assert (few.training["patience"], many.training["patience"]) == (10, None)
-        assert for_data("tuned", 10, sparse=True).training["patience"] == 10
+
+    def test_few_rows_are_seen_more_often(self):
+        def plan(n_rows, **more):
+            training = for_data("tuned", n_rows, sparse=False, **more).training
+            return training["epochs"], training["patience"]
+
+        assert [plan(n) for n in (10, 300, 1000)] == [(240, 40), (200, 33), (60, 10)]
+        assert plan(LARGE_BATCHES) == plan(300, n_unlabelled=5000) == (30, 10)
 
     def test_batches_of_dense_rows_grow(self):
         medium = for_data("tuned", LARGE_BATCHES, sparse=False)

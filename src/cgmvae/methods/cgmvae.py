@@ -200,9 +200,11 @@ class CGMVAEClassifier(
     network_: CGMVAENetwork = field(init=False)
     calibration_: Calibration | None = field(init=False)
 
-    def resolved_preset(self, n_rows: int, *, sparse: bool = False) -> Preset:
+    def resolved_preset(
+        self, n_rows: int, *, sparse: bool = False, n_unlabelled: int = 0
+    ) -> Preset:
         """Return the preset for data of this size, with all that was given put in its place."""
-        preset = for_data(self.preset, n_rows, sparse=sparse)
+        preset = for_data(self.preset, n_rows, sparse=sparse, n_unlabelled=n_unlabelled)
         names = PRESET_NUMBERS | NETWORK_FIELDS | _TRAINING_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
@@ -220,7 +222,10 @@ class CGMVAEClassifier(
         return encoding, None if n_components == "auto" else n_components
 
     def _preset_for(self, train: Rows) -> Preset:
-        return self.resolved_preset(int(train.labeled().sum()), sparse=is_sparse(train.features))
+        labeled = train.labeled()
+        n_rows, n_unlabelled = int(labeled.sum()), int((~labeled).sum())
+        sparse = is_sparse(train.features)
+        return self.resolved_preset(n_rows, sparse=sparse, n_unlabelled=n_unlabelled)
 
     def _learns_unlabeled(self, train: Rows) -> bool:
         preset = self._preset_for(train)

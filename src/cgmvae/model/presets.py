@@ -163,16 +163,22 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 #: drops out less.
 LARGE_BATCHES, MANY_ROWS, VERY_MANY_ROWS = 1500, 3000, 5000
 
+#: With fewer rows than ``LARGE_BATCHES`` it passes over them more often, until a member has seen
+#: this many, but in no more epochs than this.
+ROWS_SEEN, MOST_EPOCHS = 60_000, 240
 
-def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
+
+def for_data(name: str, n_rows: int, *, sparse: bool, n_unlabelled: int = 0) -> Preset:
     """Return a preset for data of this size.
 
     With dense features, ``tuned`` trains in batches of 256 instead of 128 from ``LARGE_BATCHES``
     rows on. With sparse features or at least ``MANY_ROWS`` rows, it has a larger network (E = 256,
     one hidden layer of 384 each); with sparse features label embeddings start at norm 1 instead of
-    .3. With fewer than ``MANY_ROWS`` rows a member stops after 10 epochs without improvement. From
-    ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
-    and dense features not at all. The other presets are the same for all data.
+    .3. With fewer than ``LARGE_BATCHES`` rows, whose epochs have few steps, there are more than 30
+    epochs: 60,000 / n_rows, at most 240. With fewer than ``MANY_ROWS`` rows a member stops after 10
+    epochs, or a sixth of them, without improvement. From ``VERY_MANY_ROWS`` rows on, hidden units
+    are dropped with probability .1 instead of .2, and dense features not at all. The other presets
+    are the same for all data.
 
     Parameters
     ----------
@@ -182,6 +188,8 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
         Rows to learn from.
     sparse : bool
         Whether the features are sparse.
+    n_unlabelled : int
+        Further rows, without labels, that an epoch passes over.
     """
     if name not in PRESETS:
         raise InputError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
@@ -201,8 +209,12 @@ def for_data(name: str, n_rows: int, *, sparse: bool) -> Preset:
     elif n_rows >= LARGE_BATCHES:
         training = {**preset.training, "batch_size": 256}
         preset = replace(preset, learning_rate=4e-3, training=training)
-    if n_rows >= MANY_ROWS:
-        preset = replace(preset, training={**preset.training, "patience": None})
+    epochs, patience = preset.training["epochs"], preset.training["patience"]
+    if n_rows < LARGE_BATCHES:
+        epochs = max(epochs, min(ROWS_SEEN // (n_rows + n_unlabelled), MOST_EPOCHS))
+        patience = max(patience, epochs // 6)
+    patience = patience if n_rows < MANY_ROWS else None
+    preset = replace(preset, training={**preset.training, "epochs": epochs, "patience": patience})
     if n_rows < VERY_MANY_ROWS:
         return preset
     return replace(preset, dropout=0.1, input_dropout=preset.input_dropout if sparse else 0.0)
