@@ -42,10 +42,11 @@ def scores(survey, **parameters):
     return model, model.predict_proba(survey.X)
 
 
-def test_sparse_and_dense_batches_train_the_same_model(survey, monkeypatch):
-    dense_batches, expected = scores(survey)
+@pytest.mark.parametrize("own", [{}, {"n_draws": 2}, {"optimizer": "adam"}, {"first_stage": 0.5}])
+def test_sparse_and_dense_batches_train_the_same_model(survey, monkeypatch, own):
+    dense_batches, expected = scores(survey, **own)
     monkeypatch.setattr(training_rows, "_WIDE", 10)
-    sparse_batches, found = scores(survey)
+    sparse_batches, found = scores(survey, **own)
     np.testing.assert_allclose(found, expected, atol=2e-4)
     np.testing.assert_allclose(sparse_batches.predict_proba(survey.X.toarray()), found, atol=1e-5)
     assert (sparse_batches.best_epoch_ == dense_batches.best_epoch_).all()

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import make_streams
-from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
+from cgmvae.training.optimizer import FlatParameters, PackedAdam, RowGradient, gradient_norms
 
 N_MEMBERS = 3
 RATES = torch.tensor([1e-2, 3e-3, 0.1], dtype=torch.float64)
@@ -176,6 +176,28 @@ class TestPackedAdam:
             assert torch.equal(old[1], new[1])
             assert not torch.equal(old[0], new[0])
             assert bool(torch.isfinite(new).all())
+
+    def test_rows_of_a_matrix_are_updated_as_the_whole_matrix_is(self):
+        of_rows, of_all = (PackedAdam(FlatParameters(Layers()), DECAYS, clip=1.0) for _ in "ab")
+        active = torch.tensor([True, True, False])
+        for used in ([0], [0, 2], [1]):
+            gradient = gradients(1, of_all.flat.values.shape[1])[0]
+            dense, by_row = (
+                of_all.flat.parts(gradient.clone()),
+                of_rows.flat.parts(gradient.clone()),
+            )
+            matrix = torch.zeros(N_MEMBERS, 3, 4, dtype=torch.float64)  # the first part, "weight"
+            matrix[:, used] = dense[0].view(matrix.shape)[:, used]
+            dense[0] = matrix.flatten(1)
+            by_row[0] = RowGradient.of(matrix.to_sparse(2))
+            norms = gradient_norms(by_row)
+            torch.testing.assert_close(norms, gradient_norms(dense))
+            torch.testing.assert_close(of_rows.flat.joined(by_row), of_all.flat.joined(dense))
+            of_rows.step(by_row, norms, RATES, active)
+            of_all.step(dense, norms, RATES, active)
+            for found, expected in zip(of_rows.state(), of_all.state(), strict=True):
+                assert torch.equal(found, expected)
+            assert torch.equal(of_rows.flat.values, of_all.flat.values)
 
 
 N_ROWS, N_FEATURES, N_LABELS = 9, 5, 4

@@ -18,6 +18,45 @@ from cgmvae.nn.batch import BatchShard
 from cgmvae.nn.rng import RandomStreams
 
 
+class ColumnOrder(NamedTuple):
+    """The values of one member, ordered by column: a product with the transpose needs them so."""
+
+    columns: Tensor
+    """The columns that occur, in increasing order, int64 (n_columns,)"""
+    bounds: Tensor
+    """Where columns start among the ordered values, and where the last ends, (n_columns + 1,)"""
+    order: Tensor
+    """The number of each ordered value among those of the member, int64 (n_values,)"""
+    rows: Tensor
+    """The row of each ordered value, int64 (n_values,)"""
+
+
+class Scratch:
+    """Memory for the gradients of a step, used again in the next.
+
+    They take tens of megabytes, which the operating system would hand out anew in each step, page
+    by page: that takes longer than to compute them.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[Tensor] = []
+        self._n_taken = 0
+
+    def release(self) -> None:
+        """Allow all memory to be used again."""
+        self._n_taken = 0
+
+    def take(self, n_rows: int, width: int, like: Tensor) -> Tensor:
+        """Return an array of any content that nobody else has taken, (n_rows, width)."""
+        size = n_rows * width
+        if self._n_taken == len(self._buffers):
+            self._buffers.append(like.new_empty(0))
+        if len(self._buffers[self._n_taken]) < size:
+            self._buffers[self._n_taken] = like.new_empty(size + size // 8)
+        self._n_taken += 1
+        return self._buffers[self._n_taken - 1][:size].view(n_rows, width)
+
+
 class SparseRows(NamedTuple):
     """Rows of every member: their nonzero values, member after member, row after row."""
 
@@ -31,6 +70,10 @@ class SparseRows(NamedTuple):
     drawn: Tensor | None = None
     """Index of each value's random number among those of its member, int64 (n_stored,); None if
     they are in order"""
+    by_column: tuple[ColumnOrder, ...] | None = None
+    """The order by columns of each member's values, if :meth:`indexed` has been called"""
+    scratch: Scratch | None = None
+    """Where gradients are written; None for new memory"""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -93,6 +136,18 @@ class SparseRows(NamedTuple):
             self.n_columns,
         )
 
+    def indexed(self, scratch: Scratch | None = None) -> SparseRows:
+        """Return the rows with their order by columns, which does not depend on the values."""
+        if self.by_column is not None:
+            return self
+        orders = []
+        for own in self.starts:
+            columns, order = self.columns[own[0] : own[-1]].sort(stable=True)
+            found, counts = columns.unique_consecutive(return_counts=True)
+            rows = torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff())
+            orders.append(ColumnOrder(found, F.pad(counts.cumsum(0), (1, 0)), order, rows[order]))
+        return self._replace(by_column=tuple(orders), scratch=scratch)
+
     def dense(self) -> Tensor:
         """Return the rows with their zeros, (n_members, n_rows, n_columns)."""
         out = self.values.new_zeros(self.shape)
@@ -104,7 +159,8 @@ def sparse_affine(x: SparseRows, more: Tensor | None, weight: Tensor, bias: Tens
     """Apply each member's affine map to sparse rows and further dense columns.
 
     ``weight``, (n_members, n_columns + n_more, width), first has the columns of ``x``, for which no
-    gradient is computed, and then those of ``more``, (n_members, n_rows, n_more).
+    gradient is computed, and then those of ``more``, (n_members, n_rows, n_more). Its own gradient
+    is a sparse tensor of the rows that ``x`` uses, and of those for ``more``.
     """
     if more is None:
         more = weight.new_zeros(*x.shape[:2], 0)
@@ -127,17 +183,27 @@ class _SparseAffine(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
-        x, (more, weight) = ctx.x, ctx.saved_tensors
-        d_weight = torch.zeros_like(weight)
-        d_weight[:, x.n_columns :] = torch.bmm(more.mT, d_out)
-        for own, gradient, target in zip(x.starts, d_out, d_weight, strict=True):
-            stored = slice(int(own[0]), int(own[-1]))
-            # The product with the transpose: values by column, each with the row it comes from.
-            by_column, order = x.columns[stored].sort(stable=True)
-            found, counts = by_column.unique_consecutive(return_counts=True)
-            bounds = F.pad(counts.cumsum(0), (1, 0))
-            rows = torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff())
-            target[found] = _sums(gradient, rows[order], x.values[stored][order], bounds)
+        x, (more, weight) = ctx.x.indexed(), ctx.saved_tensors
+        d_more = torch.bmm(more.mT, d_out)
+        dense_rows = torch.arange(x.n_columns, weight.shape[1])
+        rows = [torch.cat([own.columns, dense_rows]) for own in x.by_column]
+        counts = torch.tensor([len(own) for own in rows])
+        values = (x.scratch or Scratch()).take(int(counts.sum()), weight.shape[2], weight)
+        for i, (own, target) in enumerate(
+            zip(x.by_column, values.split(counts.tolist()), strict=True)
+        ):
+            factors = x.values[x.starts[i, 0] : x.starts[i, -1]][own.order]
+            target[: len(own.columns)] = _sums(d_out[i], own.rows, factors, own.bounds)
+            target[len(own.columns) :] = d_more[i]
+        members = torch.arange(len(rows)).repeat_interleave(counts)
+        # Sorted by member and row, as a coalesced tensor is.
+        d_weight = torch.sparse_coo_tensor(
+            torch.stack([members, torch.cat(rows)]),
+            values,
+            weight.shape,
+            is_coalesced=True,
+            check_invariants=False,
+        )
         return None, torch.bmm(d_out, weight[:, x.n_columns :].mT), d_weight, d_out.sum(1)
 
 

@@ -24,6 +24,7 @@ from cgmvae.errors import InputError
 from cgmvae.nn import cuda
 from cgmvae.nn.batch import Batch, BatchShard
 from cgmvae.nn.rng import make_streams
+from cgmvae.nn.sparse import Scratch, SparseRows
 from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 from cgmvae.training.plan import Member, TrainingConfig, column, weight_tensors
@@ -95,6 +96,7 @@ class PackedStep:
         self._alive = torch.ones(len(members), dtype=torch.bool, device=device)
         self._learns = self.flat.mask(getattr(network, "classifier", self.flat.names))
         self._frozen: Tensor | None = None
+        self._scratch = Scratch()
         self._recorded = _Recorded() if device.type == "cuda" and group.size == 1 else None
 
     def start_epoch(
@@ -126,6 +128,10 @@ class PackedStep:
 
     def _update(self, given: StepInput) -> None:
         batch = given.batch
+        if isinstance(batch.features, SparseRows) and self.shard is None:
+            # Both layers that take the rows need this order.
+            self._scratch.release()
+            batch = batch._replace(features=batch.features.indexed(self._scratch))
         self.streams.seek(given.numbers)
         total_weight = batch.total_weight()
         share = batch.weight / total_weight.masked_fill(total_weight == 0, 1.0)[:, None]
