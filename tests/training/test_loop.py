@@ -179,7 +179,7 @@ class TestBestEpoch:
             network,
             members,
             survey_rows(),
-            PLAN,
+            replace(PLAN, patience=None),
             device=CPU,
             progress=lambda *_: seen.append(weights_of(network)),
         )
@@ -194,6 +194,36 @@ class TestBestEpoch:
         _, result = run(eight_members(shared_validation=True))
         for best, ran in zip(result.best_epoch, epochs_run(result), strict=True):
             assert ran == min(best + PLAN.patience, PLAN.epochs)
+
+    def test_members_that_have_stopped_leave_the_pack_until_the_end(self):
+        members, sizes, best = eight_members(shared_validation=True), [], []
+
+        class Counted(CGMVAENetwork):
+            def terms(self, batch, streams):
+                sizes.append(len(batch.weight))
+                return super().terms(batch, streams)
+
+        network = build(members, Counted)
+        numbers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+        result = train(
+            network,
+            members,
+            survey_rows(),
+            PLAN,
+            device=CPU,
+            progress=lambda *told: best.append(told[2]),
+        )
+        assert sorted(set(sizes), reverse=True) == list(dict.fromkeys(sizes))
+        assert sizes[0] == 8
+        assert sizes[-1] < 8
+        assert result.finished.tolist() == list(range(8))
+        assert best == sorted(best)
+        assert best[-1] == result.best_value.max()
+        for name, buffer in network.named_buffers():
+            assert torch.equal(buffer, numbers[name])
+        for i in (0, 3, 5):
+            alone, _ = run(members[i : i + 1])
+            torch.testing.assert_close(alone[0], weights_of(network)[i], rtol=1e-9, atol=1e-12)
 
     def test_the_selection_metric_is_used(self):
         _, first = run([plain_member()], replace(PLAN, selection="hamming_accuracy", patience=None))
@@ -217,9 +247,14 @@ class TestHistory:
         ]
         ran = np.array(epochs_run(result))
         expected = np.arange(max(ran))[:, None] < ran
-        for series in arrays.values():
+        for name, series in arrays.items():
             assert series.shape == (max(ran), len(members))
-            assert np.array_equal(np.isfinite(series), expected)
+            known = np.isfinite(series)
+            if name == "reconstruction":  # only as long as a member in the pack has a weight for it
+                assert known[0].all()
+                assert not (known & ~expected).any()
+            else:
+                assert np.array_equal(known, expected)
 
     def test_terms_without_weight_are_omitted(self):
         _, result = run([plain_member()])

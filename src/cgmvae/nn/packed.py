@@ -205,8 +205,8 @@ def hold_numbers(module: nn.Module, like: Tensor, **numbers: Sequence[float]) ->
 
 def keep_members(module: nn.Module, numbers: Tensor) -> None:
     """Drop all members but these from a packed module."""
+    for parameter in module.parameters():  # of tied weights only one
+        parameter.data = parameter.data[numbers]
     for part in module.modules():
-        for parameter in part.parameters(recurse=False):
-            parameter.data = parameter.data[numbers]
         for name, buffer in part.named_buffers(recurse=False):
             setattr(part, name, buffer[numbers])

@@ -3,9 +3,10 @@
 The loop knows members and a network that returns named loss terms; it does not know which network.
 Schedules, clipping, stopping, best weights and failures are separate for each member, and what a
 member draws at random depends only on its seed and its step, so it ends with the same weights in a
-pack as alone, and after a resumed run as after an uninterrupted one. Several processes may share
-the rows of each batch (:mod:`cgmvae.training.distributed`): all hold the same weights and decide
-the same, and the first of them scores the validation rows and writes the checkpoint.
+pack as alone, and after a resumed run as after an uninterrupted one. Members that have stopped
+leave the pack, and return at the end with their best weights. Several processes may share the rows
+of each batch (:mod:`cgmvae.training.distributed`): all hold the same weights and decide the same,
+and the first of them scores the validation rows and writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cgmvae.nn.sparse import SparseRows
 from cgmvae.training.checkpoint import Checkpoint, Pace
 from cgmvae.training.device import fast_products
 from cgmvae.training.distributed import ALONE, Group
+from cgmvae.training.optimizer import FlatParameters
 from cgmvae.training.plan import Epoch, Member, Planner, TrainingConfig
 from cgmvae.training.rows import TrainingRows, for_members
 from cgmvae.training.selection import selection_value
@@ -89,6 +91,10 @@ class TrainingResult(NamedTuple):
     finished: NDArray[np.int64]
     """The members that were trained to the end; the network holds only these."""
 
+
+#: The share of a pack that must have stopped for these members to leave it: each time, the network
+#: and the optimizer are laid out anew.
+_STOPPED_SHARE = 0.25
 
 #: How much better a validation metric must be to count as better.
 _ROUNDING = 1e-12
@@ -151,11 +157,13 @@ def train(
             run.validate()
         if keep is not None and run.epoch < config.epochs:
             run.keep_only(keep(run.epoch, run.numbers, _host(run.best_value)))
+        elif keep is None:
+            run.let_stopped_leave()
         if checkpoint is not None and group.leads and pace.is_due(run.n_bytes):
             with pace.saving():
                 checkpoint.save(run.state(), fingerprint)
         if progress is not None:
-            progress(run.epoch, config.epochs, float(run.best_value.max()))
+            progress(run.epoch, config.epochs, run.best_so_far)
     return run.finish()
 
 
@@ -187,6 +195,14 @@ class _Run:
         self.best_value = torch.full((n_members,), -torch.inf, dtype=torch.float64, device=device)
         self.best_epoch = torch.zeros(n_members, dtype=torch.int64, device=device)
         self.running = torch.ones(n_members, dtype=torch.bool, device=device)
+        #: The members that have stopped and left the pack, and their best weights.
+        self.stopped, self.stopped_best = np.zeros(0, np.int64), self.best[:0]
+        #: The buffers of all members, and where they belong.
+        self._buffers = [
+            (part, name, buffer)
+            for part in network.modules()
+            for name, buffer in part.named_buffers(recurse=False)
+        ]
 
     def _prepare(self) -> None:
         """Set up what belongs to the members in training."""
@@ -214,10 +230,40 @@ class _Run:
         for name in ("best", "best_value", "best_epoch", "running"):
             setattr(self, name, getattr(self, name)[kept])
 
+    def let_stopped_leave(self) -> None:
+        """Drop members that have stopped, if they are many and others go on."""
+        stopped = ~self.running
+        share = float(stopped.double().mean())
+        if self.config.patience is None or not _STOPPED_SHARE <= share < 1:
+            return
+        self.stopped = np.append(self.stopped, self.numbers[_host(stopped)])
+        self.stopped_best = torch.cat([self.stopped_best, self.best[stopped]])
+        self.keep_only(self.numbers[_host(self.running)])
+
+    def _let_stopped_return(self) -> None:
+        """Bring back the members that have left the pack, with their best weights."""
+        numbers = np.append(self.numbers, self.stopped)
+        order = torch.from_numpy(np.argsort(numbers)).to(self.device)
+        for parameter in self.network.parameters():
+            parameter.data = parameter.data.new_empty(len(order), *parameter.shape[1:])
+        for part, name, buffer in self._buffers:
+            setattr(part, name, buffer)
+        self.flat = FlatParameters(self.network)
+        self.best = torch.cat([self.best, self.stopped_best])[order]
+        self.numbers = np.sort(numbers)
+
+    @property
+    def best_so_far(self) -> float:
+        """The best metric of a member, whether it has left the pack or not."""
+        return float(np.append(_host(self.best_value), self.final_value[self.stopped]).max())
+
     def _settle(self) -> None:
         """Record what the members in training have reached."""
         self.final_epoch[self.numbers] = _host(self.best_epoch)
         self.final_value[self.numbers] = _host(self.best_value)
+        for part, name, buffer in self._buffers:
+            if (current := getattr(part, name)) is not buffer:
+                buffer[torch.from_numpy(self.numbers).to(self.device)] = current
 
     def _of_all(self, values: Tensor) -> NDArray[np.float64]:
         """Return an array over all members, NaN for those no longer in training."""
@@ -350,7 +396,7 @@ class _Run:
                 f"Member {self.numbers[i]} stopped in epoch {self.epoch}: {where} is not finite; "
                 "lower its learning rate or check that row."
             )
-            if not bool(usable.any()):
+            if not bool(usable.any()) and not self.final_epoch[self.stopped].any():
                 raise InputError(message)
             if self.group.leads:
                 warnings.warn(message, UserWarning, stacklevel=4)
@@ -381,12 +427,14 @@ class _Run:
             "square": self.step.adam.square,
             "n_steps": self.step.adam.n_steps,
             "best": self.best,
+            "stopped_best": self.stopped_best,
             "best_value": self.best_value,
             "best_epoch": self.best_epoch,
             "running": self.running,
         }
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
-        arrays |= {"members": self.numbers, "final_epoch": self.final_epoch}
+        arrays |= {"members": self.numbers, "stopped": self.stopped}
+        arrays["final_epoch"] = self.final_epoch
         arrays["final_value"] = self.final_value
         history = {f"history.{name}": array for name, array in self.history.arrays().items()}
         return {"epoch": np.array([self.epoch]), **arrays, **history}
@@ -396,8 +444,13 @@ class _Run:
         if state is None:
             return
         numbers = state.get("members", self.numbers)
+        self.stopped = state.get("stopped", self.stopped).astype(np.int64)
         if numbers.ndim != 1 or len(numbers) == 0 or not np.isin(numbers, self.numbers).all():
             raise _wrong("members", path)
+        others = np.setdiff1d(self.numbers, numbers)
+        if self.stopped.ndim != 1 or not np.isin(self.stopped, others).all():
+            raise _wrong("stopped", path)
+        self.stopped_best = self.best[self.stopped]
         self.keep_only(numbers)
         for name, array in self.state().items():
             found = state.get(name)
@@ -414,6 +467,7 @@ class _Run:
             "square": adam.square,
             "n_steps": adam.n_steps,
             "best": self.best,
+            "stopped_best": self.stopped_best,
         }
         for name, target in targets.items():
             target.copy_(torch.from_numpy(state[name]))
@@ -429,11 +483,13 @@ class _Run:
 
     def finish(self) -> TrainingResult:
         """Give each member its best weights."""
-        if not bool((self.best_epoch > 0).any()):
+        self._settle()
+        if not self.final_epoch[np.append(self.numbers, self.stopped)].any():
             raise InputError("No epoch gave finite scores; lower the learning rate.")
+        if len(self.stopped):
+            self._let_stopped_return()
         self.flat.set(self.best)
         self.flat.release()
-        self._settle()
         return TrainingResult(self.history, self.final_epoch, self.final_value, self.numbers)
 
 
