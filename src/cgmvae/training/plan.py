@@ -118,7 +118,8 @@ class TrainingConfig:
     """Share of training without cross-entropy. After it, in the second of two stages, cross-entropy
     alone trains the network's ``classifier``, and all else is frozen."""
     patience: int | None = None
-    """Epochs without a better validation metric after which a member stops."""
+    """Epochs without a better validation metric after which a member stops, and costs no more time
+    once a quarter of the pack has stopped."""
     selection: str = "mean_of_five"
     """The validation metric whose best epoch is kept, one of ``selection.SELECTIONS``."""
     encoder_learning_rate: float | None = None
