@@ -21,7 +21,7 @@ from cgmvae.methods import CGMVAEClassifier, conditioning, load
 from cgmvae.methods.conditioning import condition, learn_effects
 from cgmvae.methods.inputs import Rows
 from cgmvae.model.network import NetworkConfig
-from cgmvae.model.presets import PRESETS, VERY_MANY_ROWS
+from cgmvae.model.presets import PRESETS, VERY_MANY_ROWS, for_data
 from cgmvae.nn.gaussian import Gaussian, mean_given_labels
 from cgmvae.training.plan import TrainingConfig
 
@@ -315,7 +315,8 @@ class TestMeanGivenLabels:
 
 class TestSettings:
     def test_a_given_parameter_overrides_the_preset_and_nothing_else(self):
-        for name, preset in PRESETS.items():
+        for name in PRESETS:
+            preset = for_data(name, 100, sparse=False)
             assert CGMVAEClassifier(name).resolved_preset(100) == preset
             changed = CGMVAEClassifier(name, kl_weight=7.0, epochs=3, embedding_dim=5)
             found = changed.resolved_preset(100)

@@ -231,7 +231,12 @@ class _Run:
             setattr(self, name, getattr(self, name)[kept])
 
     def let_stopped_leave(self) -> None:
-        """Drop members that have stopped, if they are many and others go on."""
+        """Drop members that have stopped, if they are many and others go on.
+
+        A GPU trains a few members less in nearly the same time, and would record its step anew.
+        """
+        if self.device.type != "cpu":
+            return
         stopped = ~self.running
         share = float(stopped.double().mean())
         if self.config.patience is None or not _STOPPED_SHARE <= share < 1:
