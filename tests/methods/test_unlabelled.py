@@ -82,7 +82,7 @@ def test_scores_out_of_fold_do_not_depend_on_the_labels_of_the_fold(
     """Neither directly nor through what is predicted for rows without labels."""
     # Folds of groups do not depend on labels, and a single epoch is not chosen by them.
     given = {"unlabelled": unlabelled, "groups": np.arange(120)}
-    parameters = {"n_members": 4, "epochs": 1, "settings": settings}
+    parameters = {"n_members": 4, "epochs": 1, "settings": settings, "calibrate": False}
     first = tiny(**parameters).fit(survey.X, survey.Y, **given)
     train, _, seed = first._prepare(survey.X, survey.Y, None, None, np.arange(120))
     held = assign_folds(train, 4, seed) == first.member_folds_[1]

@@ -211,7 +211,7 @@ def for_data(name: str, n_rows: int, *, sparse: bool, n_unlabelled: int = 0) -> 
         preset = replace(preset, learning_rate=4e-3, training=training)
     epochs, patience = preset.training["epochs"], preset.training["patience"]
     if n_rows < LARGE_BATCHES:
-        epochs = max(epochs, min(ROWS_SEEN // (n_rows + n_unlabelled), MOST_EPOCHS))
+        epochs = max(epochs, min(ROWS_SEEN // max(1, n_rows + n_unlabelled), MOST_EPOCHS))
         patience = max(patience, epochs // 6)
     patience = patience if n_rows < MANY_ROWS else None
     preset = replace(preset, training={**preset.training, "epochs": epochs, "patience": patience})
