@@ -99,6 +99,15 @@ def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
     assert "cgmvae predict 'my birds.cgmvae' SOURCE --out" in text
 
 
+def test_model_and_page_are_named_after_their_source(succeeds, refused, survey, tmp_path):
+    given = ("fit", "birds.csv", "--label-count", "-5", "--method", "binary-relevance")
+    assert "Wrote birds.cgmvae" in succeeds(*given)
+    assert "birds.cgmvae exists" in refused(*given)
+    assert "Wrote birds.html" in succeeds("report", "birds.cgmvae", "--baselines", "none")
+    files = [(tmp_path / name).stat().st_mode for name in ("birds.csv", "birds.cgmvae")]
+    assert files[0] == files[1]  # others may read the model as they may read the data
+
+
 def without_origin(path):
     """Return a model file's content but for where it comes from: date, seconds, command."""
     tensors, description = read_tensors(path)

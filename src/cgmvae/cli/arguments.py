@@ -130,7 +130,13 @@ _SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", hidden=True)]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", hidden=True)]
 
 ModelFileOption = Annotated[
-    str, option("MODEL", "File to save the model to, *.cgmvae.", panel=Panel.OUTPUT)
+    str | None,
+    option(
+        "MODEL",
+        "File to save the model to.",
+        panel=Panel.OUTPUT,
+        show_default="SOURCE.cgmvae, here",
+    ),
 ]
 EpochsOption = Annotated[
     int | None, option("N", "Passes over the training rows.", panel=Panel.TRAINING, min=1)
@@ -380,6 +386,20 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
 FIGURE_FORMATS = ("png", "svg", "pdf")
 
 _FIGURE_DPI = 150
+
+
+def target_for(name: str, suffix: str) -> str:
+    """Return the file of this suffix, in the working folder, that is named after another.
+
+    Examples
+    --------
+    >>> target_for("field/plots.2024.csv.gz", ".cgmvae"), target_for("yeast", ".cgmvae")
+    ('plots.2024.cgmvae', 'yeast.cgmvae')
+    """
+    path = Path(name)
+    if path.suffix.lower() in (".gz", ".bz2"):
+        path = path.with_suffix("")
+    return f"{path.stem or 'model'}{suffix}"
 
 
 def check_target(target: str, *inputs: str, overwrite: bool) -> None:

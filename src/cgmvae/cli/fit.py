@@ -25,7 +25,7 @@ _BLOCK_ROWS = 16_384
 @with_source
 def fit(
     source: Source,
-    out: arguments.ModelFileOption,
+    out: arguments.ModelFileOption = None,
     method: Annotated[
         str, option("NAME", "A method listed by 'cgmvae methods'.", panel=Panel.TRAINING)
     ] = "cgmvae",
@@ -85,6 +85,7 @@ def fit(
         "threshold_rule": threshold_rule,
         "random_state": seed,
     }
+    out = out or arguments.target_for(source.name, ".cgmvae")
     for target in filter(None, (out, save_split)):
         arguments.check_target(target, source.name, overwrite=overwrite)
     if no_test and (split or save_split or drop_empty):
@@ -256,7 +257,7 @@ def _print_next_steps(report: Mapping[str, Any]) -> None:
     console.print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
     model = shlex.quote(out)
     console.print_text(f"To predict: cgmvae predict {model} SOURCE --out predictions.csv")
-    console.print_text(f"To inspect it: cgmvae report {model} --out report.html")
+    console.print_text(f"To inspect it: cgmvae report {model}")
 
 
 def print_metrics(title: str, metrics: Mapping[str, float | None]) -> None:

@@ -20,8 +20,10 @@ Origin = Mapping[str, Any] | None
 @with_source
 def report(
     subject: Annotated[str, typer.Argument(metavar="MODEL_OR_RESULTS", hidden=True)],
-    out: Annotated[str, option("FILE", "Page to write, *.html.")],
     source: Source | None = None,
+    out: Annotated[
+        str | None, option("FILE", "Page to write.", show_default="MODEL.html, here")
+    ] = None,
     baselines: Annotated[
         str | None,
         option("CHOICE", "For a model: auto (skips slow ones), all or none.", show_default="auto"),
@@ -41,6 +43,7 @@ def report(
     RESULTS is a folder of runs that 'cgmvae bench' wrote. The page has the tables and figures of
     every study that has runs there.
     """
+    out = out or arguments.target_for(subject, ".html")
     arguments.check_target(out, subject, overwrite=overwrite)
     try:
         is_folder = Path(subject).is_dir()

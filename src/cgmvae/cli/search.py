@@ -29,7 +29,7 @@ from cgmvae.errors import InputError
 @with_source
 def search(
     source: Source,
-    out: arguments.ModelFileOption,
+    out: arguments.ModelFileOption = None,
     method: Annotated[
         str, option("NAME", "A neural network listed by 'cgmvae methods'.")
     ] = "cgmvae",
@@ -76,6 +76,7 @@ def search(
         )
     tried = read_space(space, method)
     arguments.check_space(tried, type(base))
+    out = out or arguments.target_for(source.name, ".cgmvae")
     for target in filter(None, (out, results, plot)):
         arguments.check_target(target, source.name, overwrite=overwrite)
     if plot is not None and Path(plot).suffix.lower()[1:] not in arguments.FIGURE_FORMATS:

@@ -58,8 +58,11 @@ def write_tensors(
             f"hold ({error}); use fewer or shorter names."
         ) from error
     with atomic_path(path) as temporary:
+        temporary.touch()
+        permissions = temporary.stat().st_mode  # the library writes files for their owner alone
         try:
             save_file(arrays, temporary, metadata={_ENTRY: entry})
+            temporary.chmod(permissions)
         except SafetensorError as error:  # the library's word for a full disk and the like
             raise OSError(one_line(error)) from error
 
