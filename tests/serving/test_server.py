@@ -1,5 +1,6 @@
 """A real server: many concurrent clients, and a shutdown that answers every request."""
 
+import gc
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,8 @@ from contextlib import ExitStack, suppress
 import httpx
 import numpy as np
 import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cgmvae.errors import InputError
 from cgmvae.serving import server
@@ -138,6 +141,25 @@ def test_a_client_that_disconnects_does_not_affect_others(running, gated):
             httpx.post(f"{served.base_url}/predict", json=ROWS, timeout=0.3)
         gated.open.set()
         assert served.post("/predict", json=ROWS).status_code == 200
+
+
+def test_a_server_process_limits_threads_and_garbage_collection(network, monkeypatch):
+    found = {}
+
+    def run(*_):
+        found["threads"] = {each["num_threads"] for each in threadpool_info()}
+        found["frozen"] = gc.get_freeze_count()
+
+    before = torch.get_num_threads()
+    monkeypatch.setattr(server, "run", run)
+    try:
+        with threadpool_limits(2):
+            server.serve_file("", ServingConfig(), None, threads=1, quiet=True, model=network)
+    finally:
+        gc.unfreeze()
+        torch.set_num_threads(before)
+    assert found["threads"] == {1}
+    assert found["frozen"] > 0
 
 
 def test_addresses():

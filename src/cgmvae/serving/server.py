@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import math
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 import uvicorn
 from fastapi import FastAPI
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from cgmvae.errors import InputError
@@ -83,11 +85,20 @@ def serve_file(
     quiet: bool,
     model: Any = None,
 ) -> None:
-    """Serve a model from its file, unless it is given already; see :func:`run`."""
+    """Serve a model from its file, unless it is given already; see :func:`run`.
+
+    The limit of threads also holds for NumPy, whose threads would busy-wait for a core that the
+    event loop uses. The garbage collector ignores what was loaded by then; otherwise it would visit
+    all objects of all libraries again and again, while every request waits.
+    """
     torch.set_num_threads(threads)
     if not quiet:
         log_to(sys.stderr)
-    run(make_app(model or load(path), config, partial(load, path)), listening, config)
+    app = make_app(model or load(path), config, partial(load, path))
+    gc.collect()
+    gc.freeze()
+    with threadpool_limits(threads):
+        run(app, listening, config)
 
 
 def serve_in_workers(n_workers: int, *args: Any, **options: Any) -> None:
