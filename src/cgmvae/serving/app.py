@@ -114,7 +114,7 @@ class Service:
             with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
                 loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, self.reload, app)
         yield
-        await asyncio.to_thread(self._batcher.close)
+        await self._batcher.close()
         self._worker.shutdown()
 
     def reload(self, app: FastAPI) -> None:
@@ -200,7 +200,7 @@ class Service:
                         len(body), _parse, model, *content, max_rows
                     )
                     request.scope["hold"](max(0, n_bytes(features) - len(body)))
-                scores = await asyncio.wrap_future(self._batcher.submit(features, model.score))
+                scores = await self._batcher.submit(features, model.score)
                 return await self._run(scores.size, respond)
         except TimeoutError as error:
             raise RequestError(
