@@ -67,7 +67,7 @@ BATCHING = {"with batches": [], "without": ["--batch-rows", "1"]}
 
 #: What people write around scikit-learn; it prints its address as ``cgmvae serve`` does.
 PEER = """
-import sys, joblib, numpy, uvicorn
+import socket, sys, joblib, numpy, uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
@@ -80,8 +80,10 @@ class Request(BaseModel):
 def predict(request: Request):
     return {"predictions": model.predict(numpy.array(request.rows)).tolist()}
 
-config = uvicorn.Config(app, port=0, access_log=False, log_level="warning")
-listening = config.bind_socket()
+config = uvicorn.Config(app, access_log=False, log_level="warning")
+# As uvicorn.run opens it: without the protocol, asyncio leaves out TCP_NODELAY.
+listening = socket.socket(proto=socket.IPPROTO_TCP)
+listening.bind(("127.0.0.1", 0))
 print(f"Serving at :{listening.getsockname()[1]};", flush=True)
 uvicorn.Server(config).run(sockets=[listening])
 """
