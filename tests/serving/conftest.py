@@ -91,9 +91,9 @@ def running():
     """Serve a model on the loopback interface in a context; yield a client and the server."""
 
     @contextmanager
-    def serve(model, **limits):
+    def serve(model, listening=None, **limits):
         config = ServingConfig(**limits)
-        listening = server.bind("127.0.0.1", 0)
+        listening = listening or server.bind("127.0.0.1", 0)
         running = server.Server(make_app(model, config), config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
         thread.start()

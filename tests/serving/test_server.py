@@ -5,6 +5,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -130,9 +131,31 @@ def test_the_limit_of_connections_is_below_that_of_files(network):
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     try:
         limits = ServingConfig(connections=5000)
-        assert server.Server(make_app(network), limits).max_connections == 832
+        assert server.Server(make_app(network), limits).max_connections == 864
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_new_connections_leave_descriptors_for_files(running, network, monkeypatch):
+    open_files = Path("/dev/fd")
+    if not open_files.exists():
+        pytest.skip("counts the open files of this process")
+    n_open, accept = [], socket.socket.accept
+
+    def accept_and_count(listening):
+        accepted = accept(listening)
+        n_open.append(len(list(open_files.iterdir())))
+        return accepted
+
+    with server.bind("127.0.0.1", 0) as listening, ExitStack() as opened:
+        for _ in range(300):  # in the queue until the server starts, which accepts at full speed
+            opened.enter_context(socket.create_connection(listening.getsockname()))
+        before = len(list(open_files.iterdir()))
+        monkeypatch.setattr(socket.socket, "accept", accept_and_count)
+        with running(network, listening, connections=10):
+            while len(n_open) < 300:
+                time.sleep(0.01)
+    assert max(n_open) - before < 10 + server._SPARE_DESCRIPTORS
 
 
 def test_a_client_that_disconnects_does_not_affect_others(running, gated):

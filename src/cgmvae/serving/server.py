@@ -33,10 +33,12 @@ from cgmvae.serving.metrics import FOLDER_VARIABLE
 from cgmvae.serving.middleware import logger
 
 #: Connections that the event loop accepts before it looks at those that it has.
-_ACCEPTED_AT_ONCE = 64
+_ACCEPTED_AT_ONCE = 32
 
-#: Descriptors that connections leave free: for two rounds of new connections, files and threads.
-_SPARE_DESCRIPTORS = 3 * _ACCEPTED_AT_ONCE
+#: Descriptors that connections leave free: 64 for files and threads, and those of new connections,
+#: which are accepted three times before the first ones beyond the limit are closed. If a descriptor
+#: is missing, asyncio accepts nothing for a second.
+_SPARE_DESCRIPTORS = 64 + 3 * _ACCEPTED_AT_ONCE
 
 #: Seconds between two log lines about connections that were closed.
 _LOG_SECONDS = 60
