@@ -25,6 +25,9 @@ from cgmvae.errors import InputError
 #: take.
 LEAST_SECONDS, LARGEST_FRACTION = 60.0, 0.03
 
+#: Seconds before the first of them.
+FIRST_SECONDS = 10.0
+
 #: How fast states are written, until one has been.
 _BYTES_PER_SECOND = 1e8
 
@@ -111,7 +114,8 @@ class Checkpoint(os.PathLike[str]):
 class Pace:
     """Says when a state is to be saved: once a minute at most, and for 3% of the time at most.
 
-    What a kill can cost is therefore the work of a minute, or 33 times what saving takes.
+    What a kill can cost is therefore the work of a minute, or 33 times what saving takes; at the
+    beginning, of ten seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -124,7 +128,8 @@ class Pace:
         now = self._clock()
         cost = self._cost or n_bytes / _BYTES_PER_SECOND
         affordable = self._spent + cost <= LARGEST_FRACTION * (now - self._start)
-        return now - self._last >= LEAST_SECONDS and affordable
+        least = LEAST_SECONDS if self._spent else min(FIRST_SECONDS, LEAST_SECONDS)
+        return now - self._last >= least and affordable
 
     @contextmanager
     def saving(self) -> Iterator[None]:
