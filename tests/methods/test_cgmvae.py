@@ -336,6 +336,12 @@ class TestSettings:
         by_settings = CGMVAEClassifier(settings={name: value}).resolved_preset(1)
         assert getattr(by_settings, name) == value
 
+    @pytest.mark.parametrize(("value", "dropout"), [(1.0, 0.5), (0.7, 0.2)])
+    def test_sparse_features_of_0_and_1_are_recognized(self, tiny, survey, value, dropout):
+        X = sp.csr_array((survey.X > 0) * value)
+        model = tiny(n_members=1, epochs=1, scaling="none").fit(X, survey)
+        assert model.member_settings_[0]["dropout"] == dropout
+
     def test_parameters_reach_the_members(self, tiny, survey):
         numbers = {"learning_rate": 0.02, "weight_decay": 0.03, "dropout": 0.3}
         numbers |= {"input_dropout": 0.25, "temperature": 0.7}

@@ -154,6 +154,16 @@ class TestSizeOfTheData:
         assert [plan(n) for n in (10, 300, 1000)] == [(240, 40), (200, 33), (60, 10)]
         assert plan(LARGE_BATCHES) == plan(300, n_unlabelled=5000) == (30, 10)
 
+    def test_few_rows_of_bits_are_learned_with_more_dropout(self):
+        def dropouts(n_rows, **more):
+            preset = for_data("tuned", n_rows, **more)
+            return preset.dropout, preset.input_dropout
+
+        assert dropouts(300, sparse=True, binary=True) == (0.5, 0.5)
+        others = [dropouts(300, sparse=True), dropouts(300, sparse=False, binary=True)]
+        others.append(dropouts(LARGE_BATCHES, sparse=True, binary=True))
+        assert others == [(0.2, 0.1)] * 3
+
     def test_batches_of_dense_rows_grow(self):
         medium = for_data("tuned", LARGE_BATCHES, sparse=False)
         assert (medium.training["batch_size"], medium.learning_rate) == (256, 4e-3)

@@ -221,6 +221,14 @@ def is_sparse(matrix: Any) -> bool:
     return matrix.is_sparse if isinstance(matrix, MappedRows) else bool(sp.issparse(matrix))
 
 
+def is_binary(matrix: Any) -> bool:
+    """Return whether the rows are sparse and all that they store is 1; all of them are read."""
+    if not is_sparse(matrix):
+        return False
+    rows = MappedRows.of(matrix)
+    return bool((rows.gather(np.arange(len(rows))).data == 1).all())
+
+
 def dense(matrix: Any) -> NDArray[Any]:
     """Return a matrix as a dense array in memory."""
     return matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import dense, is_sparse
+from cgmvae.data.mapped import dense, is_binary, is_sparse
 from cgmvae.evaluation.calibration import Calibration, learn_calibration
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.conditioning import condition, learn_effects
@@ -25,7 +25,14 @@ from cgmvae.methods.inputs import Rows, check_declared, check_whole, targets_of_
 from cgmvae.methods.own_encoder import EncodingClassifier
 from cgmvae.methods.serialization import read_calibration
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.presets import NETWORK_FIELDS, PRESET_NUMBERS, Preset, for_data, with_settings
+from cgmvae.model.presets import (
+    LARGE_BATCHES,
+    NETWORK_FIELDS,
+    PRESET_NUMBERS,
+    Preset,
+    for_data,
+    with_settings,
+)
 from cgmvae.nn.gaussian import mean_given_labels
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.preparation.components import NumberOfComponents
@@ -201,10 +208,12 @@ class CGMVAEClassifier(
     calibration_: Calibration | None = field(init=False)
 
     def resolved_preset(
-        self, n_rows: int, *, sparse: bool = False, n_unlabelled: int = 0
+        self, n_rows: int, *, sparse: bool = False, binary: bool = False, n_unlabelled: int = 0
     ) -> Preset:
         """Return the preset for data of this size, with all that was given put in its place."""
-        preset = for_data(self.preset, n_rows, sparse=sparse, n_unlabelled=n_unlabelled)
+        preset = for_data(
+            self.preset, n_rows, sparse=sparse, binary=binary, n_unlabelled=n_unlabelled
+        )
         names = PRESET_NUMBERS | NETWORK_FIELDS | _TRAINING_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
@@ -224,8 +233,11 @@ class CGMVAEClassifier(
     def _preset_for(self, train: Rows) -> Preset:
         labeled = train.labeled()
         n_rows, n_unlabelled = int(labeled.sum()), int((~labeled).sum())
-        sparse = is_sparse(train.features)
-        return self.resolved_preset(n_rows, sparse=sparse, n_unlabelled=n_unlabelled)
+        features = train.features
+        binary = n_rows < LARGE_BATCHES and is_binary(features)
+        return self.resolved_preset(
+            n_rows, sparse=is_sparse(features), binary=binary, n_unlabelled=n_unlabelled
+        )
 
     def _learns_unlabeled(self, train: Rows) -> bool:
         preset = self._preset_for(train)

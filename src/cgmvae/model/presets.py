@@ -168,7 +168,9 @@ LARGE_BATCHES, MANY_ROWS, VERY_MANY_ROWS = 1500, 3000, 5000
 ROWS_SEEN, MOST_EPOCHS = 60_000, 240
 
 
-def for_data(name: str, n_rows: int, *, sparse: bool, n_unlabelled: int = 0) -> Preset:
+def for_data(
+    name: str, n_rows: int, *, sparse: bool, binary: bool = False, n_unlabelled: int = 0
+) -> Preset:
     """Return a preset for data of this size.
 
     With dense features, ``tuned`` trains in batches of 256 instead of 128 from ``LARGE_BATCHES``
@@ -176,9 +178,10 @@ def for_data(name: str, n_rows: int, *, sparse: bool, n_unlabelled: int = 0) -> 
     one hidden layer of 384 each); with sparse features label embeddings start at norm 1 instead of
     .3. With fewer than ``LARGE_BATCHES`` rows, whose epochs have few steps, there are more than 30
     epochs: 60,000 / n_rows, at most 240. With fewer than ``MANY_ROWS`` rows a member stops after 10
-    epochs, or a sixth of them, without improvement. From ``VERY_MANY_ROWS`` rows on, hidden units
-    are dropped with probability .1 instead of .2, and dense features not at all. The other presets
-    are the same for all data.
+    epochs, or a sixth of them, without improvement. Few rows of sparse features that are all 0 or 1
+    are learned by heart within a few epochs: there half of the features and hidden units are
+    dropped. From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead
+    of .2, and dense features not at all. The other presets are the same for all data.
 
     Parameters
     ----------
@@ -188,6 +191,8 @@ def for_data(name: str, n_rows: int, *, sparse: bool, n_unlabelled: int = 0) -> 
         Rows to learn from.
     sparse : bool
         Whether the features are sparse.
+    binary : bool
+        Whether all features that are not 0 are 1.
     n_unlabelled : int
         Further rows, without labels, that an epoch passes over.
     """
@@ -213,6 +218,8 @@ def for_data(name: str, n_rows: int, *, sparse: bool, n_unlabelled: int = 0) -> 
     if n_rows < LARGE_BATCHES:
         epochs = max(epochs, min(ROWS_SEEN // max(1, n_rows + n_unlabelled), MOST_EPOCHS))
         patience = max(patience, epochs // 6)
+        if sparse and binary:
+            preset = replace(preset, dropout=0.5, input_dropout=0.5)
     patience = patience if n_rows < MANY_ROWS else None
     preset = replace(preset, training={**preset.training, "epochs": epochs, "patience": patience})
     if n_rows < VERY_MANY_ROWS:
