@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed-demo
 	$(BIN)/cgmvae demo --out demo
 
+# One thread for each of pytest's workers, which share the cores.
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow

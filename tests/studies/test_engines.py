@@ -31,7 +31,8 @@ needs_ray = pytest.mark.skipif(
 
 
 def kill_a_worker() -> None:
-    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    """Kill the worker that was started last: an earlier one may be dying still."""
+    os.kill(max(child.pid for child in multiprocessing.active_children()), signal.SIGKILL)
 
 
 def test_two_workers_of_which_one_is_killed_give_the_same_tables(whole_table, tmp_path):
