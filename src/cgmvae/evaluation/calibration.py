@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from cgmvae.errors import InputError
@@ -205,6 +204,8 @@ def _log_loss(odds: NDArray[np.float64], counts: NDArray[np.float32]) -> float:
 
 def _fit(counts: NDArray[np.float32], share: float) -> Calibration:
     """Return the calibration with the lowest penalized log-loss of counted cells."""
+    from scipy.optimize import minimize  # slow to import, and describing a model needs none
+
     positive, n_cells = counts[1], counts.sum(0)
     # Around these centers a temperature changes no mean probability, to first order.
     weight = n_cells * expit(_CENTERS) * expit(-_CENTERS)
