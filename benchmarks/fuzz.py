@@ -118,6 +118,10 @@ def models(n: int) -> list[bytes]:
     return found
 
 
+#: Trainings here save their state after every epoch, in child processes too.
+states.LEAST_SECONDS, states.LARGEST_FRACTION = 0.0, np.inf
+
+
 @cache
 def _prepared() -> tuple[Any, Fit]:
     model = _quick("CGMVAEClassifier", n_members=1)
@@ -131,7 +135,6 @@ def _trained(checkpoint: Path, progress: Any = None) -> object:
 
 def checkpoints(n: int) -> list[bytes]:
     """Return the state after each epoch of one training."""
-    states.LEAST_SECONDS, states.LARGEST_FRACTION = 0.0, np.inf
     with tempfile.TemporaryDirectory() as folder:
         path, found = Path(folder, "state"), []
         _trained(path, lambda *_: found.append(path.read_bytes()))
