@@ -124,18 +124,23 @@ class TestNumbers:
 
 
 class TestSizeOfTheData:
-    @pytest.mark.parametrize("sparse", [True, False])
-    def test_tuned_has_less_dropout_for_very_many_rows(self, sparse):
-        few = for_data("tuned", VERY_MANY_ROWS - 1, sparse=sparse)
-        many = for_data("tuned", VERY_MANY_ROWS, sparse=sparse)
-        changed = {
-            field.name
-            for field in dataclasses.fields(few)
-            if getattr(few, field.name) != getattr(many, field.name)
-        }
-        assert changed == {"dropout"} | (set() if sparse else {"input_dropout"})
-        assert (few.dropout, many.dropout) == (0.2, 0.1)
-        assert many.input_dropout == (few.input_dropout if sparse else 0)
+    def test_tuned_has_less_dropout_for_very_many_dense_rows(self):
+        few = for_data("tuned", VERY_MANY_ROWS - 1, sparse=False)
+        many = for_data("tuned", VERY_MANY_ROWS, sparse=False)
+        assert (few.dropout, few.input_dropout) == (0.2, 0.1)
+        assert many == dataclasses.replace(few, dropout=0.1, input_dropout=0.0)
+
+    def test_tuned_has_narrow_layers_and_few_epochs_for_very_many_sparse_rows(self):
+        few = for_data("tuned", VERY_MANY_ROWS - 1, sparse=True)
+        many = for_data("tuned", VERY_MANY_ROWS, sparse=True)
+        hidden = {"feature_hidden": (64,), "decoder_hidden": (192,)}
+        assert many == dataclasses.replace(
+            few,
+            network=dataclasses.replace(few.network, **hidden),
+            dropout=0.1,
+            learning_rate=4e-3,
+            training={**few.training, "batch_size": 256, "epochs": 15, "patience": 5},
+        )
 
     def test_tuned_is_larger_for_many_or_sparse_rows_and_stops_early_with_few(self):
         few = for_data("tuned", LARGE_BATCHES - 1, sparse=False)

@@ -157,10 +157,13 @@ class TestText:
         column = TextColumn.learn(np.array(["A tree-frog, 2 OWLS & café_1", None], dtype=object))
         assert column.words == ("cafe", "frog", "owls", "tree")
 
-    def test_a_word_of_one_text_counts_only_among_few(self):
+    def test_a_rare_word_counts_only_among_few_texts(self):
         some = np.array(["owl hawk", *["owl"] * 18], dtype=object)
         assert TextColumn.learn(some).words == ("hawk", "owl")
         assert TextColumn.learn(np.append(some, "owl")).words == ("owl",)
+        many = np.array(["owl hawk", "owl hawk", *["owl"] * 4997], dtype=object)
+        assert TextColumn.learn(many).words == ("hawk", "owl")
+        assert TextColumn.learn(np.append(many, "owl")).words == ("owl",)
 
     def test_text_without_words(self):
         table = {"t": ["1 2", None], "n": [1.0, 2.0]}

@@ -31,8 +31,8 @@ LEAST_ROWS, MANY_ROWS, LEAST_OF_MANY = 2, 1000, 5
 #: Maximum vocabulary size; the most frequent words are kept.
 MOST_WORDS = 20_000
 
-#: With at least this many texts, a word must occur in two of them.
-ENOUGH_TEXTS = 20
+#: With at least so many texts, a word must occur in two of them, or in three.
+ENOUGH_TEXTS, MANY_TEXTS = 20, 5000
 
 _SECONDS_PER_DAY = 86_400
 
@@ -278,7 +278,7 @@ class TextColumn(ColumnEncoder):
         from sklearn.feature_extraction.text import CountVectorizer
 
         texts = [value for value in values.tolist() if value is not None]
-        least = 2 if len(texts) >= ENOUGH_TEXTS else 1
+        least = 1 + (len(texts) >= ENOUGH_TEXTS) + (len(texts) >= MANY_TEXTS)
         vectorizer = CountVectorizer(min_df=least, max_features=MOST_WORDS, **_TOKENS)
         try:
             found = vectorizer.fit_transform(texts)
