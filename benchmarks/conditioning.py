@@ -2,9 +2,11 @@
 
     python benchmarks/conditioning.py --data yeast --splits 0 1
 
-Of each test row 1, 3 or half of the labels, drawn at random, are given. Counts are the log-odds of
-co-occurrence, added up as naive Bayes does; chains are classifier chains of logistic regressions
-that continue from the given values; learned is ``CGMVAEClassifier(conditional=True)``.
+Of each test row 1, 3 or half of the labels, drawn at random, are given; then 1, 3 or half of the
+labels that it has, as when some species were seen and nothing is known of the others. Counts are
+the log-odds of co-occurrence, added up as naive Bayes does; chains are classifier chains of
+logistic regressions that continue from the given values; learned is
+``CGMVAEClassifier(conditional=True)``.
 """
 
 from __future__ import annotations
@@ -73,20 +75,32 @@ def main() -> int:
     print("| data | labels known | how | log-loss of the others | micro-F1 of the others |")
     print("|---|---|---|---|---|")
     for name in given.data:
-        found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+        found: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for seed in given.splits[:1] if given.quick else given.splits:
             for key, values in measure(name, seed, given.members, quick=given.quick).items():
                 found.setdefault(key, []).append(values)
-        for (n_known, how), values in found.items():
+        for (which, how), values in found.items():
             loss, f1 = np.mean(values, axis=0)
-            print(f"| {name} | {n_known} | {how} | {loss:.4f} | {f1:.3f} |")
+            print(f"| {name} | {which} | {how} | {loss:.4f} | {f1:.3f} |")
     return 0
+
+
+def known_labels(labels: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, NDArray]:
+    """Return which labels of each row are given, by name of the choice."""
+    order = rng.random(labels.shape)
+    among_all = order.argsort(1).argsort(1)
+    among_own = np.where(labels, order, 1.0).argsort(1).argsort(1)
+    n_labels, n_own = labels.shape[1], labels.sum(1, keepdims=True)
+    found = {str(n): among_all < n for n in (1, 3, n_labels // 2)}
+    for name, n in (("1", 1), ("3", 3), ("half", n_own // 2)):
+        found[f"{name} of its own"] = labels & (among_own < n)
+    return found
 
 
 def measure(
     name: str, seed: int, n_members: int, *, quick: bool
-) -> dict[tuple[int, str], tuple[float, float]]:
-    """Return log-loss and micro-F1 of the other labels by number of known ones and method."""
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return log-loss and micro-F1 of the other labels by what is known, and method."""
     data = load_dataset(name)
     data = data.rows(np.arange(TINY_ROWS)) if quick else data
     split = make_split(data, "random" if data.groups is None else "group", seed=seed)
@@ -102,22 +116,21 @@ def measure(
     chains = [Chain(features, dense(train.Y), i) for i in range(n_chains)]
     rng, found = np.random.default_rng(seed), {}
 
-    def score(p: NDArray, given: NDArray, n_known: int, how: str) -> None:
+    def score(p: NDArray, given: NDArray, which: str, how: str) -> None:
         right = np.clip(np.where(labels, p, 1 - p)[~given].astype(float), 1e-6, 1)
         f1 = count(labels, model.threshold_rule_.apply(p), given).value("micro_f1")
-        found[n_known, how] = (-np.log(right).mean(), float(f1))
+        found[which, how] = (-np.log(right).mean(), float(f1))
 
-    for n_known in (1, 3, labels.shape[1] // 2):
-        given = rng.random(labels.shape).argsort(1).argsort(1) < n_known
+    for which, given in known_labels(labels, rng).items():
         known = np.where(given, labels, np.nan)
         ways = {"nothing": None, "mixture": None, "counts": counted, "learned": learned}
         for how, effects in ways.items():
             model.label_effects_ = effects
             p = model.predict_proba(test.X, known=None if how == "nothing" else known)
-            score(p, given, n_known, how)
+            score(p, given, which, how)
         if chains:
             for how, own in (("chains, nothing", np.full_like(known, np.nan)), ("chains", known)):
-                score(np.mean([c.predict(of_test, own) for c in chains], 0), given, n_known, how)
+                score(np.mean([c.predict(of_test, own) for c in chains], 0), given, which, how)
     return found
 
 

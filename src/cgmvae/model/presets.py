@@ -178,10 +178,11 @@ def for_data(
     - With fewer than ``LARGE_BATCHES`` rows an epoch has few steps, so there are more than 30
       epochs: 60,000 / n_rows, at most 240. Few rows of sparse features that are all 0 or 1 are
       learned by heart within a few epochs: there half of the features and hidden units are dropped.
-    - From ``LARGE_BATCHES`` rows on, batches of dense features have 256 rows instead of 128.
+    - From ``LARGE_BATCHES`` rows on, batches of dense features have 256 rows instead of 128, and
+      there are 40 epochs.
     - From ``MANY_ROWS`` rows on, and with sparse features, the network is larger (E = 256, one
-      hidden layer of 384 each), and batches have 128 rows; with sparse features label embeddings
-      start at norm 1 instead of .3.
+      hidden layer of 384 each), and there are 30 epochs of batches of 128; with sparse features
+      label embeddings start at norm 1 instead of .3.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
       and dense features not at all. Sparse features are then learned in 15 epochs of batches of
       256, with hidden layers of 64 and 192: a unit more is a weight more for every word.
@@ -221,10 +222,10 @@ def for_data(
         )
         preset = replace(preset, network=network)
     if wide or (LARGE_BATCHES <= n_rows < MANY_ROWS and not sparse):
-        training["batch_size"] = 256
+        training |= {"batch_size": 256, "epochs": 15 if wide else 40}
         preset = replace(preset, learning_rate=4e-3)
     if wide:
-        training |= {"epochs": 15, "patience": 5}
+        training["patience"] = 5
     elif n_rows >= MANY_ROWS:
         training["patience"] = None
     elif n_rows < LARGE_BATCHES:

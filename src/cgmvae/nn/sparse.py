@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -142,10 +144,17 @@ class SparseRows(NamedTuple):
             return self
         orders = []
         for own in self.starts:
-            columns, order = self.columns[own[0] : own[-1]].sort(stable=True)
-            found, counts = columns.unique_consecutive(return_counts=True)
-            rows = torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff())
-            orders.append(ColumnOrder(found, F.pad(counts.cumsum(0), (1, 0)), order, rows[order]))
+            n_values, shape = int(own[-1] - own[0]), (len(own) - 1, self.n_columns)
+            columns, bounds = self.columns[own[0] : own[-1]].numpy(), (own - own[0]).numpy()
+            # SciPy counts how often columns occur; sorting them takes ten times as long.
+            ordered = sp.csr_array((np.arange(n_values), columns, bounds), shape=shape).tocsc()
+            order, rows, ends = map(
+                torch.as_tensor, (ordered.data, ordered.indices, ordered.indptr)
+            )
+            found = ends.diff().nonzero().squeeze(1)
+            orders.append(
+                ColumnOrder(found, ends[F.pad(found + 1, (1, 0))].long(), order, rows.long())
+            )
         return self._replace(by_column=tuple(orders), scratch=scratch)
 
     def dense(self) -> Tensor:

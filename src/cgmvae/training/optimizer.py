@@ -53,10 +53,6 @@ class RowGradient(NamedTuple):
         # NumPy copies whole rows, where torch goes from number to number.
         target.view(-1, values.shape[1]).numpy()[rows.numpy()] = values.numpy()
 
-    def erase(self, member: int, target: Tensor) -> None:
-        """Set what :meth:`write` has written to 0."""
-        target.view(-1, self.values[member].shape[1]).numpy()[self.rows[member].numpy()] = 0.0
-
 
 class FlatParameters:
     """All parameters of a packed module as one (n_members, n_columns) tensor that they share.
@@ -304,8 +300,8 @@ class PackedAdam:
                     amsgrad=False,
                     maximize=False,
                 )
-                if by_row:
-                    gradient.erase(i, own)
+                if by_row:  # erasing the rows one by one takes longer
+                    own.zero_()
 
     def _zeros_of(self, number: int) -> Tensor:
         """Return zeros like one member's weights of a part, always in the same memory."""
