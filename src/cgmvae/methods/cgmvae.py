@@ -186,6 +186,7 @@ class CGMVAEClassifier(
     own_kl_draw: bool | None = None
     label_branch: bool | None = None
     sampled_labels: int | None = None
+    sampled_features: int | None = None
 
     # Further fields of TrainingConfig.
     optimizer: str | None = None
@@ -369,6 +370,7 @@ class CGMVAEClassifier(
         arrays, own = super()._fitted_state()
         more = {} if self.label_effects_ is None else {"label_effects": self.label_effects_}
         found = self.calibration_ and dataclasses.asdict(self.calibration_)
+        arrays = _output_transposed(arrays, self.network_.config.decoder_hidden)
         return arrays | more, own | {"calibration": found}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
@@ -377,7 +379,8 @@ class CGMVAEClassifier(
         if self.label_effects_ is not None and self.label_effects_.shape != shape:
             raise ValueError("its label effects are not those of its labels")
         self.calibration_ = read_calibration(description, self.n_labels_)
-        super()._restore_fitted(arrays, description)
+        hidden = description["network"]["decoder_hidden"]
+        super()._restore_fitted(_output_transposed(arrays, hidden), description)
 
     def _probabilities(self, x: Tensor, z: Tensor) -> Tensor:
         """Return what the members say of rows with these z, (n_members, n_rows, n_labels)."""
@@ -487,6 +490,17 @@ class CGMVAEClassifier(
     ) -> NDArray[np.floating]:
         features = self.inputs(X)
         return np.concatenate([_side_by_side(function(x)) for x in self._feature_blocks(features)])
+
+
+def _output_transposed(
+    arrays: dict[str, NDArray[Any]], hidden: Sequence[int]
+) -> dict[str, NDArray[Any]]:
+    """Return weights with the last matrix of the reconstruction transposed.
+
+    Model files have a column for each feature there, as in all other layers.
+    """
+    name = f"reconstruction.layers.{len(hidden)}.weight"
+    return arrays | {name: arrays[name].swapaxes(-1, -2)} if name in arrays else arrays
 
 
 def _side_by_side(members: Tensor) -> NDArray[np.floating]:
