@@ -247,7 +247,8 @@ class _ChosenOutputs(torch.autograd.Function):
         ctx.save_for_backward(x, weight, bias)
         out = x.new_zeros(*x.shape[:2], max(map(len, chosen)))
         for i, rows in enumerate(chosen):
-            out[i, :, : len(rows)] = torch.addmm(bias[i, rows], x[i], weight[i][rows].T)
+            own = weight[i].index_select(0, rows)
+            out[i, :, : len(rows)] = torch.addmm(bias[i, rows], x[i], own.T)
         return out
 
     @staticmethod
@@ -259,7 +260,7 @@ class _ChosenOutputs(torch.autograd.Function):
         d_x, d_bias = torch.empty_like(x), torch.zeros_like(bias)
         for i, (rows, target) in enumerate(zip(ctx.chosen, d_rows.split(counts), strict=True)):
             own = d_out[i, :, : len(rows)]
-            torch.mm(own, weight[i][rows], out=d_x[i])
+            torch.mm(own, weight[i].index_select(0, rows), out=d_x[i])
             torch.mm(own.T, x[i], out=target)
             d_bias[i, rows] = own.sum(0)
         return d_x, _gradient_of_rows(ctx.chosen, d_rows, weight), d_bias, None
