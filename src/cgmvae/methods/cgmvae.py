@@ -94,6 +94,12 @@ class CGMVAEClassifier(
     conditional : bool
         Whether ``fit`` also learns what known labels say about the others, for
         ``predict_proba(X, known=…)``; the model file grows by 2 · n_labels² numbers.
+    pseudo_labels : float, optional
+        Learn from rows without labels: a first fit to the labeled rows finds, for each label, the
+        probabilities from which on out-of-fold predictions are right with at least this share, see
+        :func:`~cgmvae.evaluation.thresholds.certain_limits`; in the second fit such labels of rows
+        without labels count as known. Each member learns those that members without its own fold
+        are sure of. Takes twice as long or more.
     encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
         An encoder of one's own for images, text or anything else; see
         :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
@@ -156,6 +162,7 @@ class CGMVAEClassifier(
     settings: Mapping[str, Any] | None = None
     calibrate: bool = True
     conditional: bool = False
+    pseudo_labels: float | None = None  # type: ignore[misc]
 
     # The fields of NetworkConfig; None takes the preset's value.
     embedding_dim: int | None = None
@@ -243,7 +250,8 @@ class CGMVAEClassifier(
         preset = self._preset_for(train)
         weights, network = preset.weights(), preset.network
         return bool(
-            weights.get("consistency")
+            self.pseudo_labels is not None
+            or weights.get("consistency")
             or (weights["kl"] and network.unlabelled_prior != "none")
             or (weights["reconstruction"] and network.reconstruction != "none")
         )
