@@ -757,32 +757,28 @@ def teach(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:
 
     They come from models of the same form that are fitted to the labeled rows before.
     """
+    wanted = []
+    for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
+        share = getattr(model, "pseudo_labels", None)  # a pack rejects what is no network
+        if share is not None and not 0.5 < share < 1:
+            raise InputError(f"pseudo_labels is {share}; it must be above .5 and below 1.")
+        if share is not None and not fit.train.labeled().all():
+            wanted.append(i)
     taught = list(fits)
-    for model in models:
-        if model.pseudo_labels is not None and not 0.5 < model.pseudo_labels < 1:
-            raise InputError(
-                f"pseudo_labels is {model.pseudo_labels}; it must be above .5 and below 1."
-            )
-    wanted = [
-        i
-        for i, (model, fit) in enumerate(zip(models, fits, strict=True))
-        if model.pseudo_labels is not None and not fit.train.labeled().all()
-    ]
     if not wanted:
         return taught
     teachers = [copy.copy(models[i]) for i in wanted]
-    lessons, others = [], []
-    for teacher, fit in zip(teachers, [fits[i] for i in wanted], strict=True):
+    lessons = []
+    for i, teacher in zip(wanted, teachers, strict=True):
         teacher.checkpoint = None  # a fit that was stopped teaches again
-        labeled = fit.train.labeled()
-        lessons.append(fit._replace(train=fit.train.take(np.flatnonzero(labeled))))
-        others.append(fit.train.take(np.flatnonzero(~labeled)))
+        labeled = np.flatnonzero(fits[i].train.labeled())
+        lessons.append(fits[i]._replace(train=fits[i].train.take(labeled)))
     pack = make_pack(teachers, lessons)
     pack.train()
     for number, (i, teacher) in enumerate(zip(wanted, teachers, strict=True)):
         teacher._adopt(pack.of_task(number))
-        found = teacher._pseudo_labels(lessons[number], others[number])
-        taught[i] = fits[i]._replace(taught=found)
+        others = fits[i].train.take(np.flatnonzero(~fits[i].train.labeled()))
+        taught[i] = fits[i]._replace(taught=teacher._pseudo_labels(lessons[number], others))
     return taught
 
 
