@@ -87,8 +87,11 @@ def test_shards_with_many_labels(monkeypatch, sampled_labels, n_labels):
     assert_same(terms(model, data))
 
 
-def test_shards_of_sparse_batches(monkeypatch):
+@pytest.mark.parametrize(
+    "own", [{"skip_dropout": 0.4}, {"reconstruction": "gaussian", "reconstruction_weight": 0.1}]
+)
+def test_shards_of_sparse_batches(monkeypatch, own):
     monkeypatch.setattr(training_rows, "_WIDE", 10)
-    settings = SIZES | {"skip_dropout": 0.4}
+    settings = SIZES | own
     model = quick("CGMVAEClassifier", dropout=0.3, input_dropout=0.3, settings=settings)
     assert_same(terms(model, survey(feature_density=0.05, group_strength=0.0)))

@@ -6,7 +6,12 @@ import pytest
 from cgmvae.errors import InputError
 from cgmvae.evaluation import GlobalThreshold, LabelThresholds, TopK, count, learn_rule, sweep
 from cgmvae.evaluation.metrics import SET_METRICS
-from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, NINE_THRESHOLDS, SHRINKAGE
+from cgmvae.evaluation.thresholds import (
+    FINE_THRESHOLDS,
+    NINE_THRESHOLDS,
+    SHRINKAGE,
+    certain_limits,
+)
 
 SCORES = np.array([[0.1, 0.5, 0.9], [0.5, 0.5, 0.2]])
 
@@ -107,3 +112,36 @@ def test_a_label_that_agrees_with_the_global_threshold_keeps_it_exactly():
 def test_bad_options_are_named(options, message):
     with pytest.raises(InputError, match=message):
         learn_rule([[1, 0]], [[0.3, 0.1]], **options)
+
+
+class TestCertainLimits:
+    @pytest.mark.parametrize("precision", [0.6, 0.75, 0.9])
+    @pytest.mark.parametrize("with_unknown", [False, True])
+    def test_against_a_plain_loop(self, rows, rng, precision, with_unknown):
+        Y, scores = rows
+        unknown = rng.random(Y.shape) < 0.2 if with_unknown else None
+        absent, present = certain_limits(Y, scores, precision, unknown=unknown)
+        for i in range(Y.shape[1]):
+            known = np.ones(len(Y), bool) if unknown is None else ~unknown[:, i]
+            y, own = Y[known, i], scores[known, i]
+            sure = {0: [], 1: []}
+            for limit in np.unique(own):
+                for value, inside in ((0, own <= limit), (1, own >= limit)):
+                    right, wrong = (y[inside] == value).sum(), (y[inside] != value).sum()
+                    few = wrong <= (1 - precision) * (y != value).sum()
+                    if few and right >= precision * (right + wrong + 1):
+                        sure[value].append(limit)
+            assert absent[i] == max(sure[0], default=-np.inf)
+            assert present[i] == min(sure[1], default=np.inf)
+        assert np.isfinite(absent).any()
+
+    def test_too_few_rows_say_nothing(self):
+        for n_rows, expected in ((8, np.inf), (9, 0.7)):
+            _, present = certain_limits(np.ones((n_rows, 1)), np.full((n_rows, 1), 0.7), 0.9)
+            assert present.tolist() == [expected]
+
+    def test_a_rare_label_is_not_absent_everywhere(self):
+        Y = (np.arange(100) >= 98)[:, None]
+        absent, present = certain_limits(Y, np.arange(100)[:, None] / 100, 0.9)
+        assert absent.tolist() == [0.97]
+        assert present.tolist() == [np.inf]

@@ -517,3 +517,16 @@ class TestCalibration:
         rest = data.rows(slice(200, None))
         other = clone(model).fit(data.X[:200], data.Y[:200], validation_data=(rest.X, rest.Y))
         assert other.calibration_ is None
+
+
+def test_a_file_has_a_column_per_feature_in_the_last_layer_of_the_reconstruction(
+    tiny, survey, tmp_path
+):
+    """As in files of earlier versions, which stay readable; in memory it has a row per feature."""
+    model = tiny(preset="paper", epochs=1).fit(survey.X, survey.Y)
+    model.save(tmp_path / "m.cgmvae", precision="float32")
+    stored = read_tensors(tmp_path / "m.cgmvae")[0]["fitted.reconstruction.layers.1.weight"]
+    assert stored.shape == (2, 16, survey.n_features)
+    loaded = load(tmp_path / "m.cgmvae").network_.reconstruction.layers[1].weight
+    assert torch.equal(loaded, model.network_.reconstruction.layers[1].weight)
+    np.testing.assert_array_equal(stored, loaded.mT.detach())

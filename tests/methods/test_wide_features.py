@@ -5,6 +5,7 @@ import pytest
 
 from cgmvae.data import make_survey
 from cgmvae.methods.cgmvae import CGMVAEClassifier
+from cgmvae.nn.sparse import SparseRows
 from cgmvae.training import rows as training_rows
 
 PLAIN = {
@@ -42,7 +43,17 @@ def scores(survey, **parameters):
     return model, model.predict_proba(survey.X)
 
 
-@pytest.mark.parametrize("own", [{}, {"n_draws": 2}, {"optimizer": "adam"}, {"first_stage": 0.5}])
+#: Reconstructs all 40 features.
+PAPER = {
+    "preset": "paper",
+    "sampled_features": 40,
+    "settings": {"feature_hidden": (8,), "decoder_hidden": (8,)},
+}
+
+
+@pytest.mark.parametrize(
+    "own", [{}, {"n_draws": 2}, {"optimizer": "adam"}, {"first_stage": 0.5}, PAPER]
+)
 def test_sparse_and_dense_batches_train_the_same_model(survey, monkeypatch, own):
     dense_batches, expected = scores(survey, **own)
     monkeypatch.setattr(training_rows, "_WIDE", 10)
@@ -68,7 +79,17 @@ def test_a_member_is_the_same_alone_and_in_a_pack(survey):
 
 
 @pytest.mark.usefixtures("wide")
-def test_networks_without_sparse_support_get_dense_batches(survey):
-    paper = {"preset": "paper", "settings": {"feature_hidden": (8,), "decoder_hidden": (8,)}}
-    _, found = scores(survey, **paper)
+def test_a_reconstruction_of_sampled_features_learns(survey, monkeypatch):
+    widths, dense = [], SparseRows.dense
+
+    def watched(rows, chosen=None):
+        widths.append(dense(rows, chosen).shape[-1])
+        return dense(rows, chosen)
+
+    monkeypatch.setattr(SparseRows, "dense", watched)
+    own = {"sampled_features": 4, "batch_size": 16, "epochs": 5}
+    model, found = scores(survey, **PAPER | own)
     assert np.isfinite(found).all()
+    first, *_, last = model.history_["reconstruction"].mean(1)
+    assert last < first
+    assert 4 < max(widths) < 40

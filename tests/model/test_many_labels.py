@@ -93,11 +93,11 @@ def test_a_member_is_the_same_alone_and_in_a_pack(monkeypatch):
 def test_a_sample_contains_the_labels_of_the_batch():
     present = torch.zeros(10, dtype=torch.bool)
     present[[2, 7]] = True
-    labels, counts = network.sample_labels(present, torch.rand(10), 4)
+    labels, counts = network.sample_others(present, torch.rand(10), 4)
     assert labels[:2].tolist() == [2, 7]
     assert len(set(labels.tolist())) == 6
     assert counts.tolist() == [1, 1, 2, 2, 2, 2]
-    labels, counts = network.sample_labels(present, torch.rand(10), 99)
+    labels, counts = network.sample_others(present, torch.rand(10), 99)
     assert sorted(labels.tolist()) == list(range(10))
     assert counts.tolist() == [1] * 10
 

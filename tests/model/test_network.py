@@ -106,7 +106,8 @@ class TestSizes:
         assert of("label_encoder.network") == widths(10, 8, 6, 6)
         assert of("feature_encoder.network") == widths(7, 9, 5, 11, 6)
         assert of("decoder.network") == widths(7 + 3, 12, 4, 10)
-        assert of("reconstruction") == widths(3, 12, 4, 7)
+        # The last matrix has a row for each output.
+        assert of("reconstruction") == [*widths(3, 12, 4), (7, 4), (7,)]
         assert len(shapes) == 3 + 2 * (3 + 4 + 3 + 3)
         assert all(p.shape[0] == len(SEEDS) for p in network.parameters())
 

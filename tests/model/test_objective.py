@@ -173,6 +173,17 @@ class TestOracle:
         pairs = zip(features[1, 2].tolist(), predicted[1, 2].tolist(), strict=True)
         assert ours[1, 2] == pytest.approx(math.fsum(0.5 * (a - b) ** 2 for a, b in pairs))
 
+    @pytest.mark.parametrize(
+        "loss", [objective.gaussian_reconstruction, objective.bernoulli_reconstruction]
+    )
+    def test_a_feature_counts_for_several(self, rng, loss):
+        features, predicted = torch.from_numpy(rng.random((2, 3, 2))), _tensor(rng, 2, 3, 2)
+        counts = torch.tensor([[1.0, 3.0], [2.0, 0.0]], dtype=torch.float64)
+        found = loss(features, predicted, counts)
+        for i, columns in enumerate([[0, 1, 1, 1], [0, 0]]):
+            expected = loss(features[i, :, columns], predicted[i, :, columns])
+            torch.testing.assert_close(found[i], expected)
+
     def test_bernoulli_reconstruction(self, rng):
         logits = _tensor(rng, 2, 3, 7, scale=3)
         binary = torch.from_numpy(rng.integers(0, 2, (2, 3, 7)).astype(float))

@@ -9,6 +9,7 @@ from torch import nn
 from cgmvae.nn.packed import (
     PackedLinear,
     PackedMLP,
+    PackedOutput,
     inner_products,
     keep_members,
 )
@@ -149,6 +150,21 @@ def test_an_mlp_without_hidden_layers_is_affine(x):
     out = mlp(x, GeneratorStreams(SEEDS), torch.full((3,), 0.9))
     assert torch.equal(out, mlp.layers[0](x))
     assert len(mlp.norms) == 0
+
+
+@pytest.mark.parametrize("n_spare", [0, 3])
+def test_a_layer_with_a_row_per_output_equals_a_linear_one(x, n_spare):
+    linear, output = (
+        kind(6, 5, GeneratorStreams(SEEDS), dtype=DOUBLE) for kind in (PackedLinear, PackedOutput)
+    )
+    # As on a GPU, where rows of zeros fill up the last tile.
+    padded = nn.functional.pad(output.weight.detach(), (0, 0, 0, n_spare)).requires_grad_()
+    output.training_weight = padded
+    torch.testing.assert_close(output(x), linear(x))
+    upstream = torch.rand_like(linear(x))
+    (found,) = torch.autograd.grad(output(x), padded, upstream)
+    (expected,) = torch.autograd.grad(linear(x), linear.weight, upstream)
+    torch.testing.assert_close(found[:, :5], expected.mT)
 
 
 def test_kept_members_are_unchanged():

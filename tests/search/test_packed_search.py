@@ -227,6 +227,7 @@ def test_halving_counts_settings_not_members():
         ({"metric": "f2"}, "no metric 'f2'"),
         ({"estimator": BinaryRelevance()}, "BinaryRelevance is not"),
         ({"n_splits": 2}, "a single split"),
+        ({"estimator": CGMVAEClassifier(pseudo_labels=0.9)}, "leave out pseudo_labels"),
     ],
 )
 def test_invalid_parameters(data, changes, words):

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import make_streams
+from cgmvae.training import optimizer
 from cgmvae.training.optimizer import FlatParameters, PackedAdam, RowGradient, gradient_norms
 
 N_MEMBERS = 3
@@ -177,7 +178,9 @@ class TestPackedAdam:
             assert not torch.equal(old[0], new[0])
             assert bool(torch.isfinite(new).all())
 
-    def test_rows_of_a_matrix_are_updated_as_the_whole_matrix_is(self):
+    @pytest.mark.parametrize("block", [1, 8, 1000])
+    def test_rows_of_a_matrix_are_updated_as_the_whole_matrix_is(self, block, monkeypatch):
+        monkeypatch.setattr(optimizer, "_BLOCK", block)
         of_rows, of_all = (PackedAdam(FlatParameters(Layers()), DECAYS, clip=1.0) for _ in "ab")
         active = torch.tensor([True, True, False])
         for used in ([0], [0, 2], [1]):

@@ -205,3 +205,52 @@ def _middle_best(values: NDArray[np.float64], axis: int = -1) -> NDArray[np.int6
     rank = (values == values.max(axis, keepdims=True)).cumsum(axis)
     middle = (rank.max(axis, keepdims=True) + 1) // 2
     return (rank >= middle).argmax(axis)
+
+
+def certain_limits(
+    truth: Labels, scores: NDArray[np.floating], precision: float, *, unknown: Mask = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the scores up to which each label is surely absent, and from which on surely present.
+
+    Sure means that of the known rows on that side at least the share ``precision`` is right,
+    counting a further row that is wrong, and that at most the share 1 − ``precision`` of all rows
+    that would be wrong there is among them: otherwise all rows would be sure to lack a rare label.
+
+    Parameters
+    ----------
+    truth : array or sparse matrix, (n_samples, n_labels)
+    scores : array, (n_samples, n_labels)
+    precision : float
+        Between .5 and 1.
+    unknown : array or sparse matrix of bool, (n_samples, n_labels), optional
+
+    Returns
+    -------
+    absent, present : array, (n_labels,)
+        −∞ and ∞ where too few rows say so: one needs precision / (1 − precision) of them.
+
+    Examples
+    --------
+    >>> scores = np.linspace(0, 1, 11)[:, None]
+    >>> certain_limits(scores > 0.45, scores, 0.8)
+    (array([0.4]), array([0.5]))
+    """
+    labels, scores = as_bool(truth), as_scores(scores).astype(np.float64)
+    known = known_cells(labels, scores, unknown, "scores")
+    columns = [(labels[own, i], scores[own, i]) for i, own in enumerate(known.T)]
+    absent = [-_least_sure(~found, -own, precision) for found, own in columns]
+    present = [_least_sure(found, own, precision) for found, own in columns]
+    return np.array(absent), np.array(present)
+
+
+def _least_sure(right: NDArray[np.bool_], scores: NDArray[np.float64], precision: float) -> float:
+    """Return the least score such that rows from there on are right often enough; ∞ if none is."""
+    order = np.argsort(-scores, kind="stable")
+    right, scores = right[order], scores[order]
+    n_right, n_rows = np.cumsum(right), np.arange(1, len(right) + 1)
+    is_precise = n_right >= precision * (n_rows + 1)
+    leaves_most = n_rows - n_right <= (1 - precision) * (~right).sum()
+    # Rows of equal scores are on the same side.
+    is_last = np.diff(scores, append=-np.inf) < 0
+    sure = scores[is_precise & leaves_most & is_last]
+    return float(sure[-1]) if len(sure) else np.inf

@@ -94,6 +94,12 @@ class CGMVAEClassifier(
     conditional : bool
         Whether ``fit`` also learns what known labels say about the others, for
         ``predict_proba(X, known=…)``; the model file grows by 2 · n_labels² numbers.
+    pseudo_labels : float, optional
+        Learn from rows without labels: a first fit to the labeled rows finds, for each label, the
+        probabilities from which on out-of-fold predictions are right with at least this share, see
+        :func:`~cgmvae.evaluation.thresholds.certain_limits`; in the second fit such labels of rows
+        without labels count as known. Each member learns those that members without its own fold
+        are sure of. Takes twice as long or more.
     encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
         An encoder of one's own for images, text or anything else; see
         :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
@@ -156,6 +162,7 @@ class CGMVAEClassifier(
     settings: Mapping[str, Any] | None = None
     calibrate: bool = True
     conditional: bool = False
+    pseudo_labels: float | None = None  # type: ignore[misc]
 
     # The fields of NetworkConfig; None takes the preset's value.
     embedding_dim: int | None = None
@@ -186,6 +193,7 @@ class CGMVAEClassifier(
     own_kl_draw: bool | None = None
     label_branch: bool | None = None
     sampled_labels: int | None = None
+    sampled_features: int | None = None
 
     # Further fields of TrainingConfig.
     optimizer: str | None = None
@@ -242,7 +250,8 @@ class CGMVAEClassifier(
         preset = self._preset_for(train)
         weights, network = preset.weights(), preset.network
         return bool(
-            weights.get("consistency")
+            self.pseudo_labels is not None
+            or weights.get("consistency")
             or (weights["kl"] and network.unlabelled_prior != "none")
             or (weights["reconstruction"] and network.reconstruction != "none")
         )
@@ -369,6 +378,7 @@ class CGMVAEClassifier(
         arrays, own = super()._fitted_state()
         more = {} if self.label_effects_ is None else {"label_effects": self.label_effects_}
         found = self.calibration_ and dataclasses.asdict(self.calibration_)
+        arrays = _output_transposed(arrays, self.network_.config.decoder_hidden)
         return arrays | more, own | {"calibration": found}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
@@ -377,7 +387,8 @@ class CGMVAEClassifier(
         if self.label_effects_ is not None and self.label_effects_.shape != shape:
             raise ValueError("its label effects are not those of its labels")
         self.calibration_ = read_calibration(description, self.n_labels_)
-        super()._restore_fitted(arrays, description)
+        hidden = description["network"]["decoder_hidden"]
+        super()._restore_fitted(_output_transposed(arrays, hidden), description)
 
     def _probabilities(self, x: Tensor, z: Tensor) -> Tensor:
         """Return what the members say of rows with these z, (n_members, n_rows, n_labels)."""
@@ -487,6 +498,17 @@ class CGMVAEClassifier(
     ) -> NDArray[np.floating]:
         features = self.inputs(X)
         return np.concatenate([_side_by_side(function(x)) for x in self._feature_blocks(features)])
+
+
+def _output_transposed(
+    arrays: dict[str, NDArray[Any]], hidden: Sequence[int]
+) -> dict[str, NDArray[Any]]:
+    """Return weights with the last matrix of the reconstruction transposed.
+
+    Model files have a column for each feature there, as in all other layers.
+    """
+    name = f"reconstruction.layers.{len(hidden)}.weight"
+    return arrays | {name: arrays[name].swapaxes(-1, -2)} if name in arrays else arrays
 
 
 def _side_by_side(members: Tensor) -> NDArray[np.floating]:

@@ -28,7 +28,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows, StackedRows, dense
 from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import count
-from cgmvae.evaluation.thresholds import GlobalThreshold
+from cgmvae.evaluation.thresholds import GlobalThreshold, certain_limits
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows, check_declared, check_dropout, check_whole
 from cgmvae.methods.out_of_fold import assign_folds
@@ -76,6 +76,8 @@ class Fit(NamedTuple):
     validation: Rows | None
     """None if each member holds out a fold of the training rows."""
     seed: int
+    taught: Mapping[int, Rows] | None = None
+    """The training rows without labels, with pseudo-labels for the members of each fold."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -151,6 +153,9 @@ class PackedClassifier(MultiLabelClassifier):
     config_class: ClassVar[type]
     """The frozen dataclass of the network's sizes and switches."""
 
+    pseudo_labels: ClassVar[float | None] = None
+    """Share of pseudo-labels that are to be right; None for no pseudo-labels."""
+
     n_members: int = 8
     n_folds: int | None = None
     encoding: EncodingName = "auto"
@@ -207,7 +212,7 @@ class PackedClassifier(MultiLabelClassifier):
         return network
 
     def _fit_rows(self, train: Rows, validation: Rows | None, seed: int) -> None:
-        pack = make_pack([self], [Fit(train, validation, seed)])
+        pack = make_pack([self], teach([self], [Fit(train, validation, seed)]))
         pack.train()
         self._adopt(pack.of_task(0))
         self._keep_sample(train)
@@ -265,6 +270,28 @@ class PackedClassifier(MultiLabelClassifier):
                 start += scores.shape[1]
         return torch.cat(parts).numpy()[np.argsort(order)]
 
+    def _pseudo_labels(self, fit: Fit, others: Rows) -> dict[int, Rows]:
+        """Return rows with the labels that the members of each fold are sure of.
+
+        How sure a member must be is learned for each label from the other folds, out of fold, or
+        from the validation rows.
+        """
+        assert self.pseudo_labels is not None
+        rows, scores = PackedClassifier._score_unseen(self, fit.train, fit.validation, fit.seed)
+        found = {}
+        for fold in np.unique(self.member_folds_):
+            chosen = np.arange(len(scores))
+            if fit.validation is None and (self.oof_folds_ != fold).any():
+                chosen = np.flatnonzero(self.oof_folds_ != fold)
+            known = rows.take(chosen)
+            absent, present = certain_limits(
+                known.labels, scores[chosen], self.pseudo_labels, unknown=known.unknown
+            )
+            own = self._score_folds(others.features, np.full(others.labels.shape[0], fold))
+            labels = own >= present
+            found[int(fold)] = others._replace(labels=labels, unknown=~labels & (own > absent))
+        return found
+
     def _n_folds(self) -> int:
         """Return the number of folds that the rows are divided into."""
         if self.n_folds is not None:
@@ -307,16 +334,28 @@ class PackedClassifier(MultiLabelClassifier):
             self.member_folds_ = np.full(self.pack_size, -1)
             held = [len(train) + MappedRows.of(fit.validation.features).reading_order()]
             held *= self.pack_size
+        # Rows on disk are read once for all members, which skip their own fold.
+        read_once = train.on_disk and fit.taught is None
+        learned = [order if read_once else np.setdiff1d(order, own) for own in held]
+        if fit.taught is not None:  # instead of the rows without labels
+            labeled, n_rows = fit.train.labeled(), sum(part.labels.shape[0] for part in parts)
+            parts += tuple(fit.taught.values())
+            taught = dict(zip(fit.taught, itertools.count(n_rows, (~labeled).sum()), strict=False))
+            learned = [
+                np.append(own[labeled[own]], taught[fold] + np.arange((~labeled).sum()))
+                for own, fold in zip(learned, self.member_folds_, strict=True)
+            ]
         members = [
             Member(
                 seed=int(seed),
-                # Rows on disk are read once for all members, which skip their own fold.
-                train_rows=order if train.on_disk else np.setdiff1d(order, own),
+                train_rows=rows,
                 validation_rows=own,
-                order_seed=fit.seed if train.on_disk else None,
+                order_seed=fit.seed if read_once else None,
                 **settings,
             )
-            for seed, own, settings in zip(seeds, held, self.member_settings_, strict=True)
+            for seed, rows, own, settings in zip(
+                seeds, learned, held, self.member_settings_, strict=True
+            )
         ]
         return Task(parts, members)
 
@@ -704,13 +743,43 @@ def fit_together(
     ]
     if len({model.n_inputs_ for model in models}) == 1:  # otherwise the pack rejects them
         fits = pad_features(models, fits)
-    pack = make_pack(models, fits)
+    pack = make_pack(models, teach(models, fits))
     pack.train()
     for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
         model._adopt(pack.of_task(i))
         model._keep_sample(fit.train)
-        model._learn_threshold_rule(*model._score_unseen(*fit))
+        model._learn_threshold_rule(*model._score_unseen(*fit[:3]))
     models[0]._remove_checkpoint()
+
+
+def teach(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:
+    """Return the fits with pseudo-labels for rows without labels, for the models that want them.
+
+    They come from models of the same form that are fitted to the labeled rows before.
+    """
+    wanted = []
+    for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
+        share = getattr(model, "pseudo_labels", None)  # a pack rejects what is no network
+        if share is not None and not 0.5 < share < 1:
+            raise InputError(f"pseudo_labels is {share}; it must be above .5 and below 1.")
+        if share is not None and not fit.train.labeled().all():
+            wanted.append(i)
+    taught = list(fits)
+    if not wanted:
+        return taught
+    teachers = [copy.copy(models[i]) for i in wanted]
+    lessons = []
+    for i, teacher in zip(wanted, teachers, strict=True):
+        teacher.checkpoint = None  # a fit that was stopped teaches again
+        labeled = np.flatnonzero(fits[i].train.labeled())
+        lessons.append(fits[i]._replace(train=fits[i].train.take(labeled)))
+    pack = make_pack(teachers, lessons)
+    pack.train()
+    for number, (i, teacher) in enumerate(zip(wanted, teachers, strict=True)):
+        teacher._adopt(pack.of_task(number))
+        others = fits[i].train.take(np.flatnonzero(~fits[i].train.labeled()))
+        taught[i] = fits[i]._replace(taught=teacher._pseudo_labels(lessons[number], others))
+    return taught
 
 
 def pad_features(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:

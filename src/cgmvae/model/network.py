@@ -30,7 +30,7 @@ from cgmvae.model.objective import TERMS, Outputs, ScoredLabels, View, chosen_co
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.encoder import EncoderStack
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.packed import ACTIVATIONS, PackedMLP, hold_numbers, inner_products
+from cgmvae.nn.packed import ACTIVATIONS, PackedMLP, PackedOutput, hold_numbers, inner_products
 from cgmvae.nn.rng import RandomStreams, go_to_section
 from cgmvae.nn.sparse import SparseRows
 
@@ -102,6 +102,9 @@ class NetworkConfig:
     sampled_labels: int = 0
     """Number of labels that no row of a batch has and that are scored on a CPU in place of all such
     labels; 0 scores all."""
+    sampled_features: int = 0
+    """Number of features that no row of a batch has and that are reconstructed in place of all such
+    features, if sparse features stay sparse; 0 for as many as the batch has."""
 
 
 class Section(IntEnum):
@@ -114,6 +117,7 @@ class Section(IntEnum):
     INPUT = 4
     SAMPLE = 5
     ROWS = 6
+    SAMPLED_FEATURES = 7
 
 
 class LabelEncoder(nn.Module):
@@ -363,7 +367,7 @@ class CGMVAENetwork(nn.Module):
         if config.reconstruction != "none" and "reconstruction" in terms:
             # Deviation D15: in Eq. 5 the parameters are those of the decoder.
             widths = (latent_dim, *config.decoder_hidden, n_features)
-            self.reconstruction = PackedMLP(widths, streams, **style)
+            self.reconstruction = PackedMLP(widths, streams, output=PackedOutput, **style)
         # The weights α and β also apply to what studies put in place of the contrastive term and
         # of cross-entropy.
         likelihood = "cross_entropy" if self.covariance is None else "probit"
@@ -380,7 +384,7 @@ class CGMVAENetwork(nn.Module):
     @property
     def takes_sparse_rows(self) -> bool:
         """Whether features may be given as :class:`~cgmvae.nn.sparse.SparseRows`."""
-        return self.reconstruction is None and self.row_encoder is None
+        return self.row_encoder is None
 
     def represent(self, rows: Any, streams: RandomStreams | None = None) -> Any:
         """Return the features of rows, (M, B, D): what the row encoder makes of them."""
@@ -481,9 +485,7 @@ class CGMVAENetwork(nn.Module):
         go_to_section(streams, Section.LABELS)
         prior, chosen = self._prior(batch, streams)
         go_to_section(streams, Section.RECONSTRUCTION)
-        reconstructed = None
-        if self.reconstruction is not None:
-            reconstructed = self.reconstruction(draws[0], streams, self.dropout)
+        target, reconstructed, counts = self._reconstruct(given, draws[0], streams)
         if config.label_branch:
             components = self.label_gaussians(streams) if chosen is None else prior
             draws.append(_mean_of_positives(components, batch.positive))
@@ -499,8 +501,9 @@ class CGMVAENetwork(nn.Module):
             clean=clean,
             predicted_prior=config.unlabelled_prior == "predicted",
             confidence=config.confidence,
-            features=None if isinstance(given, SparseRows) else given,
+            features=target,
             reconstructed=reconstructed,
+            feature_counts=counts,
             posterior=posterior,
             z=kl_draw,
             prior=prior,
@@ -544,6 +547,37 @@ class CGMVAENetwork(nn.Module):
         chosen = torch.cat([_columns_of(batch.positive, labels) & real, background], dim=-1)
         return self.label_encoder(streams, self.dropout, embeddings), chosen
 
+    def _reconstruct(
+        self, features: Tensor | SparseRows, z: Tensor, streams: RandomStreams | None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return features, their reconstruction, and how many each stands for: all, or a sample."""
+        if self.reconstruction is None:
+            return None, None, None
+        chosen = counts = None
+        if isinstance(features, SparseRows) and streams is not None:
+            # Deviation D17: Eq. 5 adds up over all features.
+            chosen, counts = self._sampled_features(features, streams)
+            streams.section(Section.RECONSTRUCTION)
+        target = features.dense(chosen) if isinstance(features, SparseRows) else features
+        return target, self.reconstruction(z, streams, self.dropout, chosen=chosen), counts
+
+    def _sampled_features(
+        self, features: SparseRows, streams: RandomStreams
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return the features of each member's batch with a sample of the others, and counts."""
+        streams.section(Section.SAMPLED_FEATURES)
+        uniform = streams.uniform(self.n_features)
+        chosen, counts = [], []
+        for used, draws in zip(features.used_columns(), uniform, strict=True):
+            present = torch.zeros(self.n_features, dtype=torch.bool)
+            present[used] = True
+            n_others = self.config.sampled_features or max(1, len(used))
+            columns, own = sample_others(present, draws, n_others)
+            order = columns.argsort()
+            chosen.append(columns[order])
+            counts.append(own[order].to(features.values.dtype))
+        return chosen, pad_sequence(counts, batch_first=True)
+
     def _scored_labels(
         self, batch: Batch, streams: RandomStreams | None
     ) -> tuple[ScoredLabels, Tensor, Tensor | None]:
@@ -554,7 +588,7 @@ class CGMVAENetwork(nn.Module):
         streams.section(Section.SAMPLE)
         uniform = streams.uniform(embeddings.shape[1], dtype=embeddings.dtype)
         samples = [
-            sample_labels(present, draws, self.config.sampled_labels)
+            sample_others(present, draws, self.config.sampled_labels)
             for present, draws in zip(batch.present(), uniform, strict=True)
         ]
         labels, real = _padded([labels for labels, _ in samples])
@@ -581,16 +615,16 @@ class CGMVAENetwork(nn.Module):
         return {"shared_noise": shared, "triplet_draws": uniform}
 
 
-def sample_labels(present: Tensor, draws: Tensor, n_others: int) -> tuple[Tensor, Tensor]:
-    """Return the labels that occur in a batch with a sample of the others, and their counts.
+def sample_others(present: Tensor, draws: Tensor, n_others: int) -> tuple[Tensor, Tensor]:
+    """Return the columns that occur in a batch with a sample of the others, and their counts.
 
-    The sum over all labels of anything is in expectation the sum over the sample, each label
-    multiplied by the number of labels that it stands for.
+    Columns are labels or features. The sum over all columns of anything is in expectation the sum
+    over the sample, each column multiplied by the number of columns that it stands for.
 
     Parameters
     ----------
-    present : Tensor of bool, (n_labels,)
-    draws : Tensor, (n_labels,)
+    present : Tensor of bool, (n_columns,)
+    draws : Tensor, (n_columns,)
         Uniform; they pick the others.
     n_others : int
         How many others, at most.

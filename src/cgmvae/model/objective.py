@@ -67,6 +67,8 @@ class Outputs(NamedTuple):
     """What is to be reconstructed, (n_members, n_rows, n_features)"""
     reconstructed: Tensor | None
     """Output of the reconstruction network, of the same shape."""
+    feature_counts: Tensor | None
+    """How many features each of these stands for, (n_members, n_features); None for one each."""
     posterior: Gaussian
     """q(z|x), (n_members, n_rows, latent_dim)"""
     z: Tensor
@@ -155,14 +157,27 @@ def kl_to_gaussian(posterior: Gaussian, prior: Gaussian) -> Tensor:
     return 0.5 * (torch.exp(gap) - 1 - gap + distance).sum(-1)
 
 
-def gaussian_reconstruction(features: Tensor, predicted: Tensor) -> Tensor:
-    """−log p(x|z) for real features with unit variance, up to its constant, Eq. 5."""
-    return 0.5 * ((features - predicted) ** 2).sum(-1)
+def gaussian_reconstruction(
+    features: Tensor, predicted: Tensor, counts: Tensor | None = None
+) -> Tensor:
+    """−log p(x|z) for real features with unit variance, up to its constant, Eq. 5.
+
+    With ``counts``, (n_members, n_features), an unbiased estimate of the sum over all features.
+    """
+    return _counted(0.5 * (features - predicted) ** 2, counts).sum(-1)
 
 
-def bernoulli_reconstruction(features: Tensor, logits: Tensor) -> Tensor:
-    """−log p(x|z) for features between 0 and 1, Eq. 5."""
-    return F.binary_cross_entropy_with_logits(logits, features, reduction="none").sum(-1)
+def bernoulli_reconstruction(
+    features: Tensor, logits: Tensor, counts: Tensor | None = None
+) -> Tensor:
+    """−log p(x|z) for features between 0 and 1, Eq. 5; ``counts`` as for Gaussian features."""
+    losses = F.binary_cross_entropy_with_logits(logits, features, reduction="none")
+    return _counted(losses, counts).sum(-1)
+
+
+def _counted(losses: Tensor, counts: Tensor | None) -> Tensor:
+    """Multiply the loss of each column by the number of columns that it stands for."""
+    return losses if counts is None else losses * counts[:, None, :]
 
 
 def cosine_similarity(
@@ -239,8 +254,7 @@ def cross_entropy(
     """
     # −log σ(l) = softplus(−l) for positives, −log(1 − σ(l)) = softplus(l) for negatives.
     losses = F.softplus(torch.where(positive, -logits, logits))
-    losses = losses if counts is None else losses * counts[:, None, :]
-    return losses.masked_fill(~known, 0.0).sum(-1)
+    return _counted(losses, counts).masked_fill(~known, 0.0).sum(-1)
 
 
 def consistency(logits: Tensor, clean: Tensor, known: Tensor, *, confidence: float = 0.5) -> Tensor:
@@ -304,7 +318,7 @@ def _reconstruction_term(out: Outputs) -> Tensor:
     assert out.features is not None
     assert out.reconstructed is not None
     loss = bernoulli_reconstruction if out.bernoulli else gaussian_reconstruction
-    return loss(out.features, out.reconstructed)
+    return loss(out.features, out.reconstructed, out.feature_counts)
 
 
 def _cosines(out: Outputs, view: View) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from cgmvae.nn import cuda
 from cgmvae.nn.rng import RandomStreams
-from cgmvae.nn.sparse import SparseRows, sparse_affine
+from cgmvae.nn.sparse import SparseRows, chosen_outputs, sparse_affine
 
 
 class PackedLinear(nn.Module):
@@ -49,6 +49,31 @@ class PackedLinear(nn.Module):
         """Return the matrix to multiply by: in training, the one that gradients are taken for."""
         in_training = self.training_weight is not None and torch.is_grad_enabled()
         return cast(Tensor, self.training_weight if in_training else self.weight)
+
+
+class PackedOutput(PackedLinear):
+    """An affine map of which a CPU can compute some outputs, and the gradients of their weights.
+
+    For that its weights have a row for each output, (n_members, n_out, n_in).
+    """
+
+    def __init__(
+        self, n_in: int, n_out: int, streams: RandomStreams, *, dtype: torch.dtype
+    ) -> None:
+        super().__init__(n_in, n_out, streams, dtype=dtype)
+        self.weight = nn.Parameter(self.weight.detach().mT.contiguous())
+
+    def forward(self, x: Tensor, chosen: Sequence[Tensor] | None = None) -> Tensor:
+        """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out).
+
+        ``chosen`` are the outputs to compute for each member; see
+        :func:`~cgmvae.nn.sparse.chosen_outputs`.
+        """
+        if chosen is not None:
+            return chosen_outputs(x, self.weight, self.bias, chosen)
+        weight, n_out = self.weight_in_use(), self.bias.shape[1]
+        weight = weight[:, :n_out] if weight.shape[1] > n_out else weight
+        return cuda.affine(x.to(weight.dtype), weight.mT, self.bias)
 
 
 class PackedLayerNorm(nn.Module):
@@ -91,6 +116,8 @@ class PackedMLP(nn.Module):
         Whether hidden layers are normalized.
     activation : {"relu", "leaky_relu"}
         Activation of the hidden layers.
+    output : type
+        ``PackedOutput`` if some of the outputs are computed at times.
     """
 
     def __init__(
@@ -101,11 +128,14 @@ class PackedMLP(nn.Module):
         layer_norm: bool,
         activation: str,
         dtype: torch.dtype = torch.float32,
+        output: type[PackedLinear] = PackedLinear,
     ) -> None:
         super().__init__()
+        sizes = list(itertools.pairwise(widths))
+        kinds = [PackedLinear] * (len(sizes) - 1) + [output]
         self.layers = nn.ModuleList(
-            PackedLinear(n_in, n_out, streams, dtype=dtype)
-            for n_in, n_out in itertools.pairwise(widths)
+            kind(n_in, n_out, streams, dtype=dtype)
+            for kind, (n_in, n_out) in zip(kinds, sizes, strict=True)
         )
         self.norms = nn.ModuleList(
             PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
@@ -120,6 +150,7 @@ class PackedMLP(nn.Module):
         rate: Tensor,
         *,
         more: Tensor | None = None,
+        chosen: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """Map (n_members, n_rows, widths[0]) to (n_members, n_rows, widths[-1]).
 
@@ -132,6 +163,8 @@ class PackedMLP(nn.Module):
             Dropout of the hidden layers.
         more : Tensor, (n_members, n_rows, n_more), optional
             Further columns, after those of ``x``.
+        chosen : sequence of Tensor of int, optional
+            The outputs to compute for each member, if the last layer is a ``PackedOutput``.
         """
         if isinstance(x, Tensor) and more is not None:
             x, more = torch.cat([x, more], dim=-1), None
@@ -139,7 +172,7 @@ class PackedMLP(nn.Module):
         for i, layer in enumerate(hidden):
             x = self._hidden(layer, self.norms[i] if self.norms else None, x, more, streams, rate)
             more = None
-        return _affine(last, x, more)
+        return _affine(last, x, more) if chosen is None else last(x, chosen)
 
     def _hidden(
         self,

@@ -2,11 +2,13 @@
 
 A batch of 128 rows of 100,000 features is 50 MB of zeros, and a dense product with it does a
 thousand times the necessary work. :class:`~cgmvae.nn.packed.PackedMLP` takes such rows in its first
-layer; what follows is dense.
+layer; what follows is dense. A network that predicts the features again, Eq. 5, computes a few of
+its outputs: those that the batch uses and a sample of the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +78,8 @@ class SparseRows(NamedTuple):
     """The order by columns of each member's values, if :meth:`indexed` has been called"""
     scratch: Scratch | None = None
     """Where gradients are written; None for new memory"""
+    whole: SparseRows | None = None
+    """The rows of the whole batch, if these are a shard of them"""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -126,6 +130,7 @@ class SparseRows(NamedTuple):
             bounds[rows.to(bounds.device)],
             self.n_columns,
             numbers[stored],
+            whole=self,
         )
 
     def repeat(self, n_members: int) -> SparseRows:
@@ -157,10 +162,25 @@ class SparseRows(NamedTuple):
             )
         return self._replace(by_column=tuple(orders), scratch=scratch)
 
-    def dense(self) -> Tensor:
-        """Return the rows with their zeros, (n_members, n_rows, n_columns)."""
-        out = self.values.new_zeros(self.shape)
-        out.view(-1, self.n_columns)[self.rows(), self.columns] = self.values
+    def used_columns(self) -> list[Tensor]:
+        """Return the columns that each member's batch uses, in increasing order."""
+        orders = (self.whole or self).indexed().by_column
+        assert orders is not None
+        return [own.columns for own in orders]
+
+    def dense(self, chosen: Sequence[Tensor] | None = None) -> Tensor:
+        """Return the rows with their zeros, (n_members, n_rows, n_columns).
+
+        ``chosen`` are the columns to return for each member, in increasing order and with all those
+        in use. Members with fewer columns than others have zeros at the end.
+        """
+        n_columns, columns = self.n_columns, self.columns
+        if chosen is not None:
+            n_columns = max(map(len, chosen))
+            own = (columns[start:end] for start, end in self.starts[:, [0, -1]].tolist())
+            columns = torch.cat(list(map(torch.searchsorted, chosen, own)))
+        out = self.values.new_zeros(*self.shape[:2], n_columns)
+        out.view(-1, n_columns)[self.rows(), columns] = self.values
         return out
 
 
@@ -196,24 +216,70 @@ class _SparseAffine(torch.autograd.Function):
         d_more = torch.bmm(more.mT, d_out)
         dense_rows = torch.arange(x.n_columns, weight.shape[1])
         rows = [torch.cat([own.columns, dense_rows]) for own in x.by_column]
-        counts = torch.tensor([len(own) for own in rows])
-        values = (x.scratch or Scratch()).take(int(counts.sum()), weight.shape[2], weight)
-        for i, (own, target) in enumerate(
-            zip(x.by_column, values.split(counts.tolist()), strict=True)
-        ):
+        counts = [len(own) for own in rows]
+        values = (x.scratch or Scratch()).take(sum(counts), weight.shape[2], weight)
+        for i, (own, target) in enumerate(zip(x.by_column, values.split(counts), strict=True)):
             factors = x.values[x.starts[i, 0] : x.starts[i, -1]][own.order]
             target[: len(own.columns)] = _sums(d_out[i], own.rows, factors, own.bounds)
             target[len(own.columns) :] = d_more[i]
-        members = torch.arange(len(rows)).repeat_interleave(counts)
-        # Sorted by member and row, as a coalesced tensor is.
-        d_weight = torch.sparse_coo_tensor(
-            torch.stack([members, torch.cat(rows)]),
-            values,
-            weight.shape,
-            is_coalesced=True,
-            check_invariants=False,
-        )
+        d_weight = _gradient_of_rows(rows, values, weight)
         return None, torch.bmm(d_out, weight[:, x.n_columns :].mT), d_weight, d_out.sum(1)
+
+
+def chosen_outputs(x: Tensor, weight: Tensor, bias: Tensor, chosen: Sequence[Tensor]) -> Tensor:
+    """Compute some outputs of each member's affine map, (n_members, n_rows, n_chosen).
+
+    ``weight``, (n_members, n_out, n_in), has a row for each output; its gradient is a sparse tensor
+    of the rows that are ``chosen``, in increasing order, for each member. Members with fewer
+    outputs than others have zeros at the end.
+    """
+    return _ChosenOutputs.apply(x, weight, bias, chosen)
+
+
+class _ChosenOutputs(torch.autograd.Function):
+    """Autograd has no gradient of gathered rows with a member axis that leaves the others out."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, chosen: Sequence[Tensor]
+    ) -> Tensor:
+        ctx.chosen = chosen
+        ctx.save_for_backward(x, weight, bias)
+        out = x.new_zeros(*x.shape[:2], max(map(len, chosen)))
+        for i, rows in enumerate(chosen):
+            own = weight[i].index_select(0, rows)
+            out[i, :, : len(rows)] = torch.addmm(bias[i, rows], x[i], own.T)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> Any:
+        x, weight, bias = ctx.saved_tensors
+        counts = [len(rows) for rows in ctx.chosen]
+        d_rows = weight.new_empty(sum(counts), weight.shape[2])
+        d_x, d_bias = torch.empty_like(x), torch.zeros_like(bias)
+        for i, (rows, target) in enumerate(zip(ctx.chosen, d_rows.split(counts), strict=True)):
+            own = d_out[i, :, : len(rows)]
+            torch.mm(own, weight[i].index_select(0, rows), out=d_x[i])
+            torch.mm(own.T, x[i], out=target)
+            d_bias[i, rows] = own.sum(0)
+        return d_x, _gradient_of_rows(ctx.chosen, d_rows, weight), d_bias, None
+
+
+def _gradient_of_rows(rows: Sequence[Tensor], values: Tensor, weight: Tensor) -> Tensor:
+    """Return the gradient of a weight of which each member uses some rows, in increasing order.
+
+    ``values`` are the gradients of the rows, member after member.
+    """
+    members = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(own) for own in rows]))
+    # Sorted by member and row, as a coalesced tensor is.
+    return torch.sparse_coo_tensor(
+        torch.stack([members, torch.cat(list(rows))]),
+        values,
+        weight.shape,
+        is_coalesced=True,
+        check_invariants=False,
+    )
 
 
 def _sums(matrix: Tensor, index: Tensor, factors: Tensor, bounds: Tensor) -> Tensor:

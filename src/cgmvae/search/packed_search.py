@@ -178,6 +178,11 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
                 f"A search needs a neural method, which {type(self.estimator).__name__} is not; "
                 "use one such as CGMVAEClassifier."
             )
+        if self.estimator.pseudo_labels is not None:
+            raise InputError(
+                "A search trains no models for pseudo-labels; leave out pseudo_labels, and set it "
+                "for a fit with the settings that are found."
+            )
         check_whole(1, n_splits=self.n_splits, n_seeds=self.n_seeds, n_best=self.n_best)
         if self.factor < 2 or not all(0 < rung < 1 for rung in self.rungs):
             raise InputError("factor must be at least 2, and all rungs between 0 and 1.")

@@ -58,11 +58,13 @@ SCALED = Labeled("features prepared")
 CONSISTENCY = {"consistency_weight": 1.0, "consistency_warmup": 0.5}
 PRIOR = {"unlabelled_prior": "predicted"}
 RECONSTRUCTION = {"reconstruction": "gaussian", "reconstruction_weight": 0.01}
-#: The Π-model's consistency, FixMatch's confident pseudo-labels, the mixture prior with predicted
-#: weights, Eq. 5, and all but pseudo-labels, which exclude the first.
+#: The Π-model's consistency, FixMatch's confident pseudo-labels, pseudo-labels of a first fit that
+#: is sure enough of each label, the mixture prior with predicted weights, Eq. 5, and all but
+#: pseudo-labels, which exclude the first.
 INGREDIENTS = (
     Labeled("consistency", {"settings": CONSISTENCY}),
     Labeled("pseudo-labels", {"settings": {**CONSISTENCY, "confidence": 0.9}}),
+    Labeled("pseudo-labels, limits per label", {"pseudo_labels": 0.9}),
     Labeled("predicted prior", {"settings": PRIOR}),
     Labeled("reconstruction", {"settings": RECONSTRUCTION}),
     Labeled("all", {"settings": {**CONSISTENCY, **PRIOR, **RECONSTRUCTION}}),

@@ -13,9 +13,10 @@ the fused kernel over all, even if a batch uses one row in eight of 20,000.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,10 @@ from cgmvae.nn.packed import TILE, layers_for_training
 #: On a GPU each matrix starts at a multiple of this many numbers: products of aligned matrices are
 #: up to twice as fast.
 _ALIGNMENT = 64
+
+#: Numbers of a matrix for sparse features that are updated at once: its gradient is mostly zeros,
+#: and those of a block stay in the CPU's cache.
+_BLOCK = 1 << 18
 
 
 class RowGradient(NamedTuple):
@@ -50,8 +55,24 @@ class RowGradient(NamedTuple):
     def write(self, member: int, target: Tensor) -> None:
         """Write a member's rows into its gradient in one dimension."""
         rows, values = self.rows[member], self.values[member]
-        # NumPy copies whole rows, where torch goes from number to number.
         target.view(-1, values.shape[1]).numpy()[rows.numpy()] = values.numpy()
+
+    def blocks(self, member: int, size: int, zeros: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Return where blocks of a member's gradient of ``size`` numbers lie, and their contents.
+
+        They are written into ``zeros``, which is 0 again before the next block.
+        """
+        # NumPy copies whole rows, where torch goes from number to number.
+        rows, values = self.rows[member].numpy(), self.values[member].numpy()
+        width = values.shape[1]
+        n_rows = len(zeros) // width
+        matrix = zeros[: n_rows * width].view(n_rows, width).numpy()
+        for first in range(0, size // width, n_rows):
+            start, end = np.searchsorted(rows, [first, first + n_rows])
+            matrix[rows[start:end] - first] = values[start:end]
+            where = slice(first * width, min((first + n_rows) * width, size))
+            yield where, zeros[: where.stop - where.start]
+            zeros.zero_()  # erasing the rows one by one takes longer
 
 
 class FlatParameters:
@@ -241,7 +262,7 @@ class PackedAdam:
         #: What the learning rates are multiplied by for the row encoder, (n_members,)
         self.encoder_factor = torch.ones_like(self.weight_decay[:, 0])
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
-        self._zeros: dict[int, Tensor] = {}
+        self._zeros = flat.values.new_zeros(0)
 
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return moments and numbers of steps, which change in place."""
@@ -281,33 +302,32 @@ class PackedAdam:
                 found = gradient.values[i] if by_row else gradient[i]
                 if shrinks[i] < 1:
                     found.mul_(shrinks[i])
-                own = self._zeros_of(number) if by_row else found
+                blocks = [(slice(None), found)]
                 if by_row:
-                    gradient.write(i, own)
-                values, mean, square = ([other[i]] for other in others)
-                update(
-                    values,
-                    [own],
-                    mean,
-                    square,
-                    [],
-                    [steps[i, 0]],
-                    lr=rates[self.flat.of_encoder[number]][i],
-                    beta1=self.betas[0],
-                    beta2=self.betas[1],
-                    weight_decay=self._decays[i] if number < self._n_decayed else 0.0,
-                    eps=self.epsilon,
-                    amsgrad=False,
-                    maximize=False,
-                )
-                if by_row:  # erasing the rows one by one takes longer
-                    own.zero_()
+                    blocks = gradient.blocks(i, others[0].shape[1], self._zeros_for(found))
+                for where, block in blocks:
+                    values, mean, square = ([other[i, where]] for other in others)
+                    update(
+                        values,
+                        [block],
+                        mean,
+                        square,
+                        [],
+                        [steps[i, 0]],
+                        lr=rates[self.flat.of_encoder[number]][i],
+                        beta1=self.betas[0],
+                        beta2=self.betas[1],
+                        weight_decay=self._decays[i] if number < self._n_decayed else 0.0,
+                        eps=self.epsilon,
+                        amsgrad=False,
+                        maximize=False,
+                    )
 
-    def _zeros_of(self, number: int) -> Tensor:
-        """Return zeros like one member's weights of a part, always in the same memory."""
-        if number not in self._zeros:
-            self._zeros[number] = torch.zeros_like(self._parts[0][number][0])
-        return self._zeros[number]
+    def _zeros_for(self, rows: Tensor) -> Tensor:
+        """Return zeros for a block of a matrix, always in the same memory."""
+        if len(self._zeros) < rows.shape[1]:
+            self._zeros = rows.new_zeros(max(_BLOCK, rows.shape[1]))
+        return self._zeros
 
     def _step_fused(
         self, gradients: list[Tensor], shrink: Tensor | None, rate: Tensor, active: Tensor
