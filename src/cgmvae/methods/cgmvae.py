@@ -162,7 +162,7 @@ class CGMVAEClassifier(
     settings: Mapping[str, Any] | None = None
     calibrate: bool = True
     conditional: bool = False
-    pseudo_labels: float | None = None  # type: ignore[misc]
+    pseudo_labels: float | None = None
 
     # The fields of NetworkConfig; None takes the preset's value.
     embedding_dim: int | None = None

@@ -153,9 +153,6 @@ class PackedClassifier(MultiLabelClassifier):
     config_class: ClassVar[type]
     """The frozen dataclass of the network's sizes and switches."""
 
-    pseudo_labels: ClassVar[float | None] = None
-    """Share of pseudo-labels that are to be right; None for no pseudo-labels."""
-
     n_members: int = 8
     n_folds: int | None = None
     encoding: EncodingName = "auto"
@@ -270,13 +267,12 @@ class PackedClassifier(MultiLabelClassifier):
                 start += scores.shape[1]
         return torch.cat(parts).numpy()[np.argsort(order)]
 
-    def _pseudo_labels(self, fit: Fit, others: Rows) -> dict[int, Rows]:
+    def _pseudo_labels(self, fit: Fit, others: Rows, share: float) -> dict[int, Rows]:
         """Return rows with the labels that the members of each fold are sure of.
 
-        How sure a member must be is learned for each label from the other folds, out of fold, or
-        from the validation rows.
+        How sure a member must be, so that this share is right, is learned for each label from the
+        other folds, out of fold, or from the validation rows.
         """
-        assert self.pseudo_labels is not None
         rows, scores = PackedClassifier._score_unseen(self, fit.train, fit.validation, fit.seed)
         found = {}
         for fold in np.unique(self.member_folds_):
@@ -285,7 +281,7 @@ class PackedClassifier(MultiLabelClassifier):
                 chosen = np.flatnonzero(self.oof_folds_ != fold)
             known = rows.take(chosen)
             absent, present = certain_limits(
-                known.labels, scores[chosen], self.pseudo_labels, unknown=known.unknown
+                known.labels, scores[chosen], share, unknown=known.unknown
             )
             own = self._score_folds(others.features, np.full(others.labels.shape[0], fold))
             labels = own >= present
@@ -759,26 +755,27 @@ def teach(models: Sequence[PackedClassifier], fits: Sequence[Fit]) -> list[Fit]:
     """
     wanted = []
     for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
-        share = getattr(model, "pseudo_labels", None)  # a pack rejects what is no network
+        share = getattr(model, "pseudo_labels", None)  # not every method has them
         if share is not None and not 0.5 < share < 1:
             raise InputError(f"pseudo_labels is {share}; it must be above .5 and below 1.")
         if share is not None and not fit.train.labeled().all():
-            wanted.append(i)
+            wanted.append((i, share))
     taught = list(fits)
     if not wanted:
         return taught
-    teachers = [copy.copy(models[i]) for i in wanted]
+    teachers = [copy.copy(models[i]) for i, _ in wanted]
     lessons = []
-    for i, teacher in zip(wanted, teachers, strict=True):
+    for (i, _), teacher in zip(wanted, teachers, strict=True):
         teacher.checkpoint = None  # a fit that was stopped teaches again
         labeled = np.flatnonzero(fits[i].train.labeled())
         lessons.append(fits[i]._replace(train=fits[i].train.take(labeled)))
     pack = make_pack(teachers, lessons)
     pack.train()
-    for number, (i, teacher) in enumerate(zip(wanted, teachers, strict=True)):
+    for number, ((i, share), teacher) in enumerate(zip(wanted, teachers, strict=True)):
         teacher._adopt(pack.of_task(number))
         others = fits[i].train.take(np.flatnonzero(~fits[i].train.labeled()))
-        taught[i] = fits[i]._replace(taught=teacher._pseudo_labels(lessons[number], others))
+        found = teacher._pseudo_labels(lessons[number], others, share)
+        taught[i] = fits[i]._replace(taught=found)
     return taught
 
 

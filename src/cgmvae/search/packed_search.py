@@ -178,7 +178,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
                 f"A search needs a neural method, which {type(self.estimator).__name__} is not; "
                 "use one such as CGMVAEClassifier."
             )
-        if self.estimator.pseudo_labels is not None:
+        if getattr(self.estimator, "pseudo_labels", None) is not None:
             raise InputError(
                 "A search trains no models for pseudo-labels; leave out pseudo_labels, and set it "
                 "for a fit with the settings that are found."
