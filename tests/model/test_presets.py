@@ -141,6 +141,9 @@ class TestSizeOfTheData:
             learning_rate=4e-3,
             training={**few.training, "batch_size": 256, "epochs": 15, "patience": 5},
         )
+        numbers = (20_000, 30_000, 10**6)
+        epochs = [for_data("tuned", n, sparse=True).training["epochs"] for n in numbers]
+        assert epochs == [15, 10, 5]
 
     def test_tuned_is_larger_for_many_or_sparse_rows_and_stops_early_with_few(self):
         few = for_data("tuned", LARGE_BATCHES - 1, sparse=False)

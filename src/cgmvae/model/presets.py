@@ -167,6 +167,10 @@ LARGE_BATCHES, MANY_ROWS, VERY_MANY_ROWS = 1500, 3000, 5000
 #: this many, but in no more epochs than this.
 ROWS_SEEN, MOST_EPOCHS = 60_000, 240
 
+#: With very many rows of sparse features it passes over them this often, but, as far as the least
+#: number of epochs allows, only until a member has seen this many.
+SPARSE_EPOCHS, LEAST_EPOCHS, SPARSE_ROWS_SEEN = 15, 5, 300_000
+
 
 def for_data(
     name: str, n_rows: int, *, sparse: bool, binary: bool = False, n_unlabelled: int = 0
@@ -185,7 +189,8 @@ def for_data(
       label embeddings start at norm 1 instead of .3.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
       and dense features not at all. Sparse features are then learned in 15 epochs of batches of
-      256, with hidden layers of 64 and 192: a unit more is a weight more for every word.
+      256, from 20,000 rows on in fewer, down to 5, with hidden layers of 64 and 192: a unit more is
+      a weight more for every word.
 
     A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
     on it does not stop, with very many rows of sparse features it does after 5. The other presets
@@ -222,10 +227,11 @@ def for_data(
         )
         preset = replace(preset, network=network)
     if wide or (LARGE_BATCHES <= n_rows < MANY_ROWS and not sparse):
-        training |= {"batch_size": 256, "epochs": 15 if wide else 40}
+        training |= {"batch_size": 256, "epochs": 40}
         preset = replace(preset, learning_rate=4e-3)
     if wide:
-        training["patience"] = 5
+        epochs = max(LEAST_EPOCHS, min(SPARSE_EPOCHS, SPARSE_ROWS_SEEN // n_rows))
+        training |= {"epochs": epochs, "patience": 5}
     elif n_rows >= MANY_ROWS:
         training["patience"] = None
     elif n_rows < LARGE_BATCHES:
