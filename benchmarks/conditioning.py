@@ -3,10 +3,9 @@
     python benchmarks/conditioning.py --data yeast --splits 0 1
 
 Of each test row 1, 3 or half of the labels, drawn at random, are given; then 1, 3 or half of the
-labels that it has, as when some species were seen and nothing is known of the others. Counts are
-the log-odds of co-occurrence, added up as naive Bayes does; chains are classifier chains of
-logistic regressions that continue from the given values; learned is
-``CGMVAEClassifier(conditional=True)``.
+labels that it has, as when some species were seen and nothing is known of the others. Learned is
+``CGMVAEClassifier(conditional=True)``; counts are the log-odds of co-occurrence in place of what it
+learns; chains are classifier chains of logistic regressions that continue from the given values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """C-GMVAE: embeddings, latent space, known labels, presets and settings."""
 
 import dataclasses
+import math
 from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -243,7 +244,9 @@ class TestKnownLabels:
         Y[:, 1] = np.where(np.arange(400) < 10, Y[:, 1], np.nan)
         effects = tiny(n_members=4, conditional=True).fit(X, Y).label_effects_
         assert np.abs(effects[:, 0, 2]).min() > 1.5
-        assert np.abs(effects[:, 0, 1]).max() < 1
+        # Ten rows say that the first two go together, and nothing contradicts them.
+        assert effects[0, 0, 1] > 1
+        assert np.abs(effects[1, 0, 1]) < 1
 
     def test_labels_that_say_nothing_about_each_other_have_no_effect(self, rng):
         """Each group of rows has random labels of its own: only other groups can tell."""
@@ -270,6 +273,36 @@ class TestKnownLabels:
         shown = np.stack([y & given, ~y & given])
         gradient = np.einsum("kri,rj->kij", shown, residual) / 8 + 2 * effects
         assert np.abs(gradient).max() < 0.02
+
+    def test_effects_start_from_co_occurrence_among_known_labels(self, rng, monkeypatch):
+        monkeypatch.setattr(conditioning, "PENALTIES", (math.inf,))
+        monkeypatch.setattr(conditioning, "SHARES", (0.5,))
+        labels, unknown = rng.random((200, 3)) < 0.4, rng.random((200, 3)) < 0.2
+        labels[:, 1] |= labels[:, 0]
+        labels &= ~unknown
+        rows = Rows(np.zeros((200, 1)), labels.astype(np.uint8), unknown)
+        present, absent = learn_effects(rows, np.full(labels.shape, 0.5), seed=0)
+
+        def odds(values):
+            return np.log((values.sum() + 1) / ((~values).sum() + 1))
+
+        known, both = ~unknown[:, 1], labels[:, 0] & ~unknown[:, 1]
+        expected = 0.5 * (odds(labels[both, 1]) - odds(labels[known, 1]))
+        assert present[0, 1] == pytest.approx(expected, rel=1e-5)
+        assert expected > 0.5
+        assert (absent == 0).all()
+        assert (present.diagonal() == 0).all()
+
+    def test_effects_of_present_labels_are_divided_by_the_root_of_their_number(self):
+        effects = np.zeros((2, 3, 3))
+        effects[0, :2, 2], effects[1, :2, 2] = 1.0, -1.0
+        given = np.array([[True, True, False]])
+        both, none = (
+            condition(np.full((1, 3), 0.5), effects, np.full((1, 3), present), given)[0, 2]
+            for present in (True, False)
+        )
+        assert both == pytest.approx(expit(2 / np.sqrt(2)))
+        assert none == pytest.approx(expit(-2))
 
     @pytest.mark.parametrize(
         "known", [np.ones((120, 4)), np.ones((119, 5)), np.full((120, 5), 2), np.ones(5)]
