@@ -67,11 +67,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     scaling : {"auto", "standardise", "max-abs", "none"}
         How features are scaled; see :class:`~cgmvae.preparation.scaling.FeatureScaler`.
     threshold_rule : {"global", "per-label", "top-k"}
-        The rule that ``predict`` applies to probabilities, learned on validation rows.
+        The rule that ``predict`` applies to probabilities, learned on rows that were held out.
     threshold_metric : str
         The metric that the rule maximizes, and that ``score`` returns.
     validation_fraction : float
-        Fraction of the rows held out for validation if no validation rows are given.
+        Fraction of the rows held out for validation if no validation rows are given; four or more
+        members of a network hold out folds instead.
     random_state : int, RandomState or None
         Seed of all random streams.
 

@@ -90,7 +90,7 @@ class CGMVAEClassifier(
         out of fold; see :func:`~cgmvae.evaluation.learn_calibration`. It is done where that lowers
         the log-loss of rows held out, and where the network has label biases and embeddings of free
         norm, which the presets ``paper`` and ``released`` do not have; never if validation rows are
-        given.
+        given, or with a single member.
     conditional : bool
         Whether ``fit`` also learns what known labels say about the others, for
         ``predict_proba(X, known=…)``; the model file grows by 2 · n_labels² numbers.

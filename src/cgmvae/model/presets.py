@@ -182,15 +182,15 @@ def for_data(
     - With fewer than ``LARGE_BATCHES`` rows an epoch has few steps, so there are more than 30
       epochs: 60,000 / n_rows, at most 240. Few rows of sparse features that are all 0 or 1 are
       learned by heart within a few epochs: there half of the features and hidden units are dropped.
-    - From ``LARGE_BATCHES`` rows on, batches of dense features have 256 rows instead of 128, and
-      there are 40 epochs.
+    - From ``LARGE_BATCHES`` rows on, batches of dense features have 256 rows instead of 128, with
+      twice the learning rate, and there are 40 epochs.
     - From ``MANY_ROWS`` rows on, and with sparse features, the network is larger (E = 256, one
-      hidden layer of 384 each), and there are 30 epochs of batches of 128; with sparse features
-      label embeddings start at norm 1 instead of .3.
+      hidden layer of 384 in feature encoder and decoder), and unless rows are few there are 30
+      epochs of batches of 128; with sparse features label embeddings start at norm 1 instead of .3.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
       and dense features not at all. Sparse features are then learned in 15 epochs of batches of
-      256, from 20,000 rows on in fewer, down to 5, with hidden layers of 64 and 192: a unit more is
-      a weight more for every word.
+      256, with twice the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden
+      layers of 64 and 192: a unit more is a weight more for every word.
 
     A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
     on it does not stop, with very many rows of sparse features it does after 5. The other presets

@@ -44,7 +44,7 @@ class ServingConfig:
     batch_seconds: float = 0.002
     """How long the first row of a batch waits for requests that are still being read."""
     api_key: str | None = field(default=None, repr=False)
-    """API key required by every request except ``/health``; None requires none."""
+    """API key that all requests but ``/health``, ``/live`` and ``/ready`` need; None for none."""
 
     def __post_init__(self) -> None:
         for name in (limit.name for limit in fields(self) if limit.name != "api_key"):
