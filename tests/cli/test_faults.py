@@ -1,6 +1,8 @@
 """Commands that are killed, interrupted or out of disk space lose and corrupt nothing."""
 
+import errno
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -51,7 +53,9 @@ def test_no_room_is_one_sentence_and_leaves_the_earlier_file(succeeds, refused, 
     Path(target).write_text("earlier")
     before = contents(folder)
     with no_room(2048):
-        assert refused(*COMMANDS[target]).startswith("Cannot write ")
+        message = refused(*COMMANDS[target])
+    assert message.startswith("Cannot write ")
+    assert f"({os.strerror(errno.EFBIG)}); check the free space" in message
     after = contents(folder)
     after.pop("found.search", None)  # where a search would have been resumed
     assert after == before

@@ -61,8 +61,9 @@ def search(
 ) -> None:
     """Try many settings at once, and save the ensemble of the best.
 
-    All settings are trained together, and those that fall behind are dropped early. Test rows are
-    not used. If the search is interrupted, the same command resumes it.
+    All settings are trained together, and those that fall behind are dropped early. Test rows
+    choose nothing; the ensemble is scored on them at the end. If the search is interrupted, the
+    same command resumes it.
     """
     from cgmvae.methods import find_method
     from cgmvae.methods.packed import PackedClassifier

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +65,9 @@ def write_tensors(
             save_file(arrays, temporary, metadata={_ENTRY: entry})
             temporary.chmod(permissions)
         except SafetensorError as error:  # the library's word for a full disk and the like
-            raise OSError(one_line(error)) from error
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            reason = one_line(error) if number is None else os.strerror(int(number[1]))
+            raise OSError(reason) from error
 
 
 def read_tensors(

@@ -44,7 +44,7 @@ def warn_of_few_rows(*parts: Rows | None) -> None:
     if n_rows < FEW_ROWS:
         warnings.warn(
             f"There are only {n_rows:,} rows to learn from: another {n_rows:,} could give a very "
-            "different model; thresholds are chosen on all of them, out of fold.",
+            "different model.",
             FewRowsWarning,
             stacklevel=3,
         )
