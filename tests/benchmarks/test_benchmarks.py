@@ -31,7 +31,7 @@ EXPECTED = {
     "search": r"\| yeast \| test-oracle \| \*searched − default\* \| [+-]0\.\d+ ±",
     "serve": r"\| all types \| altered bytes \| (200|422): \d",
     "small_data": r"\| yeast \| 60 \| 2 \| 0\.\d+",
-    "released": r"\| scene \| paper \| test-oracle \| 0\.\d+",
+    "released": r"\| yeast \| paper \| test-oracle \| 0\.\d+",
     "variants": r"\| prior=standard \| 0\.\d+",
 }
 
