@@ -125,11 +125,19 @@ def _known_labels(train: Rows) -> NDArray[np.uint8]:
 
 def _partly_labeled(
     learn: Callable[[Matrix, Sequence[Matrix], NDArray[np.int64]], Scores],
+    *,
+    n_components: int | None = None,
 ) -> Callable[[Rows, Sequence[Rows], int], Scores]:
-    """Wrap a peer that learns one label at a time, −1 where it is unknown."""
+    """Wrap a peer that learns one label at a time, −1 where it is unknown.
+
+    With ``n_components`` it learns from principal components of all training rows.
+    """
 
     def scores(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
         features, *rest = (dense(each) for each in _features(train, others))
+        if n_components is not None:
+            reduce = PCA(min(n_components, *features.shape), whiten=True, random_state=0)
+            features, *rest = reduce.fit_transform(features), *map(reduce.transform, rest)
         labels = dense(train.Y).astype(np.int64)
         if train.unknown is not None:
             labels[dense(train.unknown)] = -1
@@ -169,14 +177,12 @@ def _label_spreading(features: Matrix, rest: Sequence[Matrix], labels: NDArray[n
         return [np.nan_to_num(model.predict_proba(each)[:, 1]) for each in rest]
 
 
-def _components(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
-    """Fit a logistic regression to the principal components of all rows."""
-    n_components = min(_N_COMPONENTS, *features.shape)
-    reduce = PCA(n_components, whiten=True, random_state=0).fit(features)
+def _of_labeled_rows(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
+    """Fit a logistic regression to the labeled rows."""
     known = labels >= 0
     model = LogisticRegression(C=_SELF_TRAINING_C, max_iter=_MAX_ITER)
-    model.fit(reduce.transform(features[known]), labels[known])
-    return [model.predict_proba(reduce.transform(each))[:, 1] for each in rest]
+    model.fit(features[known], labels[known])
+    return [model.predict_proba(each)[:, 1] for each in rest]
 
 
 def _features(train: Rows, others: Sequence[Rows]) -> list[Matrix]:
@@ -443,8 +449,13 @@ PEERS: Mapping[str, Peer] = {
     "mlp": Peer("multi-layer perceptron", _on_varying_labels(_of_best_epoch(_perceptron)), True),
     "tabm": Peer("TabM", _on_varying_labels(_of_best_epoch(_tabm)), True, 5_000_000, "tabm"),
     "self-training": Peer("self-training", _partly_labeled(_self_training), False, 500_000),
-    "label-spreading": Peer("label spreading", _partly_labeled(_label_spreading), False, 500_000),
-    "components": Peer("principal components", _partly_labeled(_components), False, 5_000_000),
+    "label-spreading": Peer("label spreading", _partly_labeled(_label_spreading), False, 200_000),
+    "components": Peer(
+        "principal components",
+        _partly_labeled(_of_labeled_rows, n_components=_N_COMPONENTS),
+        False,
+        5_000_000,
+    ),
 }
 
 #: Peers that learn from rows without labels, and are run on these only.

@@ -15,6 +15,7 @@ from cgmvae.studies.ablation import (
     variant_rows,
     variant_runs,
 )
+from cgmvae.studies.paper_tables import why_left_out
 from cgmvae.studies.peers import PEERS, SEMI_SUPERVISED
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import RunSpec, Scope, Study, data_choice, is_network
@@ -92,9 +93,13 @@ def _fractions(scope: Scope) -> tuple[float, ...]:
 
 
 def runs(scope: Scope) -> list[RunSpec]:
-    """Return every variant with every fraction, with five splits and one seed."""
+    """Return every variant with every fraction, with five splits and one seed.
+
+    Peers are left out on data sets that are too large for them.
+    """
     wanted = [each for fraction in _fractions(scope) for each in variants(scope, fraction)]
-    return variant_runs(scope.with_defaults(SPLITS, SEEDS), _data(scope), wanted)
+    found = variant_runs(scope.with_defaults(SPLITS, SEEDS), _data(scope), wanted)
+    return [run for run in found if why_left_out(run.data, run.method) is None]
 
 
 def tables(results: Results) -> list[Table]:
@@ -104,6 +109,10 @@ def tables(results: Results) -> list[Table]:
     for fraction in _fractions(results.scope):
         own = variants(results.scope, fraction)
         rows = variant_rows(results, _data(results.scope), own, protocol="validation", reported={})
+        methods = {each.title: each.method for each in own}
+        for row in rows:  # of data set, title, and either scores or why there are none
+            if len(row) == 3 and (why := why_left_out(str(row[0]), methods[str(row[1])])):
+                row[2] = why
         share = f"{fraction:.0%} of the rows labeled"
         found.append(score_table(share, "validation", rows))
         found.append(
