@@ -4,8 +4,8 @@
 
 Of each test row 1, 3 or half of the labels, drawn at random, are given; then 1, 3 or half of the
 labels that it has, as when some species were seen and nothing is known of the others. Learned is
-``CGMVAEClassifier(conditional=True)``; counts are the log-odds of co-occurrence in place of what it
-learns; chains are classifier chains of logistic regressions that continue from the given values.
+``CGMVAEClassifier(conditional=True)``; counts are the log-odds of co-occurrence, added to those of
+the model; chains are classifier chains of logistic regressions that continue from the given values.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import sys
 import numpy as np
 from measurement import TINY, TINY_ROWS, make_parser
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from cgmvae.data import load_dataset, make_split
 from cgmvae.data.mapped import dense
+from cgmvae.evaluation.calibration import log_odds
 from cgmvae.evaluation.metrics import count
 from cgmvae.methods import CGMVAEClassifier
 from cgmvae.preparation.scaling import FeatureScaler
@@ -30,12 +32,12 @@ N_CHAINS, CHAINED_LABELS = 3, 300
 def co_occurrence(labels: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the change of log-odds by each present, and each absent label, (2, L, L)."""
 
-    def log_odds(positive: NDArray[np.floating], total: NDArray[np.floating]) -> NDArray:
+    def of_counts(positive: NDArray[np.floating], total: NDArray[np.floating]) -> NDArray:
         return np.log(positive + 1) - np.log(total - positive + 1)
 
-    prior = log_odds(labels.sum(0), np.array(len(labels)))
+    prior = of_counts(labels.sum(0), np.array(len(labels)))
     return np.stack(
-        [log_odds(own.T @ labels, own.sum(0)[:, None]) - prior for own in (labels, 1 - labels)]
+        [of_counts(own.T @ labels, own.sum(0)[:, None]) - prior for own in (labels, 1 - labels)]
     )
 
 
@@ -108,7 +110,7 @@ def measure(
         n_members=n_members, conditional=True, random_state=seed, **(TINY if quick else {})
     ).fit(train.X, train)
     labels = dense(test.Y).astype(bool)
-    counted, learned = co_occurrence(dense(train.Y).astype(float)), model.label_effects_
+    counted, learned = co_occurrence(dense(train.Y).astype(float)), model.label_factors_
     scaler = FeatureScaler("auto").fit(train.X)
     features, of_test = (dense(scaler.transform(rows.X)) for rows in (train, test))
     n_chains = (1 if quick else N_CHAINS) if labels.shape[1] <= CHAINED_LABELS else 0
@@ -122,11 +124,15 @@ def measure(
 
     for which, given in known_labels(labels, rng).items():
         known = np.where(given, labels, np.nan)
-        ways = {"nothing": None, "mixture": None, "counts": counted, "learned": learned}
-        for how, effects in ways.items():
-            model.label_effects_ = effects
-            p = model.predict_proba(test.X, known=None if how == "nothing" else known)
-            score(p, given, which, how)
+        model.label_factors_ = None
+        plain = model.predict_proba(test.X)
+        shown = np.stack([labels & given, ~labels & given]).astype(float)
+        added = np.einsum("krl,klm->rm", shown, counted)
+        score(plain, given, which, "nothing")
+        score(model.predict_proba(test.X, known=known), given, which, "mixture")
+        score(expit(log_odds(plain) + added), given, which, "counts")
+        model.label_factors_ = learned
+        score(model.predict_proba(test.X, known=known), given, which, "learned")
         if chains:
             for how, own in (("chains, nothing", np.full_like(known, np.nan)), ("chains", known)):
                 score(np.mean([c.predict(of_test, own) for c in chains], 0), given, which, how)

@@ -1,7 +1,6 @@
 """C-GMVAE: embeddings, latent space, known labels, presets and settings."""
 
 import dataclasses
-import math
 from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -18,9 +17,7 @@ from sklearn.metrics import log_loss
 from cgmvae.data import load_dataset, make_survey
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
-from cgmvae.methods import CGMVAEClassifier, conditioning, load
-from cgmvae.methods.conditioning import condition, learn_effects
-from cgmvae.methods.inputs import Rows
+from cgmvae.methods import CGMVAEClassifier, load
 from cgmvae.model.network import NetworkConfig
 from cgmvae.model.presets import PRESETS, VERY_MANY_ROWS, for_data
 from cgmvae.nn.gaussian import Gaussian, mean_given_labels
@@ -215,94 +212,6 @@ class TestKnownLabels:
         pairs = ~np.eye(14, dtype=bool)
         together = np.corrcoef(train.Y.T)[pairs]
         assert spearmanr(np.array(lifts)[pairs], together).statistic > 0.2
-
-    @pytest.fixture
-    def opposites(self, rng):
-        """Return features that say nothing, a label, the same once more, and its opposite."""
-        first = rng.random(400) < 0.5
-        return rng.normal(size=(400, 3)), np.column_stack([first, first, ~first]).astype(float)
-
-    def test_a_conditional_model_learns_from_present_and_absent_labels(
-        self, tiny, opposites, tmp_path
-    ):
-        X, Y = opposites
-        model = tiny(n_members=4, conditional=True).fit(X, Y)
-        plain, nothing = model.predict_proba(X), np.full(Y.shape, np.nan)
-        np.testing.assert_allclose(model.predict_proba(X, nothing), plain, atol=1e-6)
-        for value in (0.0, 1.0):
-            known = np.where(np.arange(3) == 0, value, nothing)
-            p = model.predict_proba(X, known)
-            assert (p[:, 0] == value).all()
-            assert np.abs(p[:, 1] - value).mean() < 0.2
-            assert np.abs(p[:, 2] - (1 - value)).mean() < 0.2
-        model.save(tmp_path / "model.cgmvae", precision="float32")
-        loaded = load(tmp_path / "model.cgmvae")
-        np.testing.assert_array_equal(loaded.predict_proba(X, known), p)
-
-    def test_labels_that_are_unknown_are_neither_given_nor_predicted(self, tiny, opposites):
-        X, Y = opposites
-        Y[:, 1] = np.where(np.arange(400) < 10, Y[:, 1], np.nan)
-        effects = tiny(n_members=4, conditional=True).fit(X, Y).label_effects_
-        assert np.abs(effects[:, 0, 2]).min() > 1.5
-        # Ten rows say that the first two go together, and nothing contradicts them.
-        assert effects[0, 0, 1] > 1
-        assert np.abs(effects[1, 0, 1]) < 1
-
-    def test_labels_that_say_nothing_about_each_other_have_no_effect(self, rng):
-        """Each group of rows has random labels of its own: only other groups can tell."""
-        labels = (rng.random((20, 4)) < 0.5).astype(np.uint8).repeat(30, axis=0)
-        groups = np.arange(20).repeat(30)
-        rows = Rows(np.zeros((600, 1)), labels, None, None, groups)
-        effects = learn_effects(rows, np.full(labels.shape, 0.5), seed=0)
-        assert np.abs(effects).max() < 0.1
-
-    def test_effects_are_at_the_optimum_of_a_logistic_regression(self, rng, monkeypatch):
-        """The scores' log-odds are its offset, the given labels its features."""
-        monkeypatch.setattr(conditioning, "PENALTIES", (1.0,))
-        labels, scores = rng.random((60, 2)) < 0.5, rng.uniform(0.2, 0.8, (60, 2))
-        rows = Rows(np.zeros((60, 1)), labels.astype(np.uint8))
-        effects = learn_effects(rows, scores, seed=0).astype(float)
-        assert (effects[:, [0, 1], [0, 1]] == 0).all()  # a label says nothing about itself
-        # At the optimum the gradient vanishes.
-        generator = np.random.default_rng(0)
-        chosen = np.tile(generator.permutation(60), 8)
-        given = generator.random((480, 2)) < generator.random((480, 1))
-        y = labels[chosen]
-        p = condition(scores[chosen], effects, y, given)
-        residual = (p - y) * ~given
-        shown = np.stack([y & given, ~y & given])
-        gradient = np.einsum("kri,rj->kij", shown, residual) / 8 + 2 * effects
-        assert np.abs(gradient).max() < 0.02
-
-    def test_effects_start_from_co_occurrence_among_known_labels(self, rng, monkeypatch):
-        monkeypatch.setattr(conditioning, "PENALTIES", (math.inf,))
-        monkeypatch.setattr(conditioning, "SHARES", (0.5,))
-        labels, unknown = rng.random((200, 3)) < 0.4, rng.random((200, 3)) < 0.2
-        labels[:, 1] |= labels[:, 0]
-        labels &= ~unknown
-        rows = Rows(np.zeros((200, 1)), labels.astype(np.uint8), unknown)
-        present, absent = learn_effects(rows, np.full(labels.shape, 0.5), seed=0)
-
-        def odds(values):
-            return np.log((values.sum() + 1) / ((~values).sum() + 1))
-
-        known, both = ~unknown[:, 1], labels[:, 0] & ~unknown[:, 1]
-        expected = 0.5 * (odds(labels[both, 1]) - odds(labels[known, 1]))
-        assert present[0, 1] == pytest.approx(expected, rel=1e-5)
-        assert expected > 0.5
-        assert (absent == 0).all()
-        assert (present.diagonal() == 0).all()
-
-    def test_effects_of_present_labels_are_divided_by_the_root_of_their_number(self):
-        effects = np.zeros((2, 3, 3))
-        effects[0, :2, 2], effects[1, :2, 2] = 1.0, -1.0
-        given = np.array([[True, True, False]])
-        both, none = (
-            condition(np.full((1, 3), 0.5), effects, np.full((1, 3), present), given)[0, 2]
-            for present in (True, False)
-        )
-        assert both == pytest.approx(expit(2 / np.sqrt(2)))
-        assert none == pytest.approx(expit(-2))
 
     @pytest.mark.parametrize(
         "known", [np.ones((120, 4)), np.ones((119, 5)), np.full((120, 5), 2), np.ones(5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense, is_binary, is_sparse
 from cgmvae.evaluation.calibration import Calibration, learn_calibration
 from cgmvae.methods.base import LabelSimilarity
-from cgmvae.methods.conditioning import condition, learn_effects
+from cgmvae.methods.conditioning import LabelFactors, learn_factors
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, check_declared, check_whole, targets_of_rows
 from cgmvae.methods.own_encoder import EncodingClassifier
@@ -93,7 +94,7 @@ class CGMVAEClassifier(
         given, or with a single member.
     conditional : bool
         Whether ``fit`` also learns what known labels say about the others, for
-        ``predict_proba(X, known=…)``; the model file grows by 2 · n_labels² numbers.
+        ``predict_proba(X, known=…)``; see :mod:`cgmvae.methods.conditioning`.
     pseudo_labels : float, optional
         Learn from rows without labels: a first fit to the labeled rows finds, for each label, the
         probabilities from which on out-of-fold predictions are right with at least this share, see
@@ -122,9 +123,9 @@ class CGMVAEClassifier(
         The temperature and shifts that were found. They are part of the members' weights, and so of
         all that members compute. ``oof_proba_`` is calibrated too, each fold by the others, whose
         scores come from members that were trained on it.
-    label_effects_ : array, (2, n_labels, n_labels), or None
-        With ``conditional``, what each label adds to the log-odds of the others where it is known
-        to be present, and where absent; see :mod:`cgmvae.methods.conditioning`.
+    label_factors_ : LabelFactors or None
+        With ``conditional``, the factors that labels share beyond what the features say; None if
+        known labels say nothing about the others.
 
     Examples
     --------
@@ -326,8 +327,8 @@ class CGMVAEClassifier(
         certain = np.ones_like(positive)
         if targets.unknown is not None:
             certain = ~dense(targets.unknown)
-        if self.label_effects_ is not None:
-            scores = condition(self._scores(features), self.label_effects_, positive, certain)
+        if self.label_factors_ is not None:
+            scores = self.label_factors_.condition(self._scores(features), positive, certain)
         else:
             scores = self._score_with_known(features, positive)
         scores = np.where(certain, positive.astype(scores.dtype), scores)
@@ -369,23 +370,26 @@ class CGMVAEClassifier(
     def _learn_threshold_rule(self, rows: Rows, scores: NDArray[np.floating]) -> None:
         """Learn the rule and, if asked for, what labels say about each other."""
         super()._learn_threshold_rule(rows, scores)
-        self.label_effects_ = None
+        self.label_factors_ = None
         if self.conditional:
             device = find_device(self.device)
-            self.label_effects_ = learn_effects(rows, scores, seed=0, device=device)
+            self.label_factors_ = learn_factors(rows, scores, seed=0, device=device)
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays, own = super()._fitted_state()
-        more = {} if self.label_effects_ is None else {"label_effects": self.label_effects_}
+        more = {} if self.label_factors_ is None else self.label_factors_.arrays()
         found = self.calibration_ and dataclasses.asdict(self.calibration_)
         arrays = _output_transposed(arrays, self.network_.config.decoder_hidden)
         return arrays | more, own | {"calibration": found}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
-        self.label_effects_ = arrays.pop("label_effects", None)
-        shape = (2, self.n_labels_, self.n_labels_)
-        if self.label_effects_ is not None and self.label_effects_.shape != shape:
-            raise ValueError("its label effects are not those of its labels")
+        if arrays.pop("label_effects", None) is not None:
+            warnings.warn(
+                "This model was fitted with conditional=True by an earlier version, whose effects "
+                "of known labels are not used any more; fit it again to have them.",
+                stacklevel=2,
+            )
+        self.label_factors_ = LabelFactors.from_arrays(arrays, self.n_labels_)
         self.calibration_ = read_calibration(description, self.n_labels_)
         hidden = description["network"]["decoder_hidden"]
         super()._restore_fitted(_output_transposed(arrays, hidden), description)

@@ -1,11 +1,15 @@
 """What known labels of a row say about its other labels, beyond what its features say.
 
-Each label, present or absent, changes the log-odds of every other by an amount of its own. Labels
-that are present repeat one another, and what the features say: their amounts are added up and
-divided by the root of their number. The amounts are learned from rows that are scored out of fold,
-a random part of whose labels is given and the rest predicted, so that they fit any number of known
-labels. They start from a share of the log-odds of co-occurrence, since few rows say little about
-a million pairs of labels; ``docs/results/unlabelled.md`` says what that gains.
+A multivariate probit around the model's own probabilities: label i is present if a_i + e_i > 0,
+where Φ(a_i) is the probability by the features, and e_i = b_i · u + noise has variance 1. The
+factors u ~ N(0, I) are shared by the labels of a row, and stand for what its features leave open. A
+known label says on which side of −a_i its e_i lies: little if the label was expected, much if it is
+a surprise. That is replaced by a Gaussian observation of the same mean and variance, so that u has
+a Gaussian posterior in closed form for any number of known labels, and so has every other e_i.
+
+The loadings b are learned from rows that are scored out of fold: some of their labels are given,
+drawn from all or from those that are present, and the others predicted.
+``docs/results/unlabelled.md`` says what that gains.
 """
 
 from __future__ import annotations
@@ -15,80 +19,166 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.special import expit
+from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from cgmvae.data.mapped import dense
-from cgmvae.evaluation.calibration import log_odds
 from cgmvae.methods.inputs import Rows
 
-#: Rows to learn from: few rows are repeated, with other labels given, and of many a part will do.
-_MOST_COPIES, _CELLS = 8, 2**22
+#: Most factors; there are at most half as many as labels.
+_MOST_FACTORS = 16
 
-#: Shares of the log-odds of co-occurrence that amounts may start from.
-SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+#: Most of a label's variance that factors explain.
+_MOST_EXPLAINED = 0.95
 
-#: Weights of squared differences from the start, from which held-out rows choose; with the last,
-#: the amounts stay there.
-PENALTIES = (1.0, 10.0, 100.0, 1000.0, math.inf)
+#: Probabilities are taken to be at least this far from 0 and 1.
+_MARGIN = 1e-6
 
-#: The share of the rows, or of their groups, that chooses the weight.
-_HELD_OUT = 0.2
+#: The variance that is left to e of a known label, at least and at most.
+_VARIANCES = (1e-3, 0.999)
 
-#: Steps of L-BFGS; the loss is convex.
-_STEPS = 50
+#: Steps of Adam, rows of each, the learning rate at the start, and the share of the initial
+#: loadings, which are those of the residuals, that is kept.
+_STEPS, _BATCH, _RATE, _START = 200, 256, 0.02, 0.7
+
+#: The share of rows of which only present labels are given; of those, at most this share.
+_ONLY_PRESENT, _MOST_PRESENT = 0.3, 0.6
+
+#: Given labels of every second row are at most this many.
+_FEW = 5
+
+#: The share of the rows, or of their groups, that decides whether anything was learned; most of
+#: these rows, and most rows and cells that are learned from.
+_HELD_OUT, _MOST_HELD, _MOST_ROWS, _CELLS = 0.2, 2000, 50_000, 2**25
+
+#: Rows whose labels are predicted at a time.
+_BLOCK = 512
+
+
+class LabelFactors(NamedTuple):
+    """What was learned about the labels of a model."""
+
+    loadings: NDArray[np.float32]
+    """b, (n_labels, n_factors)"""
+    strengths: NDArray[np.float32]
+    """Logarithms of how much a known label counts: present and absent ones, and present ones if no
+    absent one is known; then how much the labels that are not known lose in that case, (4,)"""
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Return the arrays that it is stored in, by name."""
+        return {f"label_factors.{name}": part for name, part in self._asdict().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]], n_labels: int) -> LabelFactors | None:
+        """Take the arrays out of those of a model; None if there are none."""
+        parts = [arrays.pop(f"label_factors.{name}", None) for name in cls._fields]
+        if all(part is None for part in parts):
+            return None
+        loadings, strengths = (np.zeros(0) if part is None else part for part in parts)
+        if loadings.ndim != 2 or len(loadings) != n_labels or strengths.shape != (4,):
+            raise ValueError("its label factors are not those of its labels")
+        found = loadings.astype(np.float32)
+        if not (found**2).sum(1).max() < 1 or not np.isfinite(strengths).all():
+            raise ValueError("its label factors explain more than there is")
+        return cls(found, strengths.astype(np.float32))
+
+    def condition(
+        self,
+        scores: NDArray[np.floating],
+        positive: NDArray[np.bool_],
+        given: NDArray[np.bool_],
+    ) -> NDArray[np.floating]:
+        """Return probabilities given some labels, present or absent.
+
+        Parameters
+        ----------
+        scores : array, (n_rows, n_labels)
+            Probabilities by the features.
+        positive, given : array of bool, (n_rows, n_labels)
+            Which labels are present, and which are known.
+        """
+        loadings, strengths = map(torch.from_numpy, self)
+        found = np.array(scores)
+        for row in range(0, len(scores), _BLOCK):
+            part = slice(row, row + _BLOCK)
+            task = _Task.of(scores[part], positive[part])
+            shown = torch.from_numpy(np.ascontiguousarray(given[part]))
+            changed = torch.special.ndtr(task.predict(shown, loadings, strengths)).numpy()
+            # Rows of which nothing is known keep their probabilities to the last digit.
+            found[part] = np.where(given[part].any(1, keepdims=True), changed, scores[part])
+        return found
 
 
 class _Task(NamedTuple):
-    """Rows with some of their labels given, on a device."""
+    """Rows whose labels are known or predicted, each (n_rows, n_labels)."""
 
-    odds: Tensor
-    """Log-odds of the labels by the model, (n_rows, n_labels)"""
-    shown: Tensor
-    """How much given labels count that are present, and then those that are absent, (n_rows,
-    2 n_labels); see :func:`_shown`"""
+    expected: Tensor
+    """a, the probit of the probability"""
+    seen: Tensor
+    """What the label itself, once known, observes of e"""
+    noise: Tensor
+    """The variance of that observation"""
     positive: Tensor
-    """The labels, (n_rows, n_labels)"""
-    predicted: Tensor
-    """1 for known labels that are not given, (n_rows, n_labels)"""
+
+    @classmethod
+    def of(
+        cls,
+        scores: NDArray[np.floating],
+        positive: NDArray[np.bool_],
+        device: torch.device | str = "cpu",
+    ) -> _Task:
+        """Replace the truncated normal distributions of e by Gaussian observations."""
+        p = torch.as_tensor(np.asarray(scores, np.float64)).clamp(_MARGIN, 1 - _MARGIN)
+        present = torch.as_tensor(positive)
+        a = torch.special.ndtri(p)
+        sign = torch.where(present, 1.0, -1.0)
+        # Mean and variance of a standard normal e with sign · (a + e) > 0.
+        density = -0.5 * a.square() - 0.5 * math.log(2 * math.pi)
+        mean = sign * torch.exp(density - torch.special.log_ndtr(sign * a))
+        variance = (1 - mean * (mean + a)).clamp(*_VARIANCES)
+        noise = variance / (1 - variance)
+        seen = mean / (1 - variance)
+        parts = (part.to(device, torch.float32) for part in (a, seen, noise))
+        return cls._make([*parts, present.to(device)])
 
     def take(self, rows: Tensor) -> _Task:
-        """Return the rows that are marked."""
-        return _Task(*(part[rows] for part in self))
+        """Return some rows."""
+        return _Task._make(part[rows] for part in self)
 
-    def entropy(self, effects: Tensor) -> Tensor:
-        """Return the cross-entropy of the labels that are predicted."""
-        logits = self.odds + self.shown @ effects
-        return ((F.softplus(logits) - self.positive * logits) * self.predicted).sum()
+    def predict(self, given: Tensor, loadings: Tensor, strengths: Tensor) -> Tensor:
+        """Return the probits of all labels if some are given, (n_rows, n_labels)."""
+        explained = loadings.square().sum(1)
+        n_factors = loadings.shape[1]
+        only_present = ~(given & ~self.positive).any(1, keepdim=True)
+        of_present = torch.where(only_present, strengths[2], strengths[0])
+        strength = torch.where(self.positive, of_present, strengths[1]).exp()
+        precision = given * strength / (1 - explained + self.noise)
+        pairs = (loadings[:, :, None] * loadings[:, None, :]).flatten(1)
+        # The posterior of u.
+        information = (precision @ pairs).unflatten(1, (n_factors, n_factors))
+        root = torch.linalg.cholesky(information + torch.eye(n_factors, device=given.device))
+        mean = torch.cholesky_solve(((precision * self.seen) @ loadings)[..., None], root)[..., 0]
+        variance = torch.cholesky_inverse(root).flatten(1) @ pairs.T + 1 - explained
+        # If only present labels are named, these are a share of them, and the others are rarer.
+        expected = torch.special.ndtr(self.expected).sum(1, keepdim=True)
+        named = (given.sum(1, keepdim=True) / expected.clamp(min=1.0)).clamp(max=0.9)
+        shift = torch.where(only_present, strengths[3] * torch.log1p(-named), 0.0)
+        return (self.expected + shift + mean @ loadings.T) / variance.sqrt()
 
-    def fit(self, start: Tensor, penalty: float) -> Tensor:
-        """Return the amounts that minimize cross-entropy and penalty, (2 n_labels, n_labels)."""
-        if math.isinf(penalty):
-            return start
-        effects = start.clone().requires_grad_()
-        optimizer = torch.optim.LBFGS([effects], max_iter=_STEPS, line_search_fn="strong_wolfe")
-
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            total = self.entropy(effects) + penalty * (effects - start).square().sum()
-            total.backward()
-            return total
-
-        with torch.enable_grad():
-            optimizer.step(loss)
-        return effects.detach()
+    def losses(self, given: Tensor, counted: Tensor, *learned: Tensor) -> Tensor:
+        """Return the cross-entropy of each row's labels that count and are not given, (n_rows,)."""
+        probits = self.predict(given, *learned)
+        right = torch.special.log_ndtr(torch.where(self.positive, probits, -probits))
+        return -(right * (counted & ~given)).sum(1)
 
 
-def learn_effects(
+def learn_factors(
     rows: Rows, scores: NDArray[np.floating], *, seed: int, device: torch.device | str = "cpu"
-) -> NDArray[np.float32]:
-    """Return what each given label adds to the log-odds of the others, (2, n_labels, n_labels).
+) -> LabelFactors | None:
+    """Return what known labels say about the others, or None if they say nothing.
 
-    The first matrix is of labels that are present, the second of absent ones; row i holds what
-    label i adds. Where amounts start and how far they may go from there is chosen on whole groups
-    of rows that were left out; they are 0 if nothing else helps there.
+    That is decided on whole groups of rows that nothing was learned from.
 
     Parameters
     ----------
@@ -99,70 +189,88 @@ def learn_effects(
     seed : int
         Of the choice of given labels.
     """
-    n_rows, n_labels = rows.labels.shape
+    n_labels = rows.labels.shape[1]
+    if n_labels < 2:
+        return None
     rng = np.random.default_rng(seed)
-    most = max(1, _CELLS // n_labels)
-    n_copies = min(_MOST_COPIES, max(1, most // n_rows))
-    chosen = np.tile(rng.permutation(n_rows)[:most], n_copies)
+    most = min(_MOST_ROWS, max(1, _CELLS // n_labels))
+    chosen = rng.permutation(rows.labels.shape[0])[:most]
     labels = dense(rows.labels[chosen]).astype(bool)
     known = np.ones_like(labels) if rows.unknown is None else ~dense(rows.unknown[chosen])
-    given = known & (rng.random(labels.shape) < rng.random((len(labels), 1)))
+    labels &= known
+    groups = np.arange(len(chosen)) if rows.groups is None else rows.groups[chosen]
+    _, group = np.unique(groups, return_inverse=True)
+    held = (rng.random(group.max() + 1) < _HELD_OUT)[group]
+    train, judged = np.flatnonzero(~held), np.flatnonzero(held)[:_MOST_HELD]
+    if len(train) == 0 or len(judged) == 0:
+        return None
+    task = _Task.of(scores[chosen], labels, device)
+    counted = torch.as_tensor(known, device=device)
 
-    def on_device(values: NDArray[Any]) -> Tensor:
-        return torch.as_tensor(values, dtype=torch.float32, device=device)
+    def draw(numbers: NDArray[np.int64]) -> tuple[_Task, Tensor, Tensor]:
+        """Return rows, which of their labels are given, and which count."""
+        given = _given_labels(labels[numbers], known[numbers], rng)
+        where = torch.as_tensor(numbers, device=device)
+        return task.take(where), torch.as_tensor(given, device=device), counted[where]
 
-    task = _Task(
-        on_device(log_odds(scores[chosen])),
-        on_device(_shown(labels, given)),
-        on_device(labels),
-        on_device(known & ~given) / n_copies,
-    )
-    groups = np.arange(n_rows) if rows.groups is None else np.unique_inverse(rows.groups)[1]
-    held_groups = rng.random(groups.max() + 1) < _HELD_OUT
-    held = torch.as_tensor(held_groups[groups[chosen]], device=device)
-    train, judged = task.take(~held), task.take(held)
-    ratios = on_device(_co_occurrence(rows, ~held_groups[groups]))
-    share = min(SHARES, key=lambda share: float(judged.entropy(share * ratios)))
-    start = share * ratios
-    best = min(PENALTIES, key=lambda penalty: float(judged.entropy(train.fit(start, penalty))))
-    start = share * on_device(_co_occurrence(rows, np.ones(n_rows, dtype=bool)))
-    return task.fit(start, best).cpu().numpy().reshape(2, n_labels, n_labels)
+    start = _residual_loadings(task.take(torch.as_tensor(train, device=device)), counted[~held])
+    loadings = (_START * start).to(device).requires_grad_()
+    strengths = torch.tensor([0.0, 0.0, 0.0, 0.5], device=device, requires_grad=True)
+    optimizer = torch.optim.Adam([loadings, strengths], lr=_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _STEPS)
+    with torch.enable_grad():
+        for _ in range(_STEPS):
+            own, given, of_known = draw(rng.choice(train, _BATCH))
+            optimizer.zero_grad()
+            n_predicted = (of_known & ~given).sum().clamp(min=1)
+            (own.losses(given, of_known, loadings, strengths).sum() / n_predicted).backward()
+            optimizer.step()
+            schedule.step()
+            loadings.data = _bounded(loadings.data)
+    with torch.no_grad():
+        own, given, of_known = draw(judged)
+        plain = own.losses(given, of_known, torch.zeros_like(loadings), strengths)
+        gain = (plain - own.losses(given, of_known, loadings, strengths)).cpu().numpy()
+    by_group = np.bincount(group[judged], gain)
+    if not by_group.sum() > 2 * np.linalg.norm(by_group):  # two standard errors
+        return None
+    return LabelFactors(*(part.detach().cpu().numpy() for part in (loadings, strengths)))
 
 
-def _co_occurrence(rows: Rows, chosen: NDArray[np.bool_]) -> NDArray[np.floating]:
-    """Return how the log-odds of each label differ in rows with each other one.
+def _given_labels(
+    labels: NDArray[np.bool_], known: NDArray[np.bool_], rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Draw which labels of each row are given: some of all, or some of the present ones."""
+    n_rows, n_labels = labels.shape
 
-    (2 n_labels, n_labels); the second half, of absent labels, which say little, is 0.
+    def share(of: NDArray[np.int64] | int, most: float) -> NDArray[np.floating]:
+        few = np.minimum(1.0, rng.integers(1, _FEW + 1, (n_rows, 1)) / np.maximum(1, of))
+        return np.where(rng.random((n_rows, 1)) < 0.5, most * rng.random((n_rows, 1)), few)
+
+    of_all = rng.random(labels.shape) < share(n_labels, 1.0)
+    of_present = labels & (rng.random(labels.shape) < share(labels.sum(1)[:, None], _MOST_PRESENT))
+    only_present = rng.random((n_rows, 1)) < _ONLY_PRESENT
+    return known & np.where(only_present, of_present, of_all)
+
+
+def _residual_loadings(task: _Task, counted: Tensor) -> Tensor:
+    """Return loadings that reproduce the correlations of what was seen of e.
+
+    The mean of e given its label correlates less than e itself, by the share of its variance that
+    the label tells, for which correlations are corrected; noise has no part in the others.
     """
-    labels = rows.labels[chosen].astype(np.float32)
-    together = dense(labels.T @ labels)
-    counts = together.diagonal()
-    with_each, in_all = counts[:, None], np.full_like(counts, labels.shape[0])
-    if rows.unknown is not None:  # unknown labels are 0 among the labels
-        known = 1 - dense(rows.unknown[chosen]).astype(np.float32)
-        with_each, in_all = dense(labels.T @ known), known.sum(0)
-
-    def of_counts(positive: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:
-        return np.log(positive + 1) - np.log(total - positive + 1)
-
-    change = of_counts(together, with_each) - of_counts(counts, in_all)
-    np.fill_diagonal(change, 0.0)
-    return np.vstack([change, np.zeros_like(change)])
+    n_labels = task.positive.shape[1]
+    n_factors = min(_MOST_FACTORS, max(1, n_labels // 2))
+    told = task.seen / (1 + task.noise) * counted  # the mean of e given the label
+    of_label = told.square().sum(0) / counted.sum(0).clamp(min=1)
+    root = len(told) ** 0.5 * of_label.clamp(min=1e-3)
+    _, sizes, directions = randomized_svd((told / root).cpu().numpy(), n_factors, random_state=0)
+    own = torch.from_numpy(sizes[:, None] * directions).mT
+    # The squares on the diagonal are not correlations, and make rare labels look important.
+    return _bounded(own * of_label.cpu().sqrt()[:, None])
 
 
-def _shown(positive: NDArray[np.bool_], given: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return how much each given label counts, first if it is present, (n_rows, 2 n_labels)."""
-    present = positive & given
-    weight = np.sqrt(np.maximum(1, present.sum(1, keepdims=True)))
-    return np.hstack([present / weight, ~positive & given]).astype(np.float32)
-
-
-def condition(
-    scores: NDArray[np.floating],
-    effects: NDArray[np.float32],
-    positive: NDArray[np.bool_],
-    given: NDArray[np.bool_],
-) -> NDArray[np.floating]:
-    """Return probabilities given some labels, bool (n_rows, n_labels), present or absent."""
-    changed = _shown(positive, given) @ np.concatenate(effects)
-    return expit(log_odds(scores) + changed).astype(scores.dtype)
+def _bounded(loadings: Tensor) -> Tensor:
+    """Return loadings that explain no more of a label's variance than is allowed."""
+    explained = loadings.square().sum(1, keepdim=True).clamp(min=1e-12)
+    return loadings * (_MOST_EXPLAINED / explained).clamp(max=1.0).sqrt()

@@ -110,9 +110,12 @@ def tables(results: Results) -> list[Table]:
         own = variants(results.scope, fraction)
         rows = variant_rows(results, _data(results.scope), own, protocol="validation", reported={})
         methods = {each.title: each.method for each in own}
-        for row in rows:  # of data set, title, and either scores or why there are none
-            if len(row) == 3 and (why := why_left_out(str(row[0]), methods[str(row[1])])):
-                row[2] = why
+        # Rows have a data set, a title, and either scores or why there are none.
+        reasons = [why_left_out(str(row[0]), methods[str(row[1])]) for row in rows]
+        rows = [
+            [*row[:2], why] if why and len(row) == 3 else row
+            for row, why in zip(rows, reasons, strict=True)
+        ]
         share = f"{fraction:.0%} of the rows labeled"
         found.append(score_table(share, "validation", rows))
         found.append(
