@@ -210,7 +210,7 @@ def contrastive(
     the denominator is an unbiased estimate of the sum over all labels.
     """
     if counts is None and cuda.fuses_labels(similarity):
-        return cuda.contrastive(similarity, positive, known)
+        return cuda.label_loss(similarity, positive, known, contrastive=True)
     n_positive = positive.sum(-1)
     anchored = n_positive > 0
     # A row without positives may know no label: −inf, and no gradient. Its logits become 0.
@@ -257,7 +257,7 @@ def cross_entropy(
     With ``counts``, (n_members, n_labels), an unbiased estimate of the sum over all labels.
     """
     if counts is None and cuda.fuses_labels(logits):
-        return cuda.cross_entropy(logits, positive, known)
+        return cuda.label_loss(logits, positive, known, contrastive=False)
     # −log σ(l) = softplus(−l) for positives, −log(1 − σ(l)) = softplus(l) for negatives.
     losses = F.softplus(torch.where(positive, -logits, logits))
     return _counted(losses, counts).masked_fill(~known, 0.0).sum(-1)

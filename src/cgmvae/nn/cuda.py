@@ -163,14 +163,9 @@ def fuses_labels(x: Tensor) -> bool:
     return usable(x) and x.dtype == torch.float32 and x.shape[2] <= _MAX_LABELS
 
 
-def contrastive(similarity: Tensor, positive: Tensor, known: Tensor) -> Tensor:
-    """Return ``objective.contrastive``, (n_members, n_rows)."""
-    return _LabelLoss.apply(similarity.contiguous(), positive.contiguous(), known, True)
-
-
-def cross_entropy(logits: Tensor, positive: Tensor, known: Tensor) -> Tensor:
-    """Return ``objective.cross_entropy``, (n_members, n_rows)."""
-    return _LabelLoss.apply(logits.contiguous(), positive.contiguous(), known, False)
+def label_loss(x: Tensor, positive: Tensor, known: Tensor, *, contrastive: bool) -> Tensor:
+    """Return ``objective.contrastive`` or ``objective.cross_entropy``, (n_members, n_rows)."""
+    return _LabelLoss.apply(x.contiguous(), positive.contiguous(), known, contrastive)
 
 
 class _Dropout(torch.autograd.Function):

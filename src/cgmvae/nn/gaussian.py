@@ -1,7 +1,8 @@
 """Diagonal Gaussians, and the mixture that a label set picks from the labels' Gaussians.
 
 Densities are computed in float64 whatever the precision of the network: the matrix products below
-cancel large terms, and they are a small part of the work.
+cancel large terms, and they are a small part of the work. A GPU's kernel for the KL
+(:func:`cgmvae.nn.cuda.kl_to_mixture`) has no such products, and computes in float32.
 """
 
 from __future__ import annotations

@@ -238,26 +238,28 @@ def inner_products_and_cosines(x: Tensor, labels: Tensor) -> tuple[Tensor, Tenso
 class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        inner = inner_products(x, labels)
+        padded = _in_tiles(labels, 1)
+        inner = torch.bmm(x, padded.mT)[..., : labels.shape[1]]
         of_rows, of_labels = (
             torch.linalg.vector_norm(part, dim=-1, keepdim=True).clamp_(min=MIN_NORM)
             for part in (x, labels)
         )
         norms = of_rows * of_labels.mT
         cosines = inner / norms
-        ctx.save_for_backward(x, labels, of_rows, of_labels, norms, cosines)
+        ctx.save_for_backward(x, padded, of_rows, of_labels, norms, cosines)
         return inner, cosines
 
     @staticmethod
     def backward(ctx: Any, dinner: Tensor, dcosines: Tensor) -> tuple[Tensor, Tensor]:
-        x, labels, of_rows, of_labels, norms, cosines = ctx.saved_tensors
+        x, padded, of_rows, of_labels, norms, cosines = ctx.saved_tensors
         dinner = _in_tiles(torch.addcdiv(dinner, dcosines, norms), 2)
         turned = dcosines * cosines
         along_rows = turned.sum(2, keepdim=True) / of_rows / of_rows
         along_labels = turned.sum(1).unsqueeze(2) / of_labels / of_labels
-        dx = (x * along_rows).baddbmm_(dinner, _in_tiles(labels, 1), beta=-1)
-        dlabels = dinner.mT[:, : labels.shape[1]]
-        return dx, (labels * along_labels).baddbmm_(dlabels, x, beta=-1)
+        dx = (x * along_rows).baddbmm_(dinner, padded, beta=-1)
+        n_labels = norms.shape[2]
+        dlabels = padded[:, :n_labels] * along_labels
+        return dx, dlabels.baddbmm_(dinner.mT[:, :n_labels], x, beta=-1)
 
 
 def _in_tiles(matrices: Tensor, axis: int) -> Tensor:
