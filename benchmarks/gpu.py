@@ -43,7 +43,7 @@ from cgmvae.nn.rng import make_streams
 from cgmvae.training.device import fast_products, find_device
 from cgmvae.training.loop import train
 from cgmvae.training.plan import Planner, column
-from cgmvae.training.step import PackedStep, StepInput
+from cgmvae.training.step import EpochInput, PackedStep
 
 #: Bytes that Adam's update moves per weight: four float32 numbers read, three written.
 ADAM_BYTES = 7 * 4
@@ -98,37 +98,32 @@ class YeastPack:
         train(network, chosen, rows, self.pack.config, device=self.pack.device)
         return network
 
-    def step(self) -> Callable[[], None]:
-        """Return a step that always sees the same batch."""
-        device, config = self.pack.device, self.pack.config
+    def steps(self, n_steps: int) -> tuple[Callable[[], None], int]:
+        """Return what takes at least so many steps, recorded by now if on a GPU, and how many."""
         network, members, rows = self.pack.assemble(self.all)
-        step = PackedStep(network, members, config, device)
-        given = first_batch(members, rows, config, device)
-        return lambda: step.take(given)
+        step = PackedStep(network, members, self.pack.config, self.pack.device)
+        epoch = first_epoch(members, self.pack.config, self.pack.device)
+        n_epochs = -(-n_steps // len(epoch.rates))
 
-    def recorded_step(self) -> Callable[[], None]:
-        """Return a step that a GPU has recorded as a graph."""
-        take = self.step()
-        for _ in range(10):
-            take()
-        return take
+        def take() -> None:
+            for _ in range(n_epochs):
+                step.take_epoch(rows, epoch)
+
+        take()
+        return take, n_epochs * len(epoch.rates)
 
     def step_seconds(self, n_steps: int) -> float:
         """Return the seconds per step."""
         with fast_products(self.pack.device):
-            take = self.recorded_step()
-            return seconds(lambda: [take() for _ in range(n_steps)]) / n_steps
+            take, n_steps = self.steps(n_steps)
+            return seconds(take) / n_steps
 
 
-def first_batch(members: Any, rows: Any, config: Any, device: torch.device) -> StepInput:
-    """Return the input of a training's first step."""
-    order, weight, rates, numbers = Planner(members, config).epoch(0)
-    return StepInput(
-        rows.batch(*(torch.from_numpy(part[:, 0]).to(device) for part in (order, weight))),
-        torch.from_numpy(rates[0]).float().to(device),
-        torch.from_numpy(numbers[0]).int().to(device),
-        torch.tensor(0, device=device),
-    )
+def first_epoch(members: Any, config: Any, device: torch.device) -> EpochInput:
+    """Return the input of a training's first epoch."""
+    dtypes = (torch.int64, torch.float32, torch.float32, torch.int32)
+    parts = zip(Planner(members, config).epoch(0), dtypes, strict=True)
+    return EpochInput(*(torch.from_numpy(part).to(device, dtype) for part, dtype in parts))
 
 
 def ceilings(scale: Scale) -> tuple[float, float]:
@@ -153,7 +148,8 @@ def operations_and_weights(scale: Scale) -> tuple[int, int]:
     one = YeastPack(1, 1, "tf32", scale, device="cpu")
     network, members, rows = one.pack.assemble(one.all)
     streams = make_streams(column(members, "seed"), "cpu")
-    batch = first_batch(members, rows, one.pack.config, one.pack.device)[0]
+    epoch = first_epoch(members, one.pack.config, one.pack.device)
+    batch = rows.batch(epoch.order[:, 0], epoch.weight[:, 0])
     with FlopCounterMode(display=False) as counter:
         torch.stack(list(network.terms(batch, streams).values())).sum().backward()
     return counter.get_total_flops(), sum(p.numel() for p in network.parameters())
@@ -182,6 +178,7 @@ KINDS = {
     "matrix products": ("gemm", "cutlass", "xmma", "nvjet", "sm90", "bmm", "addmm"),
     "Adam's update": ("adam",),
     "normalization, activation, dropout": ("hidden_forward", "hidden_backward", "drop"),
+    "terms of the objective": ("mixture_kl", "label_loss"),
     "norms of gradients": ("square_sums",),
     "sums": ("reduce",),
     "copies": ("memcpy", "copy", "cat"),
@@ -193,12 +190,12 @@ def profile(precision: str, scale: Scale) -> None:
     from torch.profiler import ProfilerActivity, profile
 
     pack = YeastPack(scale.profiled_members, scale.epochs[0], precision, scale)
-    on_gpu, n_steps = pack.pack.device.type == "cuda", min(scale.n_steps, 20)
+    on_gpu = pack.pack.device.type == "cuda"
     activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
     with fast_products(pack.pack.device):
-        take = pack.recorded_step()
+        take, n_steps = pack.steps(min(scale.n_steps, 20))
         with profile(activities=[activity]) as found:
-            seconds(lambda: [take() for _ in range(n_steps)])
+            seconds(take)
     kernels = {}
     for event in found.key_averages():
         spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
@@ -211,7 +208,8 @@ def profile(precision: str, scale: Scale) -> None:
         )
         kinds[kind] = kinds.get(kind, 0.0) + milliseconds
     print(
-        f"\nA step of {scale.profiled_members} members, {sum(kinds.values()):.2f} ms in kernels\n"
+        f"\nA step of {scale.profiled_members} members, {sum(kinds.values()):.2f} ms in "
+        f"{sum(count for _, count in kernels.values())} kernels\n"
     )
     print_header("kernels", "ms")
     for kind, milliseconds in sorted(kinds.items(), key=lambda item: -item[1]):

@@ -4,8 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cgmvae.model import objective
 from cgmvae.nn import cuda
-from cgmvae.nn.packed import PackedMLP
+from cgmvae.nn.gaussian import LOG_VARIANCE_RANGE, Gaussian
+from cgmvae.nn.packed import PackedMLP, inner_products, inner_products_and_cosines
 from cgmvae.nn.rng import CounterStreams
 from cgmvae.training.optimizer import FlatParameters, gradient_norms
 
@@ -14,7 +16,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
 
-CUDA = torch.device("cuda")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+#: Members, rows, labels and dimensions of z: none, and all, in whole tiles.
+SHAPES = [(3, 21, 5, 7), (2, 256, 16, 64), (1, 70, 130, 3), (5, 3, 1, 1)]
 STEPS = torch.tensor([3, 4, 9], dtype=torch.int32)
 RATE = torch.tensor([0.0, 0.3, 0.7])
 
@@ -27,6 +31,34 @@ def noise_on(device):
     streams = CounterStreams([5, 6, 7], device)
     streams.seek(STEPS.to(device))
     return streams
+
+
+def assert_same_on_both_devices(function, inputs, *others, tolerance=1e-4):
+    """Compare values and gradients in float32 on the GPU with those in float64 on the CPU."""
+    found, slopes = [], None
+    for device, dtype in ((CPU, torch.float64), (CUDA, torch.float32)):
+        own = [part.detach().to(device, dtype).requires_grad_() for part in inputs]
+        given = [part.to(device, dtype) if part.is_floating_point() else part for part in others]
+        values = function(*own, *(part.to(device) for part in given))
+        values = values if isinstance(values, tuple) else (values,)
+        if slopes is None:
+            slopes = [torch.randn_like(value) for value in values]
+        gradients = torch.autograd.grad(values, own, [s.to(device, dtype) for s in slopes])
+        found.append([part.detach().cpu().double() for part in (*values, *gradients)])
+    for exact, other in zip(*found, strict=True):
+        scale = float(exact.abs().max())
+        torch.testing.assert_close(other, exact, rtol=tolerance, atol=tolerance * scale)
+
+
+def labels_of(n_members, n_rows, n_labels):
+    """Return labels with unknown ones; the first rows have none known, none, and all."""
+    draw = torch.Generator().manual_seed(n_labels)
+    known = torch.rand(n_members, n_rows, n_labels, generator=draw) < 0.8
+    positive = known & (torch.rand(known.shape, generator=draw) < 0.3)
+    positive[:, 0], known[:, 0] = False, False
+    positive[:, 1], known[:, 1] = False, True
+    positive[:, 2], known[:, 2] = True, True
+    return positive, known
 
 
 @pytest.mark.parametrize("width", [1, 37, 512, 1024])
@@ -46,6 +78,95 @@ def test_hidden_layer_equals_its_operations(width, slope):
     grads = torch.autograd.grad(found, on_card, dy.to(CUDA))
     for own, other in zip(grads, torch.autograd.grad(expected, plain, dy.double()), strict=True):
         torch.testing.assert_close(own.cpu().double(), other, rtol=2e-3, atol=2e-3)
+
+
+def test_hidden_layer_takes_vectors_that_lie_apart():
+    x, flat = torch.randn(3, 13, 37, device=CUDA), torch.randn(3, 200, device=CUDA)
+    vectors = [flat[:, 40 * i : 40 * i + 37] for i in range(3)]
+    outputs = [
+        cuda.hidden(x, *parts, noise_on(CUDA).dropping(RATE.to(CUDA)), 0.0)
+        for parts in (vectors, [part.contiguous() for part in vectors])
+    ]
+    assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("term", [objective.contrastive, objective.cross_entropy])
+@pytest.mark.parametrize("all_known", [True, False])
+def test_terms_of_labels(shape, term, all_known):
+    positive, known = labels_of(*shape[:3])
+    known = torch.ones((), dtype=torch.bool).expand_as(known) if all_known else known
+    x, temperature = 3 * torch.randn(shape[:3]), torch.linspace(0.1, 1.0, shape[0])
+    assert_same_on_both_devices(
+        lambda x, temperature, *labels: term(x / temperature[:, None, None], *labels),
+        [x],
+        temperature,
+        positive,
+        known,
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_kl_to_mixture(shape):
+    n_members, n_rows, n_labels, width = shape
+    draw = torch.Generator().manual_seed(0)
+    rows = 2 * torch.randn(3, n_members, n_rows, width, generator=draw)
+    components = 2 * torch.randn(2, n_members, n_labels + 1, width, generator=draw)
+    assert_same_on_both_devices(
+        lambda z, mean, log_variance, means, log_variances, chosen: objective.kl_to_mixture(
+            z, Gaussian(mean, log_variance), Gaussian(means, log_variances), chosen
+        ),
+        [*rows, *components],
+        objective.chosen_components(*labels_of(n_members, n_rows, n_labels)),
+        tolerance=1e-3,
+    )
+
+
+def test_terms_of_what_is_not_finite():
+    positive, known = (part.to(CUDA) for part in labels_of(1, 5, 4))
+    x = torch.zeros(1, 5, 4, device=CUDA)
+    x[0, 3, 2] = torch.nan
+    positive[0, 3], known[0, 3] = True, True
+    posterior = Gaussian(x, torch.zeros_like(x))
+    chosen = objective.chosen_components(positive, known)
+    components = Gaussian(torch.zeros(1, 5, 4, device=CUDA), torch.zeros(1, 5, 4, device=CUDA))
+    for loss in (
+        objective.contrastive(x, positive, known),
+        objective.cross_entropy(x, positive, known),
+        objective.kl_to_mixture(x, posterior, components, chosen),
+    ):
+        assert loss.isnan().tolist() == [[False, False, False, True, False]]
+    assert bool(Gaussian.from_output(x).log_variance.isnan().any())
+
+
+def test_gaussians_and_draws():
+    output = LOG_VARIANCE_RANGE[1] * torch.randn(3, 11, 26)
+    assert_same_on_both_devices(lambda x: tuple(Gaussian.from_output(x)), [output])
+    draw = torch.randn(2, 3, 11, 13)
+    assert_same_on_both_devices(
+        lambda mean, log_variance: Gaussian(mean, log_variance).sample(noise_on(mean.device)),
+        list(draw),
+    )
+
+
+@pytest.mark.parametrize("n_labels", [1, 14, 16])
+def test_inner_products_and_cosines(n_labels):
+    x, labels = torch.randn(3, 9, 24), torch.randn(3, n_labels, 24)
+    assert_same_on_both_devices(inner_products_and_cosines, [x, labels])
+    x[0, 0], labels[1, 0] = 0.0, 0.0
+    for device in (CPU, CUDA):
+        own = [part.detach().to(device).requires_grad_() for part in (x, labels)]
+        inner = inner_products(*own)
+        expected = inner, objective.cosine_similarity(*own, inner)
+        found = inner_products_and_cosines(*own)
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b)
+        slopes = torch.randn(2, *inner.shape, device=device)
+        for a, b in zip(
+            *(torch.autograd.grad(each, own, slopes.unbind()) for each in (found, expected)),
+            strict=True,
+        ):
+            torch.testing.assert_close(a, b)
 
 
 def test_dropout_is_the_same_on_both_devices():
@@ -91,31 +212,44 @@ def test_gradient_norms():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_update_equals_adamw(dtype):
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adam])
+@pytest.mark.parametrize("clip", [None, 20.0])
+def test_update_equals_adam(dtype, kind, clip):
     torch.manual_seed(0)
-    values = torch.randn(2, 3000, device=CUDA)
+    values = torch.randn(3, 3000, device=CUDA)
     rounded = torch.zeros_like(values, dtype=torch.bfloat16)
-    expected = torch.nn.Parameter(values.clone())
-    oracle = torch.optim.AdamW([expected], lr=0.1, weight_decay=0.2)
+    before = values.clone()
+    expected = [torch.nn.Parameter(own.clone()) for own in values[:2]]
+    oracle = kind(expected, lr=0.1, weight_decay=0.2)
     mean, square = torch.zeros_like(values), torch.zeros_like(values)
+    active = torch.tensor([True, True, False], device=CUDA)
+    powers = torch.tensor([0.9, 0.999], dtype=torch.float64, device=CUDA).expand(3, 2)
+    rates, decays = torch.full((2, 3), 0.1, device=CUDA)
+    decays *= 2
     for step in range(1, 4):
-        gradient = torch.randn(2, 3000, device=CUDA).to(dtype)
-        expected.grad = gradient.float()
+        gradient = torch.randn(3, 3000, device=CUDA).to(dtype)
+        norms = gradient.float().norm(dim=1)
+        for parameter, own, norm in zip(expected, gradient.float(), norms, strict=False):
+            parameter.grad = own if clip is None else own * (clip / norm).clamp(max=1)
         oracle.step()
-        scalars = [1.0, 1.0, 0.0, 1 - 0.1 * 0.2, 0.1 / (1 - 0.9**step), (1 - 0.999**step) ** -0.5]
         cuda.update(
             values,
             mean,
             square,
             gradient,
-            torch.tensor([scalars] * 2, device=CUDA),
+            (active, norms, (powers**step).contiguous(), rates, decays),
             rounded=rounded,
+            clip=clip,
             betas=(0.9, 0.999),
             epsilon=1e-8,
             decayed=True,
+            decoupled=kind is torch.optim.AdamW,
         )
-    torch.testing.assert_close(values, expected.detach(), rtol=1e-4, atol=1e-5)
-    assert torch.equal(rounded, values.bfloat16())
+    exact = torch.stack([parameter.detach() for parameter in expected])
+    torch.testing.assert_close(values[:2], exact, rtol=1e-4, atol=1e-5)
+    assert torch.equal(rounded[:2], values[:2].bfloat16())
+    assert torch.equal(values[2], before[2])
+    assert not mean[2].any()
 
 
 @pytest.mark.parametrize("half", [True, False])

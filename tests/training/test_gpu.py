@@ -8,6 +8,8 @@ from cgmvae.data import make_survey
 from cgmvae.methods import CGMVAEClassifier
 from cgmvae.nn import rng as rng_module
 from cgmvae.nn.rng import CounterStreams
+from cgmvae.training.rows import TrainingRows
+from cgmvae.training.step import Recorded
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,7 +44,17 @@ def counted(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"layer_norm": False}, {"optimizer": "adam"}, {"decoder_dropout": False}]
+    "changes",
+    [
+        {},
+        {"layer_norm": False},
+        {"optimizer": "adam"},
+        {"decoder_dropout": False},
+        {"n_draws": 2, "own_kl_draw": True},
+        {"label_branch": True, "normalise_labels": False},
+        {"alignment": "triplet"},
+        {"first_stage": 0.5},
+    ],
 )
 def test_loss_curves_agree(counted, changes):
     curves = [fit(device, **changes).history_ for device in ("cpu", "cuda")]
@@ -72,3 +84,35 @@ def test_bfloat16_trains_as_well():
     for name, series in exact.history_.items():
         np.testing.assert_allclose(series, rounded.history_[name], rtol=0.1, atol=0.05)
     assert any(not np.array_equal(a, rounded.history_[n]) for n, a in exact.history_.items())
+
+
+def test_it_does_not_matter_who_gathers_the_batches(monkeypatch):
+    alone = fit("cuda").history_
+    monkeypatch.setattr(TrainingRows, "on_device", False)
+    for name, series in fit("cuda").history_.items():
+        np.testing.assert_allclose(series, alone[name], rtol=1e-3, atol=1e-4)
+
+
+def test_steps_are_recorded(monkeypatch):
+    recorded = []
+    record = Recorded._record
+
+    def counted_record(self, work):
+        record(self, work)
+        recorded.append(self._graph is not None)
+
+    monkeypatch.setattr(Recorded, "_record", counted_record)
+    fit("cuda")
+    assert len(recorded) >= 2  # the step and the validation
+    assert all(recorded)
+
+
+def test_a_member_that_fails_stops_alone():
+    data, _ = make_survey(400, 8, 6, seed=0)
+    rates = [{"learning_rate": 1e-3}, {"learning_rate": 1e30}]
+    model = CGMVAEClassifier(
+        members=rates, epochs=4, embedding_dim=16, settings=SIZES, device="cuda", random_state=0
+    )
+    with pytest.warns(UserWarning, match="Member 1 stopped in epoch"):
+        model.fit(data.X, data.Y)
+    assert np.isfinite(model.predict_proba(data.X)).all()

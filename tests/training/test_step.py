@@ -9,8 +9,8 @@ from test_loop import CPU, N_FEATURES, N_LABELS, plain_member, survey_rows, weig
 from cgmvae.model.network import CGMVAENetwork
 from cgmvae.model.presets import PRESETS
 from cgmvae.nn.rng import make_streams
-from cgmvae.training.plan import TrainingConfig, column
-from cgmvae.training.step import PackedStep, StepInput
+from cgmvae.training.plan import Planner, TrainingConfig, column
+from cgmvae.training.step import EpochInput, PackedStep, Recorded, StepInput
 
 PRESET = PRESETS["tuned"]
 CONFIG = replace(
@@ -96,3 +96,25 @@ def test_a_term_without_weight_is_omitted():
     members = [replace(member, weights={"cross_entropy": 1.0}) for member in MEMBERS]
     _, sums, _ = one_step(build(), members)
     assert len(sums) == 1
+
+
+def test_a_recorded_step_finds_its_own_batch(monkeypatch):
+    """What a GPU replays takes the same steps; here it is called."""
+    monkeypatch.setattr(Recorded, "__call__", lambda self, work: work())
+    rows, found = survey_rows(0.2), []
+    planned = zip(
+        Planner(MEMBERS, TrainingConfig(batch_size=8)).epoch(0),
+        (torch.int64, torch.float64, torch.float64, torch.int32),
+        strict=True,
+    )
+    epoch = EpochInput(*(torch.from_numpy(part).to(dtype) for part, dtype in planned))
+    for records in (False, True):
+        network = build()
+        step = PackedStep(network, MEMBERS, TrainingConfig(), CPU)
+        step._records = records
+        for _ in range(2):
+            step.start_epoch(torch.ones(len(MEMBERS), dtype=torch.bool), lambda term: 1.0)
+            step.take_epoch(rows, epoch)
+        found.append((weights_of(network), *step.sums.values(), step.adam.n_steps))
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)

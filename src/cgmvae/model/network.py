@@ -27,10 +27,18 @@ from torch.nn.utils.rnn import pad_sequence
 from cgmvae.errors import InputError
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.objective import TERMS, Outputs, ScoredLabels, View, chosen_components
+from cgmvae.nn import cuda
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.encoder import EncoderStack
 from cgmvae.nn.gaussian import Gaussian
-from cgmvae.nn.packed import ACTIVATIONS, PackedMLP, PackedOutput, hold_numbers, inner_products
+from cgmvae.nn.packed import (
+    ACTIVATIONS,
+    PackedMLP,
+    PackedOutput,
+    hold_numbers,
+    inner_products,
+    inner_products_and_cosines,
+)
 from cgmvae.nn.rng import RandomStreams, go_to_section
 from cgmvae.nn.sparse import SparseRows
 
@@ -492,7 +500,8 @@ class CGMVAENetwork(nn.Module):
         go_to_section(streams, Section.DECODER)
         embeddings = [self.decode(features, z, streams) for z in draws]
         labels, label_embeddings, bias = self._scored_labels(batch, streams)
-        views = tuple(_view(embedding, label_embeddings, bias) for embedding in embeddings)
+        aligns = "contrastive" in self.functions and config.alignment != "ranking"
+        views = tuple(_view(each, label_embeddings, bias, aligns) for each in embeddings)
         clean = None
         if self.uses_predictions:
             with torch.no_grad():
@@ -638,9 +647,13 @@ def sample_others(present: Tensor, draws: Tensor, n_others: int) -> tuple[Tensor
     return torch.cat([own, others]), counts
 
 
-def _view(embedding: Tensor, label_embeddings: Tensor, bias: Tensor | None) -> View:
-    inner = inner_products(embedding, label_embeddings)
-    return View(embedding, inner, inner if bias is None else inner + bias[:, None, :])
+def _view(embedding: Tensor, labels: Tensor, bias: Tensor | None, aligns: bool) -> View:
+    """Return a view, on a GPU with cosines if embeddings are to be aligned."""
+    if aligns and cuda.usable(embedding):
+        inner, cosines = inner_products_and_cosines(embedding, labels)
+    else:
+        inner, cosines = inner_products(embedding, labels), None
+    return View(embedding, inner, inner if bias is None else inner + bias[:, None, :], cosines)
 
 
 def _padded(labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

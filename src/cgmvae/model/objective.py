@@ -23,16 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cgmvae.nn import cuda
 from cgmvae.nn.gaussian import (
     Gaussian,
     log_density,
     mixture_log_density,
     pairwise_log_density,
 )
-from cgmvae.nn.packed import inner_products
-
-#: Lower bound of norms, as in ``torch.nn.functional.normalize``.
-_MIN_NORM = 1e-12
+from cgmvae.nn.packed import MIN_NORM, inner_products
 
 
 class ScoredLabels(NamedTuple):
@@ -58,6 +56,8 @@ class View(NamedTuple):
     """Inner products with the label embeddings, (n_members, n_rows, n_labels)"""
     logits: Tensor
     """The same with the label biases added."""
+    cosines: Tensor | None = None
+    """The same of vectors of norm 1, if they have been computed already."""
 
 
 class Outputs(NamedTuple):
@@ -113,7 +113,7 @@ def chosen_components(positive: Tensor, known: Tensor) -> Tensor:
     no known positive label but an unknown one.
     """
     # Deviation D10: the paper does not say what prior a row without labels has.
-    background = ~positive.any(-1, keepdim=True) & known.all(-1, keepdim=True)
+    background = (known > positive).all(-1, keepdim=True)  # every label is known not to apply
     return torch.cat([positive, background], dim=-1)
 
 
@@ -130,6 +130,8 @@ def kl_to_mixture(z: Tensor, posterior: Gaussian, components: Gaussian, chosen: 
     chosen : Tensor of bool, (n_members, n_rows, n_components)
         The components of each row's prior; a row without any scores 0.
     """
+    if cuda.usable(z):
+        return cuda.kl_to_mixture(z, posterior, components, chosen)
     divergence = log_density(z, posterior) - mixture_log_density(z, components, chosen)
     return torch.where(chosen.any(-1), divergence, 0.0).to(z.dtype)
 
@@ -194,8 +196,8 @@ def cosine_similarity(
     """
     if inner is None:
         inner = inner_products(embedding, label_embeddings)
-    rows = torch.linalg.vector_norm(embedding, dim=-1).clamp(min=_MIN_NORM)
-    columns = torch.linalg.vector_norm(label_embeddings, dim=-1).clamp(min=_MIN_NORM)
+    rows = torch.linalg.vector_norm(embedding, dim=-1).clamp(min=MIN_NORM)
+    columns = torch.linalg.vector_norm(label_embeddings, dim=-1).clamp(min=MIN_NORM)
     return inner / (rows[:, :, None] * columns[:, None, :])
 
 
@@ -207,6 +209,8 @@ def contrastive(
     ``similarity`` is already divided by the temperature. With ``counts``, (n_members, n_labels),
     the denominator is an unbiased estimate of the sum over all labels.
     """
+    if counts is None and cuda.fuses_labels(similarity):
+        return cuda.label_loss(similarity, positive, known, contrastive=True)
     n_positive = positive.sum(-1)
     anchored = n_positive > 0
     # A row without positives may know no label: −inf, and no gradient. Its logits become 0.
@@ -252,6 +256,8 @@ def cross_entropy(
 
     With ``counts``, (n_members, n_labels), an unbiased estimate of the sum over all labels.
     """
+    if counts is None and cuda.fuses_labels(logits):
+        return cuda.label_loss(logits, positive, known, contrastive=False)
     # −log σ(l) = softplus(−l) for positives, −log(1 − σ(l)) = softplus(l) for negatives.
     losses = F.softplus(torch.where(positive, -logits, logits))
     return _counted(losses, counts).masked_fill(~known, 0.0).sum(-1)
@@ -293,8 +299,8 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
 
 def _mean(parts: Iterable[Tensor]) -> Tensor:
     """Return the mean of tensors of one shape."""
-    listed = list(parts)
-    return _total(listed) / len(listed)
+    first, *others = parts
+    return _total([first, *others]) / (1 + len(others)) if others else first
 
 
 def _kl_term(out: Outputs) -> Tensor:
@@ -322,6 +328,8 @@ def _reconstruction_term(out: Outputs) -> Tensor:
 
 
 def _cosines(out: Outputs, view: View) -> Tensor:
+    if view.cosines is not None:
+        return view.cosines
     return cosine_similarity(view.embedding, out.label_embeddings, view.inner)
 
 

@@ -1,10 +1,12 @@
 """What a GPU does in one pass over memory instead of many.
 
 A hidden layer (normalization, activation, dropout) and Adam's update are bound by memory: done
-operation by operation they read and write each number some twenty times. Random numbers take some
-thirty small operations. The kernels (:mod:`cgmvae.nn.kernels`) compute the same functions as
-:mod:`cgmvae.nn.packed`, :mod:`cgmvae.nn.rng` and :mod:`cgmvae.training.optimizer`, random bits
-included. Triton comes with torch for CUDA; without it, nothing here is used.
+operation by operation they read and write each number some twenty times. Random numbers and the
+terms of the objective take some thirty small operations each. The kernels
+(:mod:`cgmvae.nn.kernels`) compute the same functions as :mod:`cgmvae.nn.packed`,
+:mod:`cgmvae.nn.rng`, :mod:`cgmvae.nn.gaussian`, :mod:`cgmvae.model.objective` and
+:mod:`cgmvae.training.optimizer`, random bits included. Triton comes with torch for CUDA; without
+it, nothing here is used.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ _EPSILON = 1e-5
 #: Numbers that one program processes.
 _BLOCK, _SUM_BLOCK = 1024, 8192
 
+#: The most labels of a row that one program processes.
+_MAX_LABELS = 4096
+
 
 def usable(tensor: Tensor) -> bool:
     """Return whether kernels can take this tensor."""
@@ -54,9 +59,113 @@ def uniform(draw: Draw, n: int) -> Tensor:
 
 def normal(draw: Draw, n: int) -> Tensor:
     """Return standard normal numbers, float32 (n_members, n)."""
-    y, half = torch.empty(len(draw[0]), n, device=draw[0].device), -(-n // 2)
-    kernels.normal[triton.cdiv(half, _BLOCK), len(y)](y, *draw, n, half, BLOCK=_BLOCK)
+    y = torch.empty(len(draw[0]), n, device=draw[0].device)
+    kernels.normal[triton.cdiv(n, _BLOCK), len(y)](y, *draw, n, -(-n // 2), BLOCK=_BLOCK)
     return y
+
+
+def step_keys(keys: Tensor, steps: Tensor) -> Tensor:
+    """Return the keys of the members' steps, int32 (n_members, 1), from their own of this shape."""
+    found, n = torch.empty_like(keys), len(keys)
+    kernels.step_keys[(triton.cdiv(n, _BLOCK),)](keys, steps, found, n, BLOCK=_BLOCK)
+    return found
+
+
+class _Sample(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, log_variance: Tensor, draw: Draw) -> Tensor:
+        ctx.save_for_backward(log_variance)
+        ctx.draw = draw
+        return _sampled(mean, log_variance, draw, backward=False)
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor) -> Any:
+        (log_variance,) = ctx.saved_tensors
+        return dz, _sampled(dz, log_variance, ctx.draw, backward=True), None
+
+
+def _sampled(given: Tensor, log_variance: Tensor, draw: Draw, *, backward: bool) -> Tensor:
+    y, n = torch.empty_like(log_variance), log_variance[0].numel()
+    kernels.sample[triton.cdiv(n, _BLOCK), len(y)](
+        given.contiguous(), log_variance, y, *draw, n, -(-n // 2), BACKWARD=backward, BLOCK=_BLOCK
+    )
+    return y
+
+
+def sample(mean: Tensor, log_variance: Tensor, draw: Draw) -> Tensor:
+    """Draw one z for each diagonal Gaussian, (n_members, n, latent_dim)."""
+    return _Sample.apply(mean, log_variance.contiguous(), draw)
+
+
+def _tile(n_rows: int, width: int) -> tuple[int, dict[str, int]]:
+    """Return into how many parts rows are divided, and the launch parameters of each."""
+    block = triton.next_power_of_2(width)
+    rows = max(1, _BLOCK // block)
+    return triton.cdiv(n_rows, rows), {"ROWS": rows, "BLOCK": block}
+
+
+class _KL(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> Tensor:
+        z, _, _, means, log_variances, chosen = tensors
+        n_members, n_rows, width = z.shape
+        kl, prior = z.new_empty(2, n_members, n_rows)
+        slopes = z.new_empty(3, *z.shape)
+        sizes = (n_rows, means.shape[1], width)
+        n_parts, tile = _tile(n_rows, width)
+        kernels.mixture_kl[n_parts, n_members](*tensors, kl, prior, slopes, *sizes, **tile)
+        ctx.save_for_backward(z, means, log_variances, chosen, prior, slopes)
+        return kl
+
+    @staticmethod
+    def backward(ctx: Any, dkl: Tensor) -> Any:
+        *tensors, slopes = ctx.saved_tensors
+        z, means = tensors[:2]
+        gradients = means.new_empty(2, *means.shape)
+        n_members, n_components, width = means.shape
+        sizes = (z.shape[1], n_components, width)
+        kernels.mixture_kl_backward[n_components, n_members](
+            dkl.contiguous(), *tensors, gradients, *sizes, **_tile(z.shape[1], width)[1]
+        )
+        return *(slopes * dkl[..., None]), *gradients, None
+
+
+def kl_to_mixture(
+    z: Tensor, posterior: tuple[Tensor, Tensor], components: tuple[Tensor, Tensor], chosen: Tensor
+) -> Tensor:
+    """Return ``objective.kl_to_mixture``, (n_members, n_rows); Gaussians are (mean, log-variance).
+
+    Squared distances are added up as they are, without products of matrices whose terms cancel, so
+    that float32 is enough.
+    """
+    return _KL.apply(*(part.contiguous() for part in (z, *posterior, *components, chosen)))
+
+
+class _LabelLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, positive: Tensor, known: Tensor, contrastive: bool) -> Tensor:
+        n_members, n_rows, n_labels = x.shape
+        loss, slopes = x.new_empty(n_members, n_rows), torch.empty_like(x)
+        n_parts, tile = _tile(n_rows, n_labels)
+        tensors, sizes = (x, positive, known, loss, slopes), (*known.stride(), n_rows, n_labels)
+        kernels.label_loss[n_parts, n_members](*tensors, *sizes, CONTRASTIVE=contrastive, **tile)
+        ctx.save_for_backward(slopes)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, dloss: Tensor) -> Any:
+        (slopes,) = ctx.saved_tensors
+        return slopes * dloss[..., None], None, None, None
+
+
+def fuses_labels(x: Tensor) -> bool:
+    """Return whether kernels can take rows of this many labels, (n_members, n_rows, n_labels)."""
+    return usable(x) and x.dtype == torch.float32 and x.shape[2] <= _MAX_LABELS
+
+
+def label_loss(x: Tensor, positive: Tensor, known: Tensor, *, contrastive: bool) -> Tensor:
+    """Return ``objective.contrastive`` or ``objective.cross_entropy``, (n_members, n_rows)."""
+    return _LabelLoss.apply(x.contiguous(), positive.contiguous(), known, contrastive)
 
 
 class _Dropout(torch.autograd.Function):
@@ -102,9 +211,9 @@ class _Hidden(torch.autograd.Function):
         x = x.contiguous()
         n_members, n_rows, width = x.shape
         y = torch.empty_like(x)
-        center, spread = bias.new_empty(2, n_members, n_rows)
+        center, spread = gain.new_empty(2, n_members, n_rows)
         tensors = (x, bias, y, center, spread, gain, shift)
-        sizes = (n_rows, width, _EPSILON, slope)
+        sizes = (gain.stride(0), n_rows, width, _EPSILON, slope)
         kernels.hidden_forward[n_rows, n_members](*tensors, *dropping, *sizes, **_blocks(width))
         ctx.save_for_backward(x, bias, center, spread, gain, shift)
         ctx.dropping, ctx.slope = dropping, slope
@@ -116,9 +225,9 @@ class _Hidden(torch.autograd.Function):
         n_members, n_rows, width = x.shape
         n_parts = -(-n_rows // _ROWS)
         dx = torch.empty_like(x)
-        sums = bias.new_empty(3, n_members, n_parts, width)
+        sums = gain.new_empty(3, n_members, n_parts, width)
         tensors = (dy.contiguous(), x, bias, dx, center, spread, gain, shift, sums)
-        sizes = (n_rows, width, ctx.slope)
+        sizes = (gain.stride(0), n_rows, width, ctx.slope)
         kernels.hidden_backward[n_parts, n_members](
             *tensors, *ctx.dropping, *sizes, ROWS=_ROWS, **_blocks(width)
         )
@@ -134,7 +243,9 @@ def hidden(
     the result then is; the vectors are (n_members, width). ``slope`` is that of the activation
     below 0: 0 for ReLU.
     """
-    vectors = (part.contiguous() for part in (bias, gain, shift))
+    vectors = [bias, gain, shift]
+    if len({part.stride() for part in vectors}) > 1:  # those of one network lie equally far apart
+        vectors = [part.contiguous() for part in vectors]
     return _Hidden.apply(x, *vectors, dropping, slope)
 
 
@@ -178,27 +289,31 @@ def update(
     mean: Tensor,
     square: Tensor,
     gradient: Tensor,
-    scalars: Tensor,
+    numbers: Sequence[Tensor],
     *,
     rounded: Tensor | None = None,
+    clip: float | None,
     betas: tuple[float, float],
     epsilon: float,
     decayed: bool,
+    decoupled: bool,
 ) -> None:
     """Update some columns of flat buffers, (n_members, n), by Adam, in place.
 
-    The gradient is float32 or bfloat16. ``scalars``, (n_members, 6), are: whether the member is
-    active, the factor of its gradient, its L2 weight, the factor of its weights, its step size, and
-    the factor of the root of the square. ``rounded`` receives the new weights too, in bfloat16.
+    The gradient is float32 or bfloat16. ``numbers`` of each member are: whether it is active, the
+    norm of its gradient, its powers of both betas (float64), its learning rate and weight decay.
+    ``rounded`` receives the new weights too, in bfloat16.
     """
     n_members, n = values.shape
     buffers = (values, mean, square, gradient.contiguous(), values if rounded is None else rounded)
-    numbers = (n, values.stride(0), 1 - betas[0], 1 - betas[1], epsilon)
+    bound = torch.finfo(torch.float32).max if clip is None else clip
+    sizes = (n, values.stride(0), bound, 1 - betas[0], 1 - betas[1], epsilon)
     kernels.adam[triton.cdiv(n, _BLOCK), n_members](
         *buffers,
-        scalars,
         *numbers,
+        *sizes,
         DECAYED=decayed,
+        DECOUPLED=decoupled,
         ROUNDED=rounded is not None,
         BLOCK=_BLOCK,
         num_warps=4,

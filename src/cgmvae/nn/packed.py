@@ -96,6 +96,9 @@ class PackedLayerNorm(nn.Module):
 
 ACTIVATIONS = {"relu": torch.relu, "leaky_relu": F.leaky_relu}
 
+#: Lower bound of norms, as in ``torch.nn.functional.normalize``.
+MIN_NORM = 1e-12
+
 #: A GPU's matrix products are fast for sizes that are multiples of this.
 TILE = 8
 
@@ -220,10 +223,50 @@ def inner_products(x: Tensor, labels: Tensor) -> Tensor:
     x : Tensor, (n_members, n_rows, width)
     labels : Tensor, (n_members, n_labels, width)
     """
-    n_labels = labels.shape[1]
-    if x.is_cuda:
-        labels = F.pad(labels, (0, 0, 0, -n_labels % TILE))
-    return torch.bmm(x, labels.mT)[..., :n_labels]
+    padded = _in_tiles(labels, 1) if x.is_cuda else labels
+    return torch.bmm(x, padded.mT)[..., : labels.shape[1]]
+
+
+def inner_products_and_cosines(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both of all rows with all labels, each (n_members, n_rows, n_labels).
+
+    The gradients of norms and of products are one pass over ``x``, (n_members, n_rows, width).
+    """
+    return _Scores.apply(x, labels)
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        padded = _in_tiles(labels, 1)
+        inner = torch.bmm(x, padded.mT)[..., : labels.shape[1]]
+        of_rows, of_labels = (
+            torch.linalg.vector_norm(part, dim=-1, keepdim=True).clamp_(min=MIN_NORM)
+            for part in (x, labels)
+        )
+        norms = of_rows * of_labels.mT
+        cosines = inner / norms
+        ctx.save_for_backward(x, padded, of_rows, of_labels, norms, cosines)
+        return inner, cosines
+
+    @staticmethod
+    def backward(ctx: Any, dinner: Tensor, dcosines: Tensor) -> tuple[Tensor, Tensor]:
+        x, padded, of_rows, of_labels, norms, cosines = ctx.saved_tensors
+        dinner = _in_tiles(torch.addcdiv(dinner, dcosines, norms), 2)
+        turned = dcosines * cosines
+        along_rows = turned.sum(2, keepdim=True) / of_rows / of_rows
+        along_labels = turned.sum(1).unsqueeze(2) / of_labels / of_labels
+        dx = (x * along_rows).baddbmm_(dinner, padded, beta=-1)
+        n_labels = norms.shape[2]
+        dlabels = padded[:, :n_labels] * along_labels
+        return dx, dlabels.baddbmm_(dinner.mT[:, :n_labels], x, beta=-1)
+
+
+def _in_tiles(matrices: Tensor, axis: int) -> Tensor:
+    """Fill up an axis with zeros to a multiple of ``TILE``."""
+    spare = -matrices.shape[axis] % TILE
+    padding = (0, spare) if axis == 2 else (0, 0, 0, spare)
+    return F.pad(matrices, padding) if spare else matrices
 
 
 def hold_numbers(module: nn.Module, like: Tensor, **numbers: Sequence[float]) -> None:

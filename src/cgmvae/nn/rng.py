@@ -138,9 +138,13 @@ class RandomStreams(ABC):
         """Return whether a kernel can drop entries of ``x``; it counts them from the first row."""
         return self.shard is None and cuda.usable(x)
 
+    def draw(self) -> cuda.Draw:
+        """Return what a kernel needs to compute the random bits of the next draw."""
+        raise NotImplementedError("Kernels need random numbers that are computed on the GPU.")
+
     def dropping(self, rate: Tensor) -> cuda.Dropping:
         """Return what a kernel needs to drop with the random bits of the next draw."""
-        raise NotImplementedError("Kernels need random numbers that are computed on the GPU.")
+        return *self.draw(), rate.to(torch.float32)
 
 
 class GeneratorStreams(RandomStreams):
@@ -205,23 +209,23 @@ class CounterStreams(RandomStreams):
     def seek(self, steps: Sequence[int] | NDArray[np.integer] | Tensor) -> None:
         """Go to the start of a step of each member, (n_members,)."""
         steps = torch.as_tensor(steps, dtype=torch.int32, device=self.device)
-        self._step_keys = _mixed(self._keys ^ _mixed(steps[:, None] * _STRIDE_32))
+        if self._has_kernels(torch.float32):
+            self._step_keys = cuda.step_keys(self._keys, steps.contiguous())
+        else:
+            self._step_keys = _mixed(self._keys ^ _mixed(steps[:, None] * _STRIDE_32))
         self.section(0)
 
-    def _next_draw(self) -> cuda.Draw:
+    def draw(self) -> cuda.Draw:
+        """Return what a kernel needs to compute the random bits of the next draw."""
         self._draw += 1
         offset = (self._draw * _STRIDE_32 + 2**31) % 2**32 - 2**31
         return self._step_keys[:, 0], offset
 
     def _words(self, n: int) -> Tensor:
         """Return 32 random bits for each member and position, int32 (n_members, n)."""
-        step_keys, offset = self._next_draw()
+        step_keys, offset = self.draw()
         keys = _mixed(step_keys[:, None] + offset)
         return _mixed(_mixed(torch.arange(n, dtype=torch.int32, device=self.device) ^ keys) + keys)
-
-    def dropping(self, rate: Tensor) -> cuda.Dropping:
-        """Return what a kernel needs to drop with the bits of the next draw."""
-        return *self._next_draw(), rate.to(torch.float32)
 
     def half_words(self, *shape: int) -> Tensor:
         """Return random int16 values of all bit patterns, (n_members, *shape)."""
@@ -232,7 +236,7 @@ class CounterStreams(RandomStreams):
     def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return uniform numbers in [0, 1), with 24 random bits each, (n_members, *shape)."""
         if self._has_kernels(dtype):
-            numbers = cuda.uniform(self._next_draw(), math.prod(shape))
+            numbers = cuda.uniform(self.draw(), math.prod(shape))
             return numbers.reshape(self.n_members, *shape)
         bits = (self._words(math.prod(shape)) >> 8) & 0xFFFFFF
         return (bits.to(dtype) / (1 << 24)).reshape(self.n_members, *shape)
@@ -241,7 +245,7 @@ class CounterStreams(RandomStreams):
         """Return standard normal numbers (Box and Muller's method), (n_members, *shape)."""
         n = math.prod(shape)
         if self._has_kernels(dtype):
-            return cuda.normal(self._next_draw(), n).reshape(self.n_members, *shape)
+            return cuda.normal(self.draw(), n).reshape(self.n_members, *shape)
         u = self.uniform(2, -(-n // 2), dtype=dtype)
         radius = torch.sqrt(-2 * torch.log1p(-u[:, 0]))
         angle = 2 * math.pi * u[:, 1]

@@ -31,10 +31,10 @@ from cgmvae.training.checkpoint import Checkpoint, Pace
 from cgmvae.training.device import fast_products
 from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.optimizer import FlatParameters
-from cgmvae.training.plan import Epoch, Member, Planner, TrainingConfig
+from cgmvae.training.plan import Member, Planner, TrainingConfig
 from cgmvae.training.rows import TrainingRows, for_members
 from cgmvae.training.selection import selection_value
-from cgmvae.training.step import PackedStep, StepInput
+from cgmvae.training.step import EpochInput, PackedStep, Recorded
 
 
 class PackedNetwork(Protocol):
@@ -213,7 +213,10 @@ class _Run:
         )
         self.flat = self.step.flat
         self.validation = self._validation_rows()
-        self._planned: Epoch | None = None
+        self._planned: EpochInput | None = None
+        #: The validation metrics, and the work that computes them on a GPU.
+        self._value = torch.zeros(len(self.members), dtype=torch.float64, device=self.device)
+        self._recorded = Recorded()
 
     def keep_only(self, numbers: NDArray[np.int64]) -> None:
         """Drop all members but these from the pack."""
@@ -271,9 +274,9 @@ class _Run:
                 buffer[torch.from_numpy(self.numbers).to(self.device)] = current
 
     def _of_all(self, values: Tensor) -> NDArray[np.float64]:
-        """Return an array over all members, NaN for those no longer in training."""
-        spread = np.full(len(self.all_members), np.nan)
-        spread[self.numbers] = _host(values)
+        """Return arrays over all members, (…, n_members), NaN for those no longer in training."""
+        spread = np.full((*values.shape[:-1], len(self.all_members)), np.nan)
+        spread[..., self.numbers] = _host(values)
         return spread
 
     def fingerprint(self) -> dict[str, Any]:
@@ -289,25 +292,23 @@ class _Run:
 
     def train_epoch(self) -> None:
         """Take every member's steps of one epoch."""
-        plan = self._planned or self.planner.epoch(self.epoch)
-        order, weight, rates, numbers = self._on_device(plan)
+        plan = self._planned or self._plan()
         self.step.start_epoch(
             self.running,
             lambda term: self.planner.factor(term, self.epoch),
             frozen=self.planner.in_second_stage(self.epoch),
         )
-        factors = torch.tensor(self.planner.encoder_factors(self.epoch))
-        self.step.adam.encoder_factor.copy_(factors)
-        for i in range(self.planner.n_steps):
-            batch = self._batch(order[:, i], weight[:, i])
-            self.step.take(StepInput(batch, rates[i], numbers[i], self._step_numbers[i]))
+        if any(self.flat.of_encoder):
+            factors = torch.tensor(self.planner.encoder_factors(self.epoch))
+            self.step.adam.encoder_factor.copy_(factors)
+        self.step.take_epoch(self.rows, plan)
         self.step.end_epoch()
         self.epoch += 1
         # Planned while the GPU is still at work.
         if self.epoch < self.config.epochs:
-            self._planned = self.planner.epoch(self.epoch)
+            self._planned = self._plan()
         failed_at = self.step.failed_at
-        self._report_failures(failed_at, order, weight)
+        self._report_failures(failed_at, plan.order, plan.weight)
         self.running &= failed_at < 0
         n_steps = torch.as_tensor(self.planner.steps_of, device=self.device)
         sums, nothing = self.step.sums, torch.full_like(self.best_value, torch.nan)
@@ -318,23 +319,17 @@ class _Run:
             else nothing
             for name in self.terms
         }
-        self.history.add(**{name: self._of_all(mean) for name, mean in means.items()})
+        series = zip(means, self._of_all(torch.stack(list(means.values()))), strict=True)
+        self.history.add(**dict(series))
 
-    def _batch(self, rows: Tensor, weight: Tensor) -> Batch:
-        """Gather the rows of a batch, or the shard of this process."""
-        if self.step.shard is None:
-            return self.rows.batch(rows, weight)
-        return self.rows.shard(rows, weight, self.step.shard)
-
-    def _on_device(self, plan: Epoch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _plan(self) -> EpochInput:
+        """Plan the epoch, and let the device fetch the plan when it is ready for it."""
         dtype = self.flat.values.dtype
-        dtypes = (torch.int64, dtype, dtype, torch.int32)
-        self._step_numbers = torch.arange(self.planner.n_steps, device=self.device)
-        order, weight, rates, numbers = (
-            torch.from_numpy(part).to(self.device, kind)
-            for part, kind in zip(plan, dtypes, strict=True)
-        )
-        return order, weight, rates, numbers
+        plan, dtypes = self.planner.epoch(self.epoch), (torch.int64, dtype, dtype, torch.int32)
+        parts = (torch.from_numpy(part).to(kind) for part, kind in zip(plan, dtypes, strict=True))
+        if self.device.type == "cuda":
+            parts = (part.pin_memory() for part in parts)
+        return EpochInput(*(part.to(self.device, non_blocking=True) for part in parts))
 
     def _validation_rows(self) -> Tensor:
         """Return row numbers, (n_members or 1, n_rows), −1 where they only fill the shape."""
@@ -373,6 +368,14 @@ class _Run:
         rows = self.validation
         if rows.shape[1] == 0:
             return torch.full_like(self.best_value, float(self.epoch))
+        if self.device.type == "cuda" and self.rows.on_device:
+            self._recorded(lambda: self._value.copy_(self._score(rows)))
+        else:
+            self._value = self._score(rows)
+        return torch.where((rows >= 0).any(1), self._value, float(self.epoch))
+
+    def _score(self, rows: Tensor) -> Tensor:
+        """Return each member's metric on these rows, (n_members,); NaN if a score is NaN."""
         real = rows >= 0
         filled = rows.clamp(min=0)
         n_members = len(self.members)
@@ -387,8 +390,7 @@ class _Run:
         known = (batch.known & real[..., None]).expand_as(scores)
         positive = batch.positive & known
         value = selection_value(self.config.selection, scores, positive, known)
-        value = torch.where((scores.isnan() & real[..., None]).any(2).any(1), torch.nan, value)
-        return torch.where(real.any(1), value, float(self.epoch))
+        return torch.where((scores.isnan() & real[..., None]).any(2).any(1), torch.nan, value)
 
     def _report_failures(self, failed_at: Tensor, order: Tensor, weight: Tensor) -> None:
         """Warn which members failed and where; raise if no member has usable weights."""

@@ -171,12 +171,15 @@ class FlatParameters:
         """
         return [flat[:, columns] for columns in self._columns]
 
-    def gradients(self, loss: Tensor) -> list[Any]:
+    def gradients(self, loss: Tensor, weights: Tensor | None = None) -> list[Any]:
         """Return d loss / d parts, each (n_members, n); 0 for unused parameters.
 
-        That of a matrix for sparse features is a :class:`RowGradient`.
+        A loss that is not one number is the sum of many, with these weights. The gradient of a
+        matrix for sparse features is a :class:`RowGradient`.
         """
-        found = torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
+        found = torch.autograd.grad(
+            loss, self._leaves, weights, allow_unused=True, materialize_grads=True
+        )
         flat: list[Any] = [
             RowGradient.of(each) if each.is_sparse else each.reshape(each.shape[0], -1)
             for each in found
@@ -263,6 +266,7 @@ class PackedAdam:
         self.encoder_factor = torch.ones_like(self.weight_decay[:, 0])
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
         self._zeros = flat.values.new_zeros(0)
+        self._betas = self.n_steps.new_tensor(betas)
 
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return moments and numbers of steps, which change in place."""
@@ -283,19 +287,20 @@ class PackedAdam:
         active : Tensor of bool, (n_members,)
             A member with a gradient that is not finite must not be active.
         """
-        shrink = None if self.clip is None else self.clip / norms.clamp(min=self.clip)
         step = self._step_fused if cuda.usable(self.flat.values) else self._step_by_member
-        step(gradients, shrink, learning_rate, active)
+        step(gradients, norms, learning_rate, active)
 
     def _step_by_member(
-        self, gradients: list[Any], shrink: Tensor | None, rate: Tensor, active: Tensor
+        self, gradients: list[Any], norms: Tensor, rate: Tensor, active: Tensor
     ) -> None:
         """Update with torch's fused kernel, which passes over memory once."""
         update = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
         self.n_steps += active[:, None]
         steps = self.n_steps.to(torch.float32)
         rates = rate.tolist(), (rate * self.encoder_factor).tolist()
-        shrinks = [1.0] * len(rate) if shrink is None else shrink.tolist()
+        shrinks = [1.0] * len(rate)
+        if self.clip is not None:
+            shrinks = (self.clip / norms.clamp(min=self.clip)).tolist()
         for i in active.nonzero().squeeze(1).tolist():
             for number, (gradient, *others) in enumerate(zip(gradients, *self._parts, strict=True)):
                 by_row = isinstance(gradient, RowGradient)
@@ -330,29 +335,12 @@ class PackedAdam:
         return self._zeros
 
     def _step_fused(
-        self, gradients: list[Tensor], shrink: Tensor | None, rate: Tensor, active: Tensor
+        self, gradients: list[Tensor], norms: Tensor, rate: Tensor, active: Tensor
     ) -> None:
         """Update all members in one pass over a GPU's memory."""
-        on = active[:, None]
-        self.n_steps += on
-        corrections = [1 - beta ** self.n_steps.clamp(min=1) for beta in self.betas]
-        decoupled = self.kind == "adamw"
-        decay = self.weight_decay.double()
-        ones = torch.ones_like(decay)
-
-        def scalars(rate: Tensor) -> Tensor:
-            columns = (
-                on,
-                ones if shrink is None else shrink[:, None],
-                0 * ones if decoupled else decay,
-                1 - rate[:, None] * decay if decoupled else ones,
-                rate[:, None] / corrections[0],
-                corrections[1].rsqrt(),
-            )
-            return torch.cat([column.to(torch.float32) for column in columns], dim=1)
-
-        own = scalars(rate)
-        of_encoder = scalars(rate * self.encoder_factor) if any(self.flat.of_encoder) else own
+        self.n_steps += active[:, None]
+        powers = self._betas**self.n_steps
+        rates = rate, (rate * self.encoder_factor if any(self.flat.of_encoder) else rate)
         rounded = self.flat.rounded
         copies = [None] * len(gradients) if rounded is None else self.flat.parts(rounded)
         for i, (gradient, values, mean, square, copy) in enumerate(
@@ -363,9 +351,11 @@ class PackedAdam:
                 mean,
                 square,
                 gradient,
-                of_encoder if self.flat.of_encoder[i] else own,
+                (active, norms, powers, rates[self.flat.of_encoder[i]], self.weight_decay),
                 rounded=copy if i < self.flat.n_matrices else None,
+                clip=self.clip,
                 betas=self.betas,
                 epsilon=self.epsilon,
                 decayed=i < self._n_decayed,
+                decoupled=self.kind == "adamw",
             )

@@ -108,6 +108,11 @@ class RowStore:
         parts = (self._dense,) if self._sparse is None else self._sparse
         return digest(*(part.cpu().numpy() for part in parts if part is not None))
 
+    @property
+    def on_device(self) -> bool:
+        """Whether the rows are dense ones in the device's memory."""
+        return self._dense is not None
+
     def gather(self, rows: Tensor) -> Tensor:
         """Return rows as a dense tensor, (*rows.shape, n_columns)."""
         if self._dense is not None:
@@ -194,8 +199,15 @@ class TrainingRows(NamedTuple):
     weight: Tensor | None
     """Weight of each row, (n_rows,)"""
 
-    def batch(self, rows: Tensor, weight: Tensor) -> Batch:
-        """Gather rows, (n_members, n_rows)."""
+    @property
+    def on_device(self) -> bool:
+        """Whether batches are gathered without the host: all rows are there as dense ones."""
+        return all(store.on_device for store in self[:3] if store is not None)
+
+    def batch(self, rows: Tensor, weight: Tensor, shard: BatchShard | None = None) -> Batch:
+        """Gather rows, (n_members, n_rows), or a shard of them."""
+        if shard is not None:
+            return self.shard(rows, weight, shard)
         positive, known = self._labels(rows)
         return Batch(self.features.batch(rows), positive, known, self._weighted(rows, weight))
 

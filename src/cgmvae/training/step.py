@@ -1,7 +1,9 @@
 """One step of all members: terms, gradients, update; on a GPU recorded and replayed.
 
-Launching a few hundred kernels takes longer than the kernels themselves, so on a GPU the step is
-recorded once as a CUDA graph over fixed tensors, and then replayed.
+Launching a hundred kernels takes longer than the kernels themselves, so on a GPU the step is
+recorded once as a CUDA graph over fixed tensors, and then replayed. If the rows are on the GPU too,
+their numbers for a whole epoch are among these tensors: the recorded step gathers its batch, and
+counts the steps, so that the host only replays it.
 
 If several processes share the rows of each batch, each computes the gradient of its rows' part of
 the batch mean, and these gradients are added up. That is what torch's
@@ -28,6 +30,7 @@ from cgmvae.nn.sparse import Scratch, SparseRows
 from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 from cgmvae.training.plan import Member, TrainingConfig, column, weight_tensors
+from cgmvae.training.rows import TrainingRows
 
 #: Steps before one is recorded: libraries and memory pools settle.
 _WARM_UP = 3
@@ -43,6 +46,15 @@ class StepInput(NamedTuple):
     """Each member's own step, the key of its streams, int32 (n_members,)"""
     number: Tensor
     """The step's number within the epoch, int64 ()"""
+
+
+class EpochInput(NamedTuple):
+    """What changes from epoch to epoch: :class:`~cgmvae.training.plan.Epoch` on the device."""
+
+    order: Tensor
+    weight: Tensor
+    rates: Tensor
+    numbers: Tensor
 
 
 class PackedStep:
@@ -97,7 +109,12 @@ class PackedStep:
         self._learns = self.flat.mask(getattr(network, "classifier", self.flat.names))
         self._frozen: Tensor | None = None
         self._scratch = Scratch()
-        self._recorded = _Recorded() if device.type == "cuda" and group.size == 1 else None
+        self._records = device.type == "cuda" and group.size == 1
+        #: The step that is given its input, and the one that takes its own from the epoch's.
+        self._single, self._next = Recorded(), Recorded()
+        self._input: StepInput | None = None
+        self._epoch: EpochInput | None = None
+        self._number = torch.zeros(1, dtype=torch.int64, device=device)
 
     def start_epoch(
         self, running: Tensor, factor: Callable[[str], float], *, frozen: bool = False
@@ -117,12 +134,44 @@ class PackedStep:
         """Add the sums of the terms over all processes."""
         self.group.sum_(self._sums)
 
+    def take_epoch(self, rows: TrainingRows, given: EpochInput) -> None:
+        """Take all steps of an epoch; the rows must be the same each time."""
+        if self._records and rows.on_device:
+            if self._epoch is None:
+                self._epoch = EpochInput(*(torch.empty_like(part) for part in given))
+            for source, target in zip(given, self._epoch, strict=True):
+                target.copy_(source)
+            self._number.zero_()
+            for _ in range(len(given.rates)):
+                self._next(lambda: self._update_next(rows))
+                self._put_back_frozen()
+            return
+        numbers = torch.arange(len(given.rates), device=given.rates.device)
+        for i, number in enumerate(numbers):
+            batch = rows.batch(given.order[:, i], given.weight[:, i], self.shard)
+            self.take(StepInput(batch, given.rates[i], given.numbers[i], number))
+
+    def _update_next(self, rows: TrainingRows) -> None:
+        """Take the epoch's step of this number, without the host knowing it."""
+        assert self._epoch is not None
+        order, weight, rates, numbers = (
+            part.index_select(axis, self._number).squeeze(axis)
+            for part, axis in zip(self._epoch, (1, 1, 0, 0), strict=True)
+        )
+        self._update(StepInput(rows.batch(order, weight), rates, numbers, self._number[0]))
+        self._number += 1
+
     def take(self, given: StepInput) -> None:
         """Take one step."""
-        if self._recorded is None:
+        if not self._records:
             self._update(given)
         else:
-            self._recorded(given, self._update)
+            self._input = fixed = _like(given) if self._input is None else self._input
+            _copy(given, fixed)
+            self._single(lambda: self._update(fixed))
+        self._put_back_frozen()
+
+    def _put_back_frozen(self) -> None:
         if self._frozen is not None:  # put back: Adam's momentum and weight decay move them too
             self.flat.set(torch.where(self._learns, self.flat.values, self._frozen))
 
@@ -140,19 +189,19 @@ class PackedStep:
             raise InputError(
                 f"The term {missing[0]!r} has a weight, but the network has no such term."
             )
-        means = (torch.stack([terms[name] for name in self.weights]) * share).sum(2)
+        values = torch.stack([terms[name] for name in self.weights])
+        gradients = self.flat.gradients(values, self._weights_now[:, :, None] * share)
+        means = (values.detach() * share).sum(2)
         # Eq. 8: the loss of each member.
         loss = (self._weights_now * means).sum(0)
-        gradients = self.flat.gradients(loss.sum())
-        means, loss = means.detach(), loss.detach()
         if self.group.size > 1:
             gradients = self._over_processes(gradients, loss)
         norms = gradient_norms(gradients)
         stepping = self._alive & (total_weight > 0)
-        active = stepping & torch.isfinite(norms + loss)
+        active = stepping & ((norms + loss).abs() < torch.inf)  # not so of NaN either
         failed = stepping ^ active
         # masked_fill would read the index on the host, and the step could not be recorded.
-        self.failed_at.copy_(torch.where(failed, given.number, self.failed_at))
+        torch.where(failed, given.number, self.failed_at, out=self.failed_at)
         self._alive ^= failed
         self.adam.step(gradients, norms, given.rates, active)
         self._sums += torch.where(stepping, means, 0.0)
@@ -178,8 +227,8 @@ def _shard(group: Group, n_rows: int) -> BatchShard | None:
     return BatchShard(group.rank, group.size, n_rows)
 
 
-class _Recorded:
-    """A function of tensors that is called a few times, recorded, and then replayed.
+class Recorded:
+    """Work on fixed tensors that is done a few times, recorded, and then replayed.
 
     A network that cannot be recorded (one that waits for a result on the host) is called each time.
     """
@@ -187,13 +236,10 @@ class _Recorded:
     def __init__(self) -> None:
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._input: StepInput | None = None
         self._can_record = True
 
-    def __call__(self, given: StepInput, work: Callable[[StepInput], None]) -> None:
-        if self._input is None:
-            self._input = _like(given)
-        _copy(given, self._input)
+    def __call__(self, work: Callable[[], object]) -> None:
+        """Do the work, which must be the same each time."""
         self._calls += 1
         if self._graph is None and self._can_record and self._calls > _WARM_UP:
             self._record(work)
@@ -202,29 +248,27 @@ class _Recorded:
         else:
             self._warm_up(work)
 
-    def _warm_up(self, work: Callable[[StepInput], None]) -> None:
+    def _warm_up(self, work: Callable[[], object]) -> None:
         """Call the function on a stream of its own, as recording asks for."""
-        assert self._input is not None
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            work(self._input)
+            work()
         torch.cuda.current_stream().wait_stream(stream)
 
-    def _record(self, work: Callable[[StepInput], None]) -> None:
-        assert self._input is not None
+    def _record(self, work: Callable[[], object]) -> None:
         graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
         gc.disable()  # freeing GPU memory during a recording spoils it
         try:
             with torch.cuda.graph(graph):
-                work(self._input)
+                work()
         except RuntimeError as error:
             self._can_record = False
             torch.cuda.synchronize()
             reason = str(error).partition("\n")[0]
             warnings.warn(
-                f"The step cannot be recorded as a CUDA graph and runs slower ({reason}).",
+                f"This network cannot be recorded as a CUDA graph and runs slower ({reason}).",
                 stacklevel=5,
             )
         else:
