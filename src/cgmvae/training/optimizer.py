@@ -265,6 +265,11 @@ class PackedAdam:
         #: What the learning rates are multiplied by for the row encoder, (n_members,)
         self.encoder_factor = torch.ones_like(self.weight_decay[:, 0])
         self._parts = [flat.parts(each) for each in (flat.values, self.mean, self.square)]
+        #: The same of each part and member: weights and both moments.
+        self._rows = [
+            list(zip(*(each.unbind() for each in part), strict=True))
+            for part in zip(*self._parts, strict=True)
+        ]
         self._zeros = flat.values.new_zeros(0)
         self._betas = self.n_steps.new_tensor(betas)
 
@@ -293,40 +298,53 @@ class PackedAdam:
     def _step_by_member(
         self, gradients: list[Any], norms: Tensor, rate: Tensor, active: Tensor
     ) -> None:
-        """Update with torch's fused kernel, which passes over memory once."""
-        update = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
+        """Update with torch's fused kernel, which passes over memory once.
+
+        Members with the same learning rate and weight decay are updated in one call.
+        """
         self.n_steps += active[:, None]
-        steps = self.n_steps.to(torch.float32)
+        steps = self.n_steps.squeeze(1).to(torch.float32).unbind()
         rates = rate.tolist(), (rate * self.encoder_factor).tolist()
         shrinks = [1.0] * len(rate)
         if self.clip is not None:
             shrinks = (self.clip / norms.clamp(min=self.clip)).tolist()
-        for i in active.nonzero().squeeze(1).tolist():
-            for number, (gradient, *others) in enumerate(zip(gradients, *self._parts, strict=True)):
-                by_row = isinstance(gradient, RowGradient)
-                found = gradient.values[i] if by_row else gradient[i]
+        updates: dict[tuple[float, float], list[tuple[Tensor, ...]]] = {}
+        members = active.nonzero().squeeze(1).tolist()
+        for number, (gradient, rows) in enumerate(zip(gradients, self._rows, strict=True)):
+            by_row = isinstance(gradient, RowGradient)
+            found = gradient.values if by_row else gradient.unbind()
+            for i in members:
                 if shrinks[i] < 1:
-                    found.mul_(shrinks[i])
-                blocks = [(slice(None), found)]
-                if by_row:
-                    blocks = gradient.blocks(i, others[0].shape[1], self._zeros_for(found))
-                for where, block in blocks:
-                    values, mean, square = ([other[i, where]] for other in others)
-                    update(
-                        values,
-                        [block],
-                        mean,
-                        square,
-                        [],
-                        [steps[i, 0]],
-                        lr=rates[self.flat.of_encoder[number]][i],
-                        beta1=self.betas[0],
-                        beta2=self.betas[1],
-                        weight_decay=self._decays[i] if number < self._n_decayed else 0.0,
-                        eps=self.epsilon,
-                        amsgrad=False,
-                        maximize=False,
-                    )
+                    found[i].mul_(shrinks[i])
+                decay = self._decays[i] if number < self._n_decayed else 0.0
+                key = rates[self.flat.of_encoder[number]][i], decay
+                if not by_row:
+                    updates.setdefault(key, []).append((found[i], *rows[i], steps[i]))
+                    continue
+                for where, block in gradient.blocks(i, len(rows[i][0]), self._zeros_for(found[i])):
+                    self._update([(block, *(each[where] for each in rows[i]), steps[i])], *key)
+        for key, listed in updates.items():
+            self._update(listed, *key)
+
+    def _update(self, listed: list[tuple[Tensor, ...]], rate: float, decay: float) -> None:
+        """Update weights and moments; each item has gradient, weights, moments and step."""
+        update = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
+        gradients, values, means, squares, steps = map(list, zip(*listed, strict=True))
+        update(
+            values,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            lr=rate,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=decay,
+            eps=self.epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def _zeros_for(self, rows: Tensor) -> Tensor:
         """Return zeros for a block of a matrix, always in the same memory."""

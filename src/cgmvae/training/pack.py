@@ -9,6 +9,7 @@ same.
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,10 @@ from cgmvae.training.plan import Member, TrainingConfig, column
 from cgmvae.training.rows import RowStore, TrainingRows
 
 Numbers = NDArray[np.int64]
+
+#: How long a thread that computes in Python lets others wait. An operation of torch takes a
+#: hundredth of Python's default of five milliseconds.
+_SWITCH_SECONDS = 5e-4
 
 
 class LabelledRows(Protocol):
@@ -322,7 +327,7 @@ def _side_by_side(
     """
     #: The number of a part, and what it reports after an epoch, or None when it has ended.
     reports: SimpleQueue[tuple[int, tuple[int, int, float] | None]] = SimpleQueue()
-    stop, before = Event(), torch.get_num_threads()
+    stop, before, interval = Event(), torch.get_num_threads(), sys.getswitchinterval()
 
     def work(number: int) -> _Part:
         def report(*reached: Any) -> None:
@@ -337,6 +342,7 @@ def _side_by_side(
             reports.put((number, None))
 
     epochs, best = np.zeros(len(parts)), np.full(len(parts), -np.inf)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with ThreadPoolExecutor(len(parts)) as threads:
         running = [threads.submit(work, number) for number in range(len(parts))]
         try:
@@ -355,6 +361,7 @@ def _side_by_side(
         finally:
             stop.set()
             torch.set_num_threads(before)
+            sys.setswitchinterval(interval)
 
 
 class FittingParts:
