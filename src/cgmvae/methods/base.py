@@ -168,9 +168,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             it is a data set.
         unlabelled : array, CSR array, DataFrame or Columns, (n_rows, n_features), optional
             Further rows whose labels are unknown, like rows of X whose labels in Y are all NaN.
-            Preparation, scaling and encoding of the features are learned from them too; the model
-            is only where its settings say so (``docs/results/unlabelled.md``), otherwise a warning
-            says that they are left out.
+            The model learns from them only where its settings say so
+            (``docs/results/unlabelled.md``); otherwise a warning says that they are left out.
         """
         train, validation, seed = self._prepare(
             X, Y, validation_data, sample_weight, groups, unlabelled=unlabelled
@@ -323,21 +322,21 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             numbers = np.flatnonzero(labeled)
             kept = np.sort(np.concatenate([numbers[kept], np.flatnonzero(~labeled)]))
             train, validation = train.take(kept), train.take(numbers[held])
-        train, validation = self._learn_features(train, validation)
-        return self._without_unlabeled(train), validation, seed
+        train, validation = self._learn_features(self._without_unlabeled(train), validation)
+        return train, validation, seed
 
-    def _learns_unlabeled(self, train: Rows) -> bool:
+    def _learns_unlabeled(self) -> bool:
         """Return whether the model itself learns from rows without known labels."""
         return False
 
     def _without_unlabeled(self, train: Rows) -> Rows:
         """Return the rows to learn from; say in one line which rows are left out."""
         labeled = train.labeled()
-        if labeled.all() or self._learns_unlabeled(train):
+        if labeled.all() or self._learns_unlabeled():
             return train
         warnings.warn(
-            f"{(~labeled).sum():,} rows without labels only scale the features; the model is "
-            f"learned from the other {labeled.sum():,}.",
+            f"{(~labeled).sum():,} rows without labels are left out; the model is learned from "
+            f"the other {labeled.sum():,}.",
             UnlabeledRowsWarning,
             stacklevel=4,
         )

@@ -247,8 +247,8 @@ class CGMVAEClassifier(
             n_rows, sparse=is_sparse(features), binary=binary, n_unlabelled=n_unlabelled
         )
 
-    def _learns_unlabeled(self, train: Rows) -> bool:
-        preset = self._preset_for(train)
+    def _learns_unlabeled(self) -> bool:
+        preset = self.resolved_preset(0)  # what it depends on is the same for data of all sizes
         weights, network = preset.weights(), preset.network
         return bool(
             self.pseudo_labels is not None

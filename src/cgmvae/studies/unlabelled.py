@@ -55,7 +55,6 @@ class Labeled(Variant):
 SUPERVISED = Labeled("supervised", unlabelled=False)
 #: An epoch of all rows has more steps than one of the labeled rows; these are as many in all.
 LONGER = Labeled("supervised, as many steps", unlabelled=False)
-SCALED = Labeled("features prepared")
 CONSISTENCY = {"consistency_weight": 1.0, "consistency_warmup": 0.5}
 PRIOR = {"unlabelled_prior": "predicted"}
 RECONSTRUCTION = {"reconstruction": "gaussian", "reconstruction_weight": 0.01}
@@ -71,7 +70,7 @@ INGREDIENTS = (
     Labeled("all", {"settings": {**CONSISTENCY, **PRIOR, **RECONSTRUCTION}}),
 )
 OTHERS = tuple(Labeled(PEERS[name].title, method=name) for name in SEMI_SUPERVISED)
-VARIANTS = (SUPERVISED, LONGER, SCALED, *INGREDIENTS, *OTHERS)
+VARIANTS = (SUPERVISED, LONGER, *INGREDIENTS, *OTHERS)
 
 
 def variants(scope: Scope, fraction: float) -> list[Labeled]:
