@@ -50,8 +50,10 @@ class Run(NamedTuple):
 
     def plan(self) -> str:
         """Return what the members of one pack have in common."""
-        sparse = sp.issparse(self.train.X)
-        preset = self.model.resolved_preset(self.train.n_samples, sparse=sparse)
+        X = self.train.X
+        preset = self.model.resolved_preset(
+            self.train.n_samples, sparse=sp.issparse(X), n_columns=X.shape[1]
+        )
         return repr((preset.network, sorted(preset.training.items())))
 
 

@@ -8,7 +8,14 @@ import torch
 
 from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork
-from cgmvae.model.presets import LARGE_BATCHES, MANY_ROWS, PRESETS, VERY_MANY_ROWS, for_data
+from cgmvae.model.presets import (
+    LARGE_BATCHES,
+    MANY_COLUMNS,
+    MANY_ROWS,
+    PRESETS,
+    VERY_MANY_ROWS,
+    for_data,
+)
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import CounterStreams
 from cgmvae.training.plan import TrainingConfig
@@ -131,16 +138,21 @@ class TestSizeOfTheData:
         assert many == dataclasses.replace(few, dropout=0.1, input_dropout=0.0)
 
     def test_tuned_has_narrow_layers_and_few_epochs_for_very_many_sparse_rows(self):
-        few = for_data("tuned", VERY_MANY_ROWS - 1, sparse=True)
-        many = for_data("tuned", VERY_MANY_ROWS, sparse=True)
+        few, many = (
+            for_data("tuned", n_rows, sparse=True, n_columns=MANY_COLUMNS)
+            for n_rows in (VERY_MANY_ROWS - 1, VERY_MANY_ROWS)
+        )
         hidden = {"feature_hidden": (64,), "decoder_hidden": (192,)}
+        network = dataclasses.replace(few.network, **hidden)
         assert many == dataclasses.replace(
             few,
-            network=dataclasses.replace(few.network, **hidden),
+            network=network,
             dropout=0.1,
             learning_rate=4e-3,
             training={**few.training, "batch_size": 256, "epochs": 15, "patience": 5},
         )
+        few_columns = for_data("tuned", VERY_MANY_ROWS, sparse=True, n_columns=MANY_COLUMNS - 1)
+        assert few_columns == dataclasses.replace(many, network=few.network)
         numbers = (20_000, 30_000, 10**6)
         epochs = [for_data("tuned", n, sparse=True).training["epochs"] for n in numbers]
         assert epochs == [15, 10, 5]

@@ -215,13 +215,12 @@ class CGMVAEClassifier(
     network_: CGMVAENetwork = field(init=False)
     calibration_: Calibration | None = field(init=False)
 
-    def resolved_preset(
-        self, n_rows: int, *, sparse: bool = False, binary: bool = False, n_unlabelled: int = 0
-    ) -> Preset:
-        """Return the preset for data of this size, with all that was given put in its place."""
-        preset = for_data(
-            self.preset, n_rows, sparse=sparse, binary=binary, n_unlabelled=n_unlabelled
-        )
+    def resolved_preset(self, n_rows: int, *, sparse: bool = False, **more: Any) -> Preset:
+        """Return the preset for data of this size, with all that was given put in its place.
+
+        ``more`` is what else :func:`~cgmvae.model.presets.for_data` takes.
+        """
+        preset = for_data(self.preset, n_rows, sparse=sparse, **more)
         names = PRESET_NUMBERS | NETWORK_FIELDS | _TRAINING_FIELDS
         own = ((name, getattr(self, name, None)) for name in names)
         given: dict[str, Any] = {name: value for name, value in own if value is not None}
@@ -244,7 +243,11 @@ class CGMVAEClassifier(
         features = train.features
         binary = n_rows < LARGE_BATCHES and is_binary(features)
         return self.resolved_preset(
-            n_rows, sparse=is_sparse(features), binary=binary, n_unlabelled=n_unlabelled
+            n_rows,
+            sparse=is_sparse(features),
+            n_columns=features.shape[1],
+            binary=binary,
+            n_unlabelled=n_unlabelled,
         )
 
     def _learns_unlabeled(self) -> bool:
@@ -272,7 +275,10 @@ class CGMVAEClassifier(
         }
 
     def _config(self) -> NetworkConfig:
-        return self.resolved_preset(self.n_rows_, sparse=self.sparse_rows_).network
+        preset = self.resolved_preset(
+            self.n_rows_, sparse=self.sparse_rows_, n_columns=self.n_columns_
+        )
+        return preset.network
 
     def _network(
         self,

@@ -171,9 +171,18 @@ ROWS_SEEN, MOST_EPOCHS = 60_000, 240
 #: number of epochs allows, only until a member has seen this many.
 SPARSE_EPOCHS, LEAST_EPOCHS, SPARSE_ROWS_SEEN = 15, 5, 300_000
 
+#: From this many columns on, very many rows of sparse features are learned with narrow layers.
+MANY_COLUMNS = 1000
+
 
 def for_data(
-    name: str, n_rows: int, *, sparse: bool, binary: bool = False, n_unlabelled: int = 0
+    name: str,
+    n_rows: int,
+    *,
+    sparse: bool,
+    n_columns: int = 0,
+    binary: bool = False,
+    n_unlabelled: int = 0,
 ) -> Preset:
     """Return a preset for data of this size.
 
@@ -189,8 +198,9 @@ def for_data(
       epochs of batches of 128; with sparse features label embeddings start at norm 1 instead of .3.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
       and dense features not at all. Sparse features are then learned in 15 epochs of batches of
-      256, with twice the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden
-      layers of 64 and 192: a unit more is a weight more for every word.
+      256, with twice the learning rate, from 20,000 rows on in fewer epochs, down to 5, and from
+      ``MANY_COLUMNS`` columns on with hidden layers of 64 and 192: a unit more is a weight more for
+      every word.
 
     A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
     on it does not stop, with very many rows of sparse features it does after 5. The other presets
@@ -204,6 +214,8 @@ def for_data(
         Rows to learn from.
     sparse : bool
         Whether the features are sparse.
+    n_columns : int
+        Number of features, if they are sparse.
     binary : bool
         Whether all features that are not 0 are 1.
     n_unlabelled : int
@@ -216,20 +228,21 @@ def for_data(
     if name != "tuned":
         return preset
     training = dict(preset.training)
-    wide = sparse and n_rows >= VERY_MANY_ROWS
+    very_many = sparse and n_rows >= VERY_MANY_ROWS
     if sparse or n_rows >= MANY_ROWS:
+        narrow = very_many and n_columns >= MANY_COLUMNS
         network = replace(
             preset.network,
             embedding_dim=256,
-            feature_hidden=(64,) if wide else (384,),
-            decoder_hidden=(192,) if wide else (384,),
+            feature_hidden=(64,) if narrow else (384,),
+            decoder_hidden=(192,) if narrow else (384,),
             label_scale=1.0 if sparse else preset.network.label_scale,
         )
         preset = replace(preset, network=network)
-    if wide or (LARGE_BATCHES <= n_rows < MANY_ROWS and not sparse):
+    if very_many or (LARGE_BATCHES <= n_rows < MANY_ROWS and not sparse):
         training |= {"batch_size": 256, "epochs": 40}
         preset = replace(preset, learning_rate=4e-3)
-    if wide:
+    if very_many:
         epochs = max(LEAST_EPOCHS, min(SPARSE_EPOCHS, SPARSE_ROWS_SEEN // n_rows))
         training |= {"epochs": epochs, "patience": 5}
     elif n_rows >= MANY_ROWS:
