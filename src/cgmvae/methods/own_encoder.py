@@ -96,11 +96,6 @@ class EncodingClassifier(PackedClassifier):
         return {name: tensor.cpu() for name, tensor in state.items()}
 
     @property
-    def has_keyed_draws(self) -> bool:  # type: ignore[override]
-        """Whether there is no encoder, which would draw from torch's own generators."""
-        return self.encoder is None
-
-    @property
     def _copies_encoder(self) -> bool:
         """Whether members have encoders of their own."""
         return self.row_layout_ is not None and self.encoder_ is None

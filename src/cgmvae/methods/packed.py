@@ -150,9 +150,6 @@ class PackedClassifier(MultiLabelClassifier):
     """Whether the loss of a row depends on the others of its batch, which processes then cannot
     share."""
 
-    has_keyed_draws = True
-    """Whether everything random in training depends on a member's seed and step alone."""
-
     config_class: ClassVar[type]
     """The frozen dataclass of the network's sizes and switches."""
 
@@ -704,19 +701,7 @@ def make_pack(
         progress=first.progress or (EpochLines(first.selection_title) if first.verbose else None),
         keep=keep,
         shares_rows=not first.whole_batches,
-        n_threads=_n_threads(device, first, fits),
     )
-
-
-def _n_threads(device: torch.device, model: PackedClassifier, fits: Sequence[Fit]) -> int:
-    """Return how many threads may train members side by side.
-
-    One where members draw from torch's own generators, where they share rows that are read from a
-    disk, and on a GPU.
-    """
-    on_disk = any(MappedRows.of(fit.train.features).on_disk for fit in fits)
-    alone = device.type != "cpu" or on_disk or not model.has_keyed_draws
-    return 1 if alone else torch.get_num_threads()
 
 
 def _check_memory(n_members: int, model: PackedClassifier, train: Rows) -> None:

@@ -2,19 +2,14 @@
 
 An ensemble, the folds of a cross-validation, the seeds of a study and the settings of a search are
 members of one pack. What a member learns depends on itself alone, so a pack may be trained all at
-once, in parts where GPU memory is short, or divided among threads or processes: the result is the
-same.
+once, in parts where GPU memory is short, or divided among processes: the result is the same.
 """
 
 from __future__ import annotations
 
 import copy
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
-from threading import Event
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -35,10 +30,6 @@ from cgmvae.training.plan import Member, TrainingConfig, column
 from cgmvae.training.rows import RowStore, TrainingRows
 
 Numbers = NDArray[np.int64]
-
-#: How long a thread that computes in Python lets others wait. An operation of torch takes a
-#: hundredth of Python's default of five milliseconds.
-_SWITCH_SECONDS = 5e-4
 
 
 class LabelledRows(Protocol):
@@ -131,8 +122,6 @@ class Pack:
         trained in parts.
     shares_rows : bool
         Whether processes may share the rows of a batch; not if a row's loss depends on the others.
-    n_threads : int
-        Threads that may train parts side by side; not with ``keep``, or in several processes.
     """
 
     def __init__(
@@ -146,11 +135,10 @@ class Pack:
         progress: Progress | None = None,
         keep: Keep | None = None,
         shares_rows: bool = True,
-        n_threads: int = 1,
     ) -> None:
         self.tasks, self.build, self.config, self.device = tasks, build, config, device
         self.checkpoint, self.progress, self.keep = checkpoint, progress, keep
-        self.shares_rows, self.n_threads = shares_rows, n_threads
+        self.shares_rows = shares_rows
         sizes = [len(task.members) for task in tasks]
         #: The task of each member, and the member's number within it, (n_members,)
         self.owners = np.repeat(np.arange(len(tasks)), sizes)
@@ -165,56 +153,47 @@ class Pack:
         """
         group = current_group()
         own, sharing = self._division(group)
-        progress = self.progress if group.leads else None
-        if len(own) > 1 and group.size == 1 and self.n_threads > 1:
-            trained = _side_by_side(self._train_part, own, progress, self.n_threads)
-        else:
-            trained = []
-            parts = FittingParts(own)
-            for numbers in parts:
-                try:
-                    trained.append(self._train_part(numbers, progress, sharing))
-                except torch.cuda.OutOfMemoryError as error:
-                    if self.keep is not None or sharing.size > 1:
-                        raise
-                    parts.halve(error)
+        parts = FittingParts(own)
+        trained = []
+        network: Any
+        rows: Any
+        for numbers in parts:
+            try:
+                network, members, rows = self.assemble(numbers)
+                result = train(
+                    network,
+                    members,
+                    rows,
+                    self.config,
+                    device=self.device,
+                    checkpoint=self._checkpoint_of(numbers),
+                    progress=self.progress if group.leads else None,
+                    keep=self.keep,
+                    group=sharing,
+                )
+            except torch.cuda.OutOfMemoryError as error:
+                if self.keep is not None or sharing.size > 1:
+                    raise
+                parts.halve(error)
+                network = rows = None  # before the next attempt, their memory must be free
+                continue
+            except (MemoryError, RuntimeError) as error:
+                if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+                    raise InputError(
+                        f"There is too little memory for {len(numbers):,} models of this size; use "
+                        "fewer of them, a smaller network or a smaller batch."
+                    ) from error
+                raise
+            whole = len(numbers) == len(self.owners)
+            # Copied, since views of one buffer would be pickled with all of it.
+            network = join_members([(network, np.arange(len(result.finished)))])
+            trained.append(_Part(numbers, network if whole else network.cpu(), result))
         if sharing.size == 1:
             # Each process has trained every size-th part.
             by_process = group.gather(trained)
             trained = sorted((part for own in by_process for part in own), key=_first_member)
         self._parts = trained
         return self._joined_result()
-
-    def _train_part(
-        self, numbers: Numbers, progress: Progress | None, sharing: Group = ALONE
-    ) -> _Part:
-        """Train some members."""
-        try:
-            network, members, rows = self.assemble(numbers)
-            result = train(
-                network,
-                members,
-                rows,
-                self.config,
-                device=self.device,
-                checkpoint=self._checkpoint_of(numbers),
-                progress=progress,
-                keep=self.keep,
-                group=sharing,
-            )
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-                raise InputError(
-                    f"There is too little memory for {len(numbers):,} models of this size; use "
-                    "fewer of them, a smaller network or a smaller batch."
-                ) from error
-            raise
-        # Copied, since views of one buffer would be pickled with all of it.
-        network = join_members([(network, np.arange(len(result.finished)))])
-        whole = len(numbers) == len(self.owners)
-        return _Part(numbers, network if whole else network.cpu(), result)
 
     def of_task(self, number: int) -> TrainedMembers | None:
         """Return the trained members of a task; None if all of them were left out on the way."""
@@ -265,8 +244,7 @@ class Pack:
         With as many parts as processes or more, each process trains parts of its own; with fewer,
         all processes train one part after the other and share the rows of each batch. There are as
         many parts as processes unless that leaves one without members, in which case there is one;
-        a single process has as many parts as threads. But a training that was stopped is resumed
-        with the parts of its checkpoint.
+        but a training that was stopped is resumed with the parts of its checkpoint.
         """
         n_members = len(self.owners)
         if self.keep is not None:
@@ -275,9 +253,8 @@ class Pack:
         def divide() -> list[Numbers]:
             if self.checkpoint is not None and self.checkpoint.exists():
                 return self.checkpoint.division(n_members)
-            wanted = group.size if group.size > 1 else self.n_threads
-            enough = n_members >= wanted or group.size == 1 or not self.shares_rows
-            return np.array_split(np.arange(n_members), min(n_members, wanted) if enough else 1)
+            enough = n_members >= group.size or not self.shares_rows
+            return np.array_split(np.arange(n_members), min(n_members, group.size) if enough else 1)
 
         found = group.broadcast(divide)
         if len(found) < group.size and self.shares_rows:
@@ -306,62 +283,6 @@ class Pack:
 
 def _first_member(part: _Part) -> int:
     return int(part.numbers[0])
-
-
-class _Stopped(Exception):
-    """Ends the training of a part whose result is not wanted any more."""
-
-
-def _side_by_side(
-    train_part: Callable[[Numbers, Progress], _Part],
-    parts: Sequence[Numbers],
-    progress: Progress | None,
-    n_threads: int,
-) -> list[_Part]:
-    """Train parts on a CPU, each in a thread of its own.
-
-    Threads within every operation, as torch has them, wait for each other thousands of times per
-    epoch, and for minutes if other programs use the same cores; members need not wait at all.
-
-    ``progress`` is called in this thread, for the epochs that all parts have reached.
-    """
-    #: The number of a part, and what it reports after an epoch, or None when it has ended.
-    reports: SimpleQueue[tuple[int, tuple[int, int, float] | None]] = SimpleQueue()
-    stop, before, interval = Event(), torch.get_num_threads(), sys.getswitchinterval()
-
-    def work(number: int) -> _Part:
-        def report(*reached: Any) -> None:
-            if stop.is_set():
-                raise _Stopped
-            reports.put((number, reached))
-
-        torch.set_num_threads(max(1, n_threads // len(parts)))  # of this thread
-        try:
-            return train_part(parts[number], report)
-        finally:
-            reports.put((number, None))
-
-    epochs, best = np.zeros(len(parts)), np.full(len(parts), -np.inf)
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    with ThreadPoolExecutor(len(parts)) as threads:
-        running = [threads.submit(work, number) for number in range(len(parts))]
-        try:
-            n_reported = 0
-            while not np.isinf(epochs).all():
-                number, reached = reports.get()
-                if reached is None:
-                    running[number].result()  # raises what the part has raised
-                    epochs[number] = np.inf
-                    continue
-                epochs[number], n_epochs, best[number] = reached
-                if progress is not None and epochs.min() > n_reported:
-                    n_reported = int(epochs.min())
-                    progress(n_reported, n_epochs, float(best.max()))
-            return [part.result() for part in running]
-        finally:
-            stop.set()
-            torch.set_num_threads(before)
-            sys.setswitchinterval(interval)
 
 
 class FittingParts:
