@@ -152,9 +152,10 @@ class TestSizeOfTheData:
             training={**few.training, "batch_size": 256, "epochs": 15, "patience": 5},
         )
         few_columns = for_data("tuned", VERY_MANY_ROWS, sparse=True, n_columns=MANY_COLUMNS - 1)
-        assert few_columns == dataclasses.replace(many, network=few.network)
+        assert few_columns == dataclasses.replace(few, dropout=0.1)
+        wide = {"sparse": True, "n_columns": MANY_COLUMNS}
         numbers = (20_000, 30_000, 10**6)
-        epochs = [for_data("tuned", n, sparse=True).training["epochs"] for n in numbers]
+        epochs = [for_data("tuned", n, **wide).training["epochs"] for n in numbers]
         assert epochs == [15, 10, 5]
 
     def test_tuned_is_larger_for_many_or_sparse_rows_and_stops_early_with_few(self):

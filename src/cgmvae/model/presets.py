@@ -167,12 +167,10 @@ LARGE_BATCHES, MANY_ROWS, VERY_MANY_ROWS = 1500, 3000, 5000
 #: this many, but in no more epochs than this.
 ROWS_SEEN, MOST_EPOCHS = 60_000, 240
 
-#: With very many rows of sparse features it passes over them this often, but, as far as the least
-#: number of epochs allows, only until a member has seen this many.
-SPARSE_EPOCHS, LEAST_EPOCHS, SPARSE_ROWS_SEEN = 15, 5, 300_000
-
-#: From this many columns on, very many rows of sparse features are learned with narrow layers.
+#: With very many rows of so many sparse features, or more, it passes over them this often, but, as
+#: far as the least number of epochs allows, only until a member has seen this many.
 MANY_COLUMNS = 1000
+SPARSE_EPOCHS, LEAST_EPOCHS, SPARSE_ROWS_SEEN = 15, 5, 300_000
 
 
 def for_data(
@@ -197,14 +195,13 @@ def for_data(
       hidden layer of 384 in feature encoder and decoder), and unless rows are few there are 30
       epochs of batches of 128; with sparse features label embeddings start at norm 1 instead of .3.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
-      and dense features not at all. Sparse features are then learned in 15 epochs of batches of
-      256, with twice the learning rate, from 20,000 rows on in fewer epochs, down to 5, and from
-      ``MANY_COLUMNS`` columns on with hidden layers of 64 and 192: a unit more is a weight more for
-      every word.
+      and dense features not at all. ``MANY_COLUMNS`` sparse features or more are then learned in 15
+      epochs of batches of 256, with twice the learning rate, from 20,000 rows on in fewer epochs,
+      down to 5, with hidden layers of 64 and 192: a unit more is a weight more for every word.
 
     A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
-    on it does not stop, with very many rows of sparse features it does after 5. The other presets
-    are the same for all data.
+    on it does not stop, with very many rows of many sparse features it does after 5. The other
+    presets are the same for all data.
 
     Parameters
     ----------
@@ -228,21 +225,20 @@ def for_data(
     if name != "tuned":
         return preset
     training = dict(preset.training)
-    very_many = sparse and n_rows >= VERY_MANY_ROWS
+    wide = sparse and n_rows >= VERY_MANY_ROWS and n_columns >= MANY_COLUMNS
     if sparse or n_rows >= MANY_ROWS:
-        narrow = very_many and n_columns >= MANY_COLUMNS
         network = replace(
             preset.network,
             embedding_dim=256,
-            feature_hidden=(64,) if narrow else (384,),
-            decoder_hidden=(192,) if narrow else (384,),
+            feature_hidden=(64,) if wide else (384,),
+            decoder_hidden=(192,) if wide else (384,),
             label_scale=1.0 if sparse else preset.network.label_scale,
         )
         preset = replace(preset, network=network)
-    if very_many or (LARGE_BATCHES <= n_rows < MANY_ROWS and not sparse):
+    if wide or (LARGE_BATCHES <= n_rows < MANY_ROWS and not sparse):
         training |= {"batch_size": 256, "epochs": 40}
         preset = replace(preset, learning_rate=4e-3)
-    if very_many:
+    if wide:
         epochs = max(LEAST_EPOCHS, min(SPARSE_EPOCHS, SPARSE_ROWS_SEEN // n_rows))
         training |= {"epochs": epochs, "patience": 5}
     elif n_rows >= MANY_ROWS:
