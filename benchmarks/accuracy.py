@@ -35,8 +35,8 @@ from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS, Scored, evaluate, learn_
 from cgmvae.evaluation.thresholds import ThresholdRule
 from cgmvae.methods import CGMVAEClassifier, fit_together
 from cgmvae.studies import peers as peers_module
-from cgmvae.studies.paper_tables import why_left_out
 from cgmvae.studies.peers import PEERS
+from cgmvae.studies.spec import why_unsupported
 from cgmvae.studies.statistics import rank_methods
 
 DATA = (
@@ -133,7 +133,7 @@ def run(
 ) -> None:
     """Add the missing splits of one method on one data set."""
     missing = [seed for seed in seeds if (name, method, str(seed)) not in results]
-    reason = why_left_out(name, method)
+    reason = why_unsupported(name, method)
     if reason or not missing:
         print(f"{name}, {method}: {reason or 'done before'}")
         return

@@ -65,3 +65,15 @@ def test_differences_are_from_the_supervised_model(made_up, available):
         "yeast", f"{VARIANTS[1].title} − {SUPERVISED.title}", *["+0.010 [+0.010, +0.010]"] * 3
     ]  # fmt: skip
     assert len(unlabelled.runs(Scope(data=("yeast",)))) == 3 * 5 * len(VARIANTS)
+
+
+def test_tables_say_why_there_are_no_scores(made_up, available):
+    available("delicious")
+    scope = Scope(data=("delicious", "nus_vec"))
+    own = {run.method for run in unlabelled.runs(scope)}
+    assert own == {"cgmvae"}  # the peers would take hours
+    scores, *_ = unlabelled.tables(Results(scope, made_up.store))
+    found = {tuple(row[:2]): row[2:] for row in texts(scores)}
+    assert found["delicious", "supervised"] == ["not run"]
+    assert found["delicious", "self-training"][0].startswith("left out: 15,831,215 rows × labels")
+    assert any(data == "nus_vec" and "not available" in why for data, why in found)

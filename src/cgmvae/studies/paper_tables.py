@@ -99,20 +99,6 @@ def _peer_specs(scope: Scope, data: str) -> dict[str, RunSpec]:
     }
 
 
-def why_left_out(data: str, method: str) -> str | None:
-    """Return why a peer is not run on a data set, or None if it is."""
-    if method not in PEERS:
-        return None
-    if not PEERS[method].is_installed:
-        return f"not installed: {PEERS[method].package}"
-    limit = PEERS[method].max_cells
-    size = catalog.find_entry(data).statistics
-    n_cells = size.samples * size.labels
-    if limit is None or n_cells <= limit:
-        return None
-    return f"left out: {n_cells:,} rows × labels, more than {limit:,}"
-
-
 def main_runs(scope: Scope) -> list[RunSpec]:
     """Return every method on every available data set."""
     return scope.runs([spec for data in _data(scope) for spec in _specs(scope, data).values()])
@@ -121,7 +107,7 @@ def main_runs(scope: Scope) -> list[RunSpec]:
 def peer_runs(scope: Scope) -> list[RunSpec]:
     """Return C-GMVAE and every installed peer on each data set that is not too large for it."""
     specs = [spec for data in _peer_data(scope) for spec in _peer_specs(scope, data).values()]
-    return scope.runs([spec for spec in specs if why_left_out(spec.data, spec.method) is None])
+    return scope.runs(specs)
 
 
 def _data_table(results: Results, data: str, protocol: str, specs: Specs) -> Table:
@@ -133,8 +119,7 @@ def _data_table(results: Results, data: str, protocol: str, specs: Specs) -> Tab
     rows: Rows = []
     for name, *cells in score_rows(results, specs(results.scope, data), protocol=protocol):
         method = str(name)
-        reason = None if is_main else why_left_out(data, method)
-        rows.append([method_title(method), *(cells if reason is None else [reason])])
+        rows.append([method_title(method), *cells])
         if with_paper and method in REGISTRY and len(cells) > 1:
             row = REGISTRY[method].row
             reported = [published_value(metric, row, data) for metric in PAPER_METRICS]

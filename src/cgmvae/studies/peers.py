@@ -100,6 +100,14 @@ class Peer(NamedTuple):
         """Whether its package can be imported."""
         return self.package is None or find_spec(self.package) is not None
 
+    def why_left_out(self, n_cells: int) -> str | None:
+        """Return why it is not run on this many rows × labels, or None if it is."""
+        if not self.is_installed:
+            return f"not installed: {self.package}"
+        if self.max_cells is None or n_cells <= self.max_cells:
+            return None
+        return f"left out: {n_cells:,} rows × labels, more than {self.max_cells:,}"
+
     def bagged(self, train: Rows, test: Rows, seed: int) -> Scores:
         """Return out-of-fold scores of the training rows, and mean scores of the test rows.
 

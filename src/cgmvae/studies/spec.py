@@ -340,11 +340,12 @@ def is_available(data: str) -> bool:
 
 
 def why_unsupported(data: str, method: str) -> str | None:
-    """Return why a method does not support a data set, or None if it does."""
+    """Return why a method is not run on a data set, or None if it is."""
+    size = catalog.find_entry(data).statistics
+    if method in PEERS:
+        return PEERS[method].why_left_out(size.samples * size.labels)
     limit = REGISTRY[method].max_labels if method in REGISTRY else None
-    if limit is None or catalog.find_entry(data).statistics.labels <= limit:
-        return None
-    return f"takes at most {limit} labels"
+    return None if limit is None or size.labels <= limit else f"takes at most {limit} labels"
 
 
 def why_missing(data: str) -> str:

@@ -15,7 +15,6 @@ from cgmvae.studies.ablation import (
     variant_rows,
     variant_runs,
 )
-from cgmvae.studies.paper_tables import why_left_out
 from cgmvae.studies.peers import PEERS, SEMI_SUPERVISED
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import RunSpec, Scope, Study, data_choice, is_network
@@ -92,13 +91,9 @@ def _fractions(scope: Scope) -> tuple[float, ...]:
 
 
 def runs(scope: Scope) -> list[RunSpec]:
-    """Return every variant with every fraction, with five splits and one seed.
-
-    Peers are left out on data sets that are too large for them.
-    """
+    """Return every variant with every fraction, with five splits and one seed."""
     wanted = [each for fraction in _fractions(scope) for each in variants(scope, fraction)]
-    found = variant_runs(scope.with_defaults(SPLITS, SEEDS), _data(scope), wanted)
-    return [run for run in found if why_left_out(run.data, run.method) is None]
+    return variant_runs(scope.with_defaults(SPLITS, SEEDS), _data(scope), wanted)
 
 
 def tables(results: Results) -> list[Table]:
@@ -108,13 +103,6 @@ def tables(results: Results) -> list[Table]:
     for fraction in _fractions(results.scope):
         own = variants(results.scope, fraction)
         rows = variant_rows(results, _data(results.scope), own, protocol="validation", reported={})
-        methods = {each.title: each.method for each in own}
-        # Rows have a data set, a title, and either scores or why there are none.
-        reasons = [why_left_out(str(row[0]), methods[str(row[1])]) for row in rows]
-        rows = [
-            [*row[:2], why] if why and len(row) == 3 else row
-            for row, why in zip(rows, reasons, strict=True)
-        ]
         share = f"{fraction:.0%} of the rows labeled"
         found.append(score_table(share, "validation", rows))
         found.append(
