@@ -139,3 +139,17 @@ class TestLearning:
         write_tensors(path, broken, description)
         with pytest.raises(InputError, match="explain more"):
             load(path)
+
+    def test_effects_of_an_earlier_version_are_left_out_with_a_warning(
+        self, tiny, opposites, tmp_path
+    ):
+        X, Y = opposites
+        path = tmp_path / "model.cgmvae"
+        model = tiny(n_members=2).fit(X, Y)
+        model.save(path, precision="float32")
+        tensors, description = read_tensors(path)
+        effects = np.zeros((2, 3, 3), np.float32)
+        write_tensors(path, {**tensors, "fitted.label_effects": effects}, description)
+        with pytest.warns(UserWarning, match="fit it again"):
+            loaded = load(path)
+        np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))

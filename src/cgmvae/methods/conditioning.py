@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from cgmvae.data.mapped import dense
 from cgmvae.methods.inputs import Rows
+from cgmvae.preparation.components import leading_directions
 
 #: Most factors; there are at most half as many as labels.
 _MOST_FACTORS = 16
@@ -264,8 +264,8 @@ def _residual_loadings(task: _Task, counted: Tensor) -> Tensor:
     told = task.seen / (1 + task.noise) * counted  # the mean of e given the label
     of_label = told.square().sum(0) / counted.sum(0).clamp(min=1)
     root = len(told) ** 0.5 * of_label.clamp(min=1e-3)
-    _, sizes, directions = randomized_svd((told / root).cpu().numpy(), n_factors, random_state=0)
-    own = torch.from_numpy(sizes[:, None] * directions).mT
+    sizes, directions = leading_directions((told / root).double().cpu().numpy(), n_factors)
+    own = torch.from_numpy(directions * sizes).float()
     # The squares on the diagonal are not correlations, and make rare labels look important.
     return _bounded(own * of_label.cpu().sqrt()[:, None])
 

@@ -72,7 +72,7 @@ class PrincipalComponents:
             return self
         sample = rows.sample().astype(np.float64)
         self.mean_ = sample.mean(axis=0)
-        sizes, vectors = _leading_directions(sample - self.mean_, n_components)
+        sizes, vectors = leading_directions(sample - self.mean_, n_components)
         mean_size = np.sqrt((sizes**2).mean() / len(sample)) or 1.0
         self.vectors_ = vectors / mean_size
         return self
@@ -119,7 +119,7 @@ class PrincipalComponents:
         return components
 
 
-def _leading_directions(
+def leading_directions(
     centered: NDArray[np.float64], n_directions: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return singular values and right singular vectors, (n_columns, n_directions), nearly.
