@@ -313,7 +313,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         if validation_data is not None:
             validation = self._check_rows(*validation_data, reset=False)
             validation = validation._replace(features=self._for_training(validation.features))
-        elif hold_out or not self.cross_validates:
+        elif hold_out or self._needs_validation():
             labeled = train.labeled()
             known = train.with_known_labels()
             kept, held = holdout(
@@ -324,6 +324,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             train, validation = train.take(kept), train.take(numbers[held])
         train, validation = self._learn_features(self._without_unlabeled(train), validation)
         return train, validation, seed
+
+    def _needs_validation(self) -> bool:
+        """Return whether rows are held out for all members together, in place of folds."""
+        return not self.cross_validates
 
     def _learns_unlabeled(self) -> bool:
         """Return whether the model itself learns from rows without known labels."""

@@ -133,11 +133,8 @@ class EncodingClassifier(PackedClassifier):
 
     # From rows of any shape to the matrix that all methods take.
 
-    def _prepare(
-        self, *arguments: Any, hold_out: bool = False, **more: Any
-    ) -> tuple[Rows, Any, int]:
-        trains_shared = self.encoder is not None and self.shared_encoder and not self._is_frozen()
-        return super()._prepare(*arguments, hold_out=hold_out or trains_shared, **more)
+    def _needs_validation(self) -> bool:
+        return self.encoder is not None and self.shared_encoder and not self._is_frozen()
 
     def _is_frozen(self) -> bool:
         return self.encoder_learning_rate == 0
