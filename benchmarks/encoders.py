@@ -31,7 +31,7 @@ from measurement import (
 from torch import nn
 
 from cgmvae import CGMVAEClassifier, load_dataset, make_split
-from cgmvae.data.digits import make_digits
+from cgmvae.data.synthetic import make_digits
 from cgmvae.evaluation import learn_rule, micro_f1
 
 N_TRAIN, N_TEST = 2000, 1000
