@@ -40,9 +40,8 @@ def batch():
 @pytest.fixture(scope="module")
 def fitted():
     data, _ = make_survey(200, N_FEATURES, N_LABELS, seed=0)
-    model = CGMVAEClassifier(
-        n_members=2, epochs=1, scaling="none", encoding="standard", random_state=0, settings=SIZES
-    )
+    plain = {"scaling": "none", "encoding": "standard", "n_neighbors": 0}
+    model = CGMVAEClassifier(n_members=2, epochs=1, random_state=0, settings=SIZES, **plain)
     return model.fit(data.X, data), data
 
 

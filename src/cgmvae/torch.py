@@ -184,8 +184,8 @@ class CGMVAE(nn.Module):
     def from_classifier(cls, model: CGMVAEClassifier, member: int = 0) -> Self:
         """Return one member of a fitted estimator, with its settings and a copy of its weights.
 
-        Its features are those that the estimator's networks see:
-        ``model.inputs(X)``.
+        Its features are those that the estimator's networks see: ``model.inputs(X)``. Training
+        rows that vote are not part of it.
         """
         network, own = model.network_, model.member_settings_[member]
         settings = dataclasses.asdict(network.config)

@@ -23,9 +23,9 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def fitted() -> CGMVAEClassifier:
-    """Return a fitted C-GMVAE of three members, with names; tests must not change it."""
+    """Return three fitted members with names, without votes; tests must not change them."""
     data, _ = make_survey(120, 6, 5, seed=0)
     model = CGMVAEClassifier(
-        **(PLAN | {"n_members": 3}), device="cpu", random_state=0, settings=SIZES
+        **(PLAN | {"n_members": 3}), n_neighbors=0, device="cpu", random_state=0, settings=SIZES
     )
     return model.fit(data.X, data)

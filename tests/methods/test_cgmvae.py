@@ -45,7 +45,7 @@ class TestEmbeddings:
 
     def test_embeddings_of_one_member_give_its_probabilities(self, tiny, survey):
         settings = {"label_bias": False, "unit_norm": True}
-        model = tiny(n_members=1, settings=settings).fit(survey.X, survey.Y)
+        model = tiny(n_members=1, n_neighbors=0, settings=settings).fit(survey.X, survey.Y)
         logits = model.embed(survey.X) @ model.label_embeddings_.T + model.label_bias_
         np.testing.assert_allclose(expit(logits), model.predict_proba(survey.X), atol=1e-4)
         np.testing.assert_allclose(np.linalg.norm(model.embed(survey.X), axis=1), 1, rtol=1e-5)
@@ -404,7 +404,7 @@ def models():
     sizes |= {"label_hidden": (8,), "feature_hidden": (16,), "decoder_hidden": (16,)}
     plan = {"learning_rate": 0.1, "epochs": 4, "dropout": 0.0, "n_members": 4, "random_state": 0}
     plain, calibrated = (
-        CGMVAEClassifier(**sizes, **plan, calibrate=calibrate).fit(data.X, data)
+        CGMVAEClassifier(**sizes, **plan, n_neighbors=0, calibrate=calibrate).fit(data.X, data)
         for calibrate in (False, True)
     )
     return data, plain, calibrated

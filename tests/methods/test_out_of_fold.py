@@ -150,6 +150,7 @@ TINY = {
     "epochs": 3,
     "random_state": 0,
     "calibrate": False,
+    "n_neighbors": 0,
     "settings": {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
 }
 

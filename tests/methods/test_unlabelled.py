@@ -84,7 +84,7 @@ def test_scores_out_of_fold_do_not_depend_on_the_labels_of_the_fold(
     monkeypatch.setattr(packed, "certain_limits", lambda *rows, unknown: (0.4, 0.6))
     # Folds of groups do not depend on labels, and a single epoch is not chosen by them.
     given = {"unlabelled": unlabelled, "groups": np.arange(120)}
-    parameters = {"n_members": 4, "epochs": 1, "calibrate": False, **own}
+    parameters = {"n_members": 4, "epochs": 1, "calibrate": False, "n_neighbors": 0, **own}
     first = tiny(**parameters).fit(survey.X, survey.Y, **given)
     train, _, seed = first._prepare(survey.X, survey.Y, None, None, np.arange(120))
     held = assign_folds(train, 4, seed) == first.member_folds_[1]

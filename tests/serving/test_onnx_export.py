@@ -92,6 +92,22 @@ def test_methods_and_switches(name, survey, rows, tmp_path):
     assert np.array_equal(model.predict_proba(rows), before)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("partly", [False, True])
+def test_training_rows_that_vote(rng, tmp_path, sparse, partly):
+    X = rng.normal(size=(150, 6)) * (rng.random((150, 6)) < 0.5)
+    Y = np.column_stack([X[:, 0] * X[:, 1] > 0, X[:, 2] > 0, X[:, 3] * X[:, 4] < 0]) * 1.0
+    if partly:
+        Y[rng.random(Y.shape) < 0.2] = np.nan
+    model = clone(MODELS["tuned"]).set_params(n_neighbors=16)
+    model.fit(sp.csr_array(X) if sparse else X, Y)
+    assert model.neighbors_ is not None
+    assert sp.issparse(model.neighbors_.features) == sparse
+    export_onnx(model, tmp_path / "model.onnx")
+    rows = np.vstack([X[:5], rng.normal(size=(30, 6)), np.zeros((1, 6))])
+    agree(tmp_path / "model.onnx", model, rows)
+
+
 def test_of_equal_probabilities_the_first_are_the_best(survey, rows, tmp_path):
     Y = survey.Y.copy()
     Y[:, [0, 2, 4]] = 1
@@ -102,7 +118,7 @@ def test_of_equal_probabilities_the_first_are_the_best(survey, rows, tmp_path):
 
 
 def test_a_probability_that_equals_its_threshold_counts(survey, rows, tmp_path):
-    model = tiny_cgmvae().fit(survey.X, survey.Y)
+    model = tiny_cgmvae().set_params(n_neighbors=0).fit(survey.X, survey.Y)
     with torch.no_grad():
         for parameter in model.network_.parameters():
             parameter.zero_()

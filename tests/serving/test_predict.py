@@ -97,7 +97,7 @@ def test_the_likeliest_labels(client, named, network, sites):
 
 
 def test_missing_values(client, named, network, sites):
-    X = sites.X[:3].astype(np.float32)
+    X = sites.X[:3].astype(np.float64)
     X[0, 1] = X[2, 5] = np.nan
     cells = [[None if np.isnan(cell) else cell for cell in row] for row in X.tolist()]
     expected = network.predict_proba(X)

@@ -165,6 +165,7 @@ _FLAGS = {
     "column_types": "--category, --date or --text",
     "kinds": "--category, --date or --text",
     "n_members": "--members",
+    "n_neighbors": "--neighbors",
     "random_state": "--seed",
 }
 

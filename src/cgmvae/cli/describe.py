@@ -77,6 +77,7 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
         "columns": columns,
         "scaling": scaling,
         "calibration": stored.calibration and dataclasses.asdict(stored.calibration),
+        "votes": stored.votes and stored.votes._asdict(),
         "threshold": describe_rule(stored.threshold_rule_),
     }
     if json:
@@ -107,6 +108,11 @@ def _print(record: Mapping[str, Any]) -> None:
         console.print_text(
             f"Calibrated out of fold: temperature {found['temperature']:.2f}, log-odds shifted by "
             f"{low:+.2f} to {high:+.2f}."
+        )
+    if (votes := record["votes"]) is not None:
+        console.print_text(
+            f"Averaged with votes of the {votes['k']:,} nearest of {votes['n_rows']:,} training "
+            f"rows, which the file contains; weight {votes['weight']:.2f}."
         )
     metric = str(record["settings"].get("threshold_metric"))
     chosen = f"chosen for {METRIC_TITLES.get(metric, metric)}"

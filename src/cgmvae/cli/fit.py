@@ -36,6 +36,15 @@ def fit(
         int | None, option("N", "Members of the ensemble (default 8).", panel=Panel.TRAINING, min=1)
     ] = None,
     epochs: arguments.EpochsOption = None,
+    neighbors: Annotated[
+        int | None,
+        option(
+            "N",
+            "Nearest training rows that vote; 0 to keep training rows out of the file.",
+            panel=Panel.TRAINING,
+            min=0,
+        ),
+    ] = None,
     setting: Annotated[
         list[str] | None,
         option("NAME=VALUE", "Any other setting, such as latent_dim=32.", panel=Panel.TRAINING),
@@ -80,6 +89,7 @@ def fit(
         "preset": preset,
         "n_members": members,
         "epochs": epochs,
+        "n_neighbors": neighbors,
         "device": device,
         "threshold_metric": threshold_metric,
         "threshold_rule": threshold_rule,

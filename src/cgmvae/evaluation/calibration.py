@@ -17,11 +17,11 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import Labels, Mask, as_bool, as_scores, known_cells
 
 #: Bound of the log-odds of scores.
-_MAX_LOG_ODDS = 15.0
+MAX_LOG_ODDS = 15.0
 
 #: To learn a calibration, log-odds are counted in bins of this width; their centers, (n_bins,)
 _BIN_WIDTH = 0.25
-_CENTERS = np.arange(-_MAX_LOG_ODDS, _MAX_LOG_ODDS + _BIN_WIDTH, _BIN_WIDTH)
+_CENTERS = np.arange(-MAX_LOG_ODDS, MAX_LOG_ODDS + _BIN_WIDTH, _BIN_WIDTH)
 
 #: Weight of the squared shifts: a rare label with this many positive rows is shifted by half of
 #: what they say.
@@ -182,7 +182,7 @@ def learn_calibration(
 
 def log_odds(scores: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the log-odds of probabilities, within bounds."""
-    return np.clip(logit(scores.astype(np.float64)), -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
+    return np.clip(logit(scores.astype(np.float64)), -MAX_LOG_ODDS, MAX_LOG_ODDS)
 
 
 def _count(
@@ -190,7 +190,7 @@ def _count(
 ) -> NDArray[np.float32]:
     """Count negative and positive cells by label and log-odds, (2, n_labels, n_bins)."""
     n_labels, n_bins = true.shape[1], len(_CENTERS)
-    bins = np.rint((log_odds(scores) + _MAX_LOG_ODDS) / _BIN_WIDTH).astype(np.int64)
+    bins = np.rint((log_odds(scores) + MAX_LOG_ODDS) / _BIN_WIDTH).astype(np.int64)
     places = (true * n_labels + np.arange(n_labels)) * n_bins + bins
     counts = np.bincount(places[known], minlength=2 * n_labels * n_bins)
     return counts.reshape(2, n_labels, n_bins).astype(np.float32)  # of many labels, large

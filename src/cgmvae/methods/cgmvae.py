@@ -18,11 +18,21 @@ from torch import Tensor
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense, is_binary, is_sparse
+from cgmvae.errors import InputError
 from cgmvae.evaluation.calibration import Calibration, learn_calibration
 from cgmvae.methods.base import LabelSimilarity
 from cgmvae.methods.conditioning import LabelFactors, learn_factors
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
 from cgmvae.methods.inputs import Rows, check_declared, check_whole, targets_of_rows
+from cgmvae.methods.neighbors import (
+    MOST_CELLS,
+    MOST_ROWS,
+    N_NEAREST,
+    Neighbors,
+    NumberOfNeighbors,
+    learn_neighbors,
+)
+from cgmvae.methods.out_of_fold import assign_folds
 from cgmvae.methods.own_encoder import EncodingClassifier
 from cgmvae.methods.serialization import read_calibration
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
@@ -92,6 +102,12 @@ class CGMVAEClassifier(
         the log-loss of rows held out, and where the network has label biases and embeddings of free
         norm, which the presets ``paper`` and ``released`` do not have; never if validation rows are
         given, or with a single member.
+    n_neighbors : int or "auto"
+        Number of nearest training rows whose labels are averaged with what the network predicts,
+        as much as that lowers the log-loss out of fold; 0 for the network alone. The training
+        rows are then stored with the model. "auto" is 32 with the preset ``tuned`` where features
+        are dense or all 0 or 1, or rows few; not if rows are very many, with encoders that are
+        trained or with validation rows. See :mod:`cgmvae.methods.neighbors`.
     conditional : bool
         Whether ``fit`` also learns what known labels say about the others, for
         ``predict_proba(X, known=…)``; see :mod:`cgmvae.methods.conditioning`.
@@ -123,6 +139,9 @@ class CGMVAEClassifier(
         The temperature and shifts that were found. They are part of the members' weights, and so of
         all that members compute. ``oof_proba_`` is calibrated too, each fold by the others, whose
         scores come from members that were trained on it.
+    neighbors_ : Neighbors or None
+        The training rows that vote, and the weight of their votes; None if they do not help.
+        ``predict_proba`` and ``oof_proba_`` contain them, what concerns members or z does not.
     label_factors_ : LabelFactors or None
         With ``conditional``, the factors that labels share beyond what the features say; None if
         known labels say nothing about the others.
@@ -162,6 +181,7 @@ class CGMVAEClassifier(
     temperature: float | None = None
     settings: Mapping[str, Any] | None = None
     calibrate: bool = True
+    n_neighbors: NumberOfNeighbors = "auto"
     conditional: bool = False
     pseudo_labels: float | None = None
 
@@ -214,6 +234,7 @@ class CGMVAEClassifier(
 
     network_: CGMVAENetwork = field(init=False)
     calibration_: Calibration | None = field(init=False)
+    neighbors_: Neighbors | None = field(init=False)
 
     def resolved_preset(self, n_rows: int, *, sparse: bool = False, **more: Any) -> Preset:
         """Return the preset for data of this size, with all that was given put in its place.
@@ -336,7 +357,7 @@ class CGMVAEClassifier(
         if self.label_factors_ is not None:
             scores = self.label_factors_.condition(self._scores(features), positive, certain)
         else:
-            scores = self._score_with_known(features, positive)
+            scores = self._with_votes(self._score_with_known(features, positive), features)
         scores = np.where(certain, positive.astype(scores.dtype), scores)
         return self._framed(scores, X, as_frame=as_frame)
 
@@ -352,6 +373,10 @@ class CGMVAEClassifier(
             parts.append(self._probabilities(x, z).mean(0).cpu())
             start += x.shape[1]
         return torch.cat(parts).numpy()
+
+    def _learn_features(self, train: Rows, validation: Rows | None) -> tuple[Rows, Rows | None]:
+        self.neighbors_ = None  # those of an earlier fit
+        return super()._learn_features(train, validation)
 
     def _score_unseen(
         self, train: Rows, validation: Rows | None, seed: int
@@ -371,7 +396,36 @@ class CGMVAEClassifier(
         # Deviation D16: the paper and the released code take the probabilities as they are.
         if (found := self.calibration_) is not None:
             self.network_.rescale_logits(found.temperature, torch.as_tensor(found.shifts))
+        # Deviation D18: the paper and the released code predict by the network alone.
+        if validation is None and (k := self._number_of_neighbors(train.features)):
+            folds = assign_folds(train, self._n_folds(), seed)
+            self.neighbors_, self.oof_proba_ = learn_neighbors(
+                train, folds, rows, self.oof_folds_, scores, k
+            )
+            scores = self.oof_proba_
         return rows, scores
+
+    def _number_of_neighbors(self, features: Any) -> int:
+        """Return the number of training rows that vote."""
+        if self.n_neighbors != "auto":
+            if self.n_neighbors and self._copies_encoder:
+                raise InputError("Rows with an encoder have no distances; leave out n_neighbors.")
+            return self.n_neighbors
+        n_rows, n_columns = self.n_rows_, self.n_columns_
+        small = n_rows <= MOST_ROWS and n_rows * n_columns <= MOST_CELLS
+        if self.preset != "tuned" or self._copies_encoder or not small:
+            return 0
+        helpful = not self.sparse_rows_ or n_rows < LARGE_BATCHES or is_binary(features)
+        return N_NEAREST if helpful else 0
+
+    def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
+        return self._with_votes(super()._score_rows(features), features)
+
+    def _with_votes(self, scores: NDArray[np.floating], features: Matrix) -> NDArray[np.floating]:
+        """Return the network's probabilities averaged with the votes of near training rows."""
+        if (neighbors := self.neighbors_) is None:
+            return scores
+        return neighbors.blend(scores, neighbors.votes(features))
 
     def _learn_threshold_rule(self, rows: Rows, scores: NDArray[np.floating]) -> None:
         """Learn the rule and, if asked for, what labels say about each other."""
@@ -383,10 +437,11 @@ class CGMVAEClassifier(
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays, own = super()._fitted_state()
-        more = {} if self.label_factors_ is None else self.label_factors_.arrays()
-        found = self.calibration_ and dataclasses.asdict(self.calibration_)
-        arrays = _output_transposed(arrays, self.network_.config.decoder_hidden)
-        return arrays | more, own | {"calibration": found}
+        for more in (self.label_factors_, self.neighbors_):
+            arrays |= {} if more is None else more.arrays()
+        own["calibration"] = self.calibration_ and dataclasses.asdict(self.calibration_)
+        own["neighbors"] = self.neighbors_ and self.neighbors_.record()._asdict()
+        return _output_transposed(arrays, self.network_.config.decoder_hidden), own
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         if arrays.pop("label_effects", None) is not None:
@@ -396,6 +451,7 @@ class CGMVAEClassifier(
                 stacklevel=2,
             )
         self.label_factors_ = LabelFactors.from_arrays(arrays, self.n_labels_)
+        self.neighbors_ = Neighbors.from_arrays(arrays, description, self._width(), self.n_labels_)
         self.calibration_ = read_calibration(description, self.n_labels_)
         hidden = description["network"]["decoder_hidden"]
         super()._restore_fitted(_output_transposed(arrays, hidden), description)

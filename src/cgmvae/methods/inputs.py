@@ -263,7 +263,7 @@ def check_dropout(**values: float) -> None:
 
 #: Whole numbers that may be 0, and parameters that are checked where they are used.
 _FROM_ZERO = {"covariance_rank", "sampled_labels", "sampled_features", "max_parents", "n_restarts"}
-_FROM_ZERO |= {"feature_layers", "label_layers", "decoder_layers"}
+_FROM_ZERO |= {"feature_layers", "label_layers", "decoder_layers", "n_neighbors"}
 _CHECKED_ELSEWHERE = {"n_jobs", "device", "validation_fraction"}
 
 

@@ -87,22 +87,29 @@ class NearestRows:
         Nearest first; −1 if a query was compared with fewer rows. A query is not compared with its
         ``own`` row, (n_queries,), unless that is −1.
         """
+        return self.search(queries, n_wanted, own)[1]
+
+    def search(
+        self, queries: Matrix, n_wanted: int, own: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return squared distances, infinite if there are none, and what :meth:`find` returns."""
         n_queries, n_cells = queries.shape[0], len(self._members)
+        squared = np.full((n_queries, n_wanted), np.inf, np.float32)
+        found = np.full((n_queries, n_wanted), -1)
         if n_wanted == 0:
-            return np.empty((n_queries, 0), np.int64)
+            return squared, found
         own = np.full(n_queries, -1) if own is None else own
         most = max(n_cells, self._n_probes * n_wanted, *map(len, self._members))
         size = max(1, _HELD_DISTANCES // most)
-        found = np.full((n_queries, n_wanted), -1)
         for start in range(0, n_queries, size):
             part = slice(start, start + size)
-            best = self._find_block(self._side(queries[part]), n_wanted, own[part])
-            found[part, : best.shape[1]] = best
-        return found
+            near, best = self._find_block(self._side(queries[part]), n_wanted, own[part])
+            squared[part, : best.shape[1]], found[part, : best.shape[1]] = near, best
+        return squared, found
 
     def _find_block(
         self, queries: _Side, n_wanted: int, own: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         shape = (len(own), self._n_probes, n_wanted)
         distances, found = np.full(shape, np.inf, np.float32), np.full(shape, -1)
         for asking, slot, members, side in self._comparisons(queries):
@@ -113,9 +120,10 @@ class NearestRows:
             distances[cells] = np.take_along_axis(between, best, axis=1)
             found[cells] = members[best]
         found[np.isinf(distances)] = -1
-        all_found = found.reshape(len(own), -1)
-        order = np.lexsort((all_found, distances.reshape(len(own), -1)), axis=-1)
-        return np.take_along_axis(all_found, order[:, :n_wanted], axis=1)
+        both = distances.reshape(len(own), -1), found.reshape(len(own), -1)
+        order = np.lexsort(both[::-1], axis=-1)[:, :n_wanted]
+        near, best = (np.take_along_axis(part, order, axis=1) for part in both)
+        return near, best
 
     def _comparisons(
         self, queries: _Side

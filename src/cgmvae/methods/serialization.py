@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import NoneType, SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from cgmvae.methods.base import MultiLabelClassifier
 
 #: Increased when earlier versions of this library cannot read the files: 2 added columns that are
-#: not numeric, 3 weights in float16. A file gets the lowest number that can represent it. Files of
-#: all numbers must stay readable (docs/guide/models.md); tests/methods/stored_models has one of
-#: each.
-FORMAT_VERSION = 3
+#: not numeric, 3 weights in float16, 4 training rows that vote. A file gets the lowest number that
+#: can represent it. Files of all numbers must stay readable (docs/guide/models.md);
+#: tests/methods/stored_models has one of each.
+FORMAT_VERSION = 4
 
 #: How the weights of networks are stored.
 Precision = Literal["auto", "float32", "float16"]
@@ -105,7 +105,7 @@ def save_model(model: Any, path: str | os.PathLike[str], *, in_half: bool) -> No
     names = getattr(model, "feature_names_in_", None)
     description = {
         "kind": "cgmvae model",
-        "format": 3 if in_half else 1 if preparation is None else 2,
+        "format": 4 if own.get("neighbors") else 3 if in_half else 1 if preparation is None else 2,
         "library": __version__,
         "class": type(model).__name__,
         "parameters": stored,
@@ -180,8 +180,8 @@ def summarize(path: str | os.PathLike[str]) -> Any:
     """Return what a file says about its model, which is not built: this needs no torch.
 
     The attributes are those that all estimators share after ``fit``, and: ``method``, an entry of
-    the registry; ``parameters``; ``n_members``, None if there are none; ``calibration``, None
-    if there is none; ``n_numbers``, of the learned values.
+    the registry; ``parameters``; ``n_members``, ``calibration`` and ``votes``, None if there are
+    none; ``n_numbers``, of the learned values.
     """
     tensors, description = _read_model(path)
     method = next(m for m in REGISTRY.values() if m.class_name == description["class"])
@@ -192,7 +192,9 @@ def summarize(path: str | os.PathLike[str]) -> Any:
         found.n_members = len(description["fitted"].get("member_settings", ())) or None
         found.calibration = read_calibration(description["fitted"], found.n_labels_)
         learned = with_prefix(tensors, "fitted.").items()
-        found.n_numbers = sum(a.size for name, a in learned if not name.startswith("history."))
+        found.votes = read_votes(description["fitted"])
+        kept = ("history.", "neighbors.")
+        found.n_numbers = sum(a.size for name, a in learned if not name.startswith(kept))
     return found
 
 
@@ -349,6 +351,26 @@ def read_calibration(fitted: Mapping[str, Any], n_labels: int) -> Calibration | 
     found = Calibration(**as_declared(Calibration, state))
     if len(found.shifts) != n_labels:
         raise ValueError("its calibration does not have one shift per label")
+    return found
+
+
+class VotesRecord(NamedTuple):
+    """What a file says about the training rows that vote; see :mod:`cgmvae.methods.neighbors`."""
+
+    n_rows: int
+    by_angle: bool
+    k: int
+    weight: float
+
+
+def read_votes(fitted: Mapping[str, Any]) -> VotesRecord | None:
+    """Return what a fitted state records of votes; None if there are none."""
+    if (state := fitted.get("neighbors")) is None:
+        return None
+    n_rows, k, weight = int(state["n_rows"]), int(state["k"]), float(state["weight"])
+    found = VotesRecord(n_rows, bool(state["by_angle"]), k, weight)
+    if not (1 <= found.k <= found.n_rows and 0 <= found.weight <= 1):
+        raise ValueError("its votes are more than its training rows, or their weight is above 1")
     return found
 
 

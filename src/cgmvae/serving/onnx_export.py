@@ -1,6 +1,7 @@
 """Export of a fitted model to one ONNX file, which other languages and servers run by themselves.
 
-Scaling, imputation of missing values, all members and the threshold rule are part of its graph.
+Scaling, imputation of missing values, all members, training rows that vote and the threshold rule
+are part of its graph.
 Nothing is written unless ONNX Runtime agrees with the model.
 
 LaMP and RBCC score a batch in blocks to bound memory. A graph cannot have a number of blocks that
@@ -27,10 +28,13 @@ from torch import Tensor, nn
 
 from cgmvae import __version__
 from cgmvae.data.files import atomic_path
+from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
+from cgmvae.evaluation.calibration import MAX_LOG_ODDS
 from cgmvae.evaluation.thresholds import ThresholdRule, TopK, describe_rule
 from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier, method_name
 from cgmvae.methods.lamp import LaMPNetwork
+from cgmvae.methods.neighbors import SHARPNESS, Neighbors
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.rbcc import RBCCNetwork, marginals
 from cgmvae.preparation.components import PrincipalComponents
@@ -217,7 +221,7 @@ class ExportedModel(nn.Module):
         scaler: FeatureScaler,
         encoding: PiecewiseLinear,
         components: PrincipalComponents,
-        scorer: MemberScorer | LinearScorer,
+        scorer: nn.Module,
         rule: ThresholdRule,
     ) -> None:
         super().__init__()
@@ -281,6 +285,53 @@ class MemberScorer(nn.Module):
         return members.mean(0)
 
 
+class VotingScorer(nn.Module):
+    """The probabilities of a network averaged with votes of training rows, in float64."""
+
+    def __init__(self, network: MemberScorer, neighbors: Neighbors) -> None:
+        super().__init__()
+        self.network, self.k, self.weight = network, neighbors.k, neighbors.weight
+        self.by_angle = neighbors.by_angle
+        rows = dense(neighbors.features).astype(np.float64)
+        # A common offset of all rows would cost precision, as in the search of the model.
+        origin = np.zeros_like(rows[0]) if self.by_angle else rows[0]
+        self.origin, self.rows = _buffer(origin), _buffer(rows - origin)
+        self.row_weights = _buffer(neighbors.row_weights)
+        self.labels, self.frequencies = (
+            _buffer(dense(neighbors.labels)),
+            _buffer(neighbors.frequencies),
+        )
+        unknown = neighbors.unknown
+        self.known = None if unknown is None else _buffer(~dense(unknown))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (n_rows, n_features) to (n_rows, n_labels)."""
+        compared = features.float().double()  # as the model compares them
+        query = compared - self.origin
+        if self.by_angle:
+            length = compared.square().sum(1, keepdim=True).sqrt()
+            query = compared / torch.where(length == 0, torch.ones_like(length), length)
+        squares = query.square().sum(1, keepdim=True) + self.rows.square().sum(1)
+        squared = (squares - 2 * query @ self.rows.T).clamp(min=0)
+        nearest, rows = torch.topk(squared, self.k, dim=1, largest=False)
+        median = nearest[:, self.k // 2 :][:, :1].clamp(min=float(np.finfo(np.float32).tiny))
+        weights = torch.exp(-SHARPNESS * (nearest - nearest[:, :1]) / median)
+        weights = weights * self.row_weights[rows]
+        weights = (self.k * weights / weights.sum(1, keepdim=True)).unsqueeze(1)
+        positive = (weights @ self.labels[rows]).squeeze(1)
+        known = self.k if self.known is None else (weights @ self.known[rows]).squeeze(1)
+        votes = ((positive + self.frequencies) / (known + 1)).clamp(0, 1)
+        scores = self.network(features)
+        odds = (1 - self.weight) * _log_odds(scores) + self.weight * _log_odds(votes)
+        return torch.sigmoid(odds).to(scores.dtype)
+
+
+def _log_odds(scores: Tensor) -> Tensor:
+    """Return log-odds within the bounds of :func:`~cgmvae.evaluation.calibration.log_odds`."""
+    p = scores.double()
+    return (torch.log(p) - torch.log1p(-p)).clamp(-MAX_LOG_ODDS, MAX_LOG_ODDS)
+
+
 class LinearScorer(nn.Module):
     """One logistic regression per label, in float64.
 
@@ -305,12 +356,14 @@ def _buffer(values: Any) -> nn.Buffer:
 
 def exported_model(model: MultiLabelClassifier) -> ExportedModel:
     """Return the prediction of a fitted model as a module on the CPU; the model is not changed."""
-    scorer: MemberScorer | LinearScorer
+    scorer: nn.Module
     if isinstance(model, BinaryRelevance):
         arrays, _ = model._fitted_state()
         scorer = LinearScorer(**arrays)
     elif isinstance(model, PackedClassifier):
-        scorer = MemberScorer(copy.deepcopy(model.network_).cpu())
+        members = MemberScorer(copy.deepcopy(model.network_).cpu())
+        neighbors = getattr(model, "neighbors_", None)
+        scorer = members if neighbors is None else VotingScorer(members, neighbors)
     else:
         names = [name for name, m in REGISTRY.items() if issubclass(m.estimator, _TRACEABLE)]
         raise InputError(
