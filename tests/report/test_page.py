@@ -5,10 +5,12 @@ import hashlib
 import html
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from cgmvae.evaluation import Interval
+from cgmvae.methods.serialization import VotesRecord
 from cgmvae.report import CalibrationDisplay, page
 from cgmvae.report.contents import Verdict
 from cgmvae.report.figures.style import one_line
@@ -79,6 +81,14 @@ def test_it_shows_the_numbers_of_all_methods(text, report):
             assert f"95% interval {interval.low:.3f} to {interval.high:.3f}" in text
     assert "cgmvae report &lt;m&gt; &amp; go" in text
     assert "was skipped" not in text
+
+
+def test_it_says_that_training_rows_have_a_say(text, report):
+    assert "The model file contains" not in text
+    contents = replace(report.contents, votes=VotesRecord(1234, False, 32, 0.25))
+    words = " ".join(page.render(report.model, contents).split())
+    assert "with the labels of the 32 nearest training rows, which count 25%." in words
+    assert "The model file contains the 1,234 training rows" in words
 
 
 def test_every_section_of_the_menu_is_there(elements):

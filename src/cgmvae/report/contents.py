@@ -44,6 +44,7 @@ from cgmvae.evaluation.metrics import as_bool, known_cells
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold, ThresholdRule
 from cgmvae.methods import REGISTRY, method_name
 from cgmvae.methods.base import LabelSimilarity
+from cgmvae.methods.serialization import VotesRecord
 from cgmvae.preparation import ColumnSummary
 from cgmvae.report.explorer import Explorer, explore
 from cgmvae.report.figures.style import title_of
@@ -451,6 +452,8 @@ class Contents:
     explorer: Explorer
     settings: Mapping[str, Any]
     """The parameters of the model that are not None."""
+    votes: VotesRecord | None
+    """The training rows that have a say, if there are any."""
     origin: Mapping[str, Any] | None
     """How the model was fitted, if its file says so."""
     version: str = __version__
@@ -505,6 +508,7 @@ def collect(
     correct = counts.label_both.sum()
     similarity, similarity_is = label_similarity(model, own.scores)
     scored = Scored(test.Y, own.scores, test.unknown)
+    neighbors = getattr(model, "neighbors_", None)
     return Contents(
         method=title,
         paper=REGISTRY[name].paper if name in REGISTRY else "",
@@ -526,6 +530,7 @@ def collect(
         similarity=similarity,
         similarity_is=similarity_is,
         explorer=explore(model, rows, own.scores, similarity, describe_row=describe_row),
+        votes=None if neighbors is None else neighbors.record(),
         settings={
             name: value
             for name, value in model.get_params(deep=False).items()
