@@ -222,6 +222,12 @@ class TestModel:
         fresh = clone(fitted).fit(X, Y)
         assert np.array_equal(fitted.predict_proba(X), fresh.predict_proba(X))
 
+    def test_a_number_is_refused_with_validation_rows_before_training(self, places):
+        X, Y = places
+        model = CGMVAEClassifier(**TINY, n_neighbors=8, progress=lambda *_: pytest.fail("trained"))
+        with pytest.raises(InputError, match="n_neighbors does not go with validation rows"):
+            model.fit(X[:500], Y[:500], validation_data=(X[500:], Y[500:]))
+
     @pytest.mark.parametrize("k", [-3, 2.5])
     def test_no_whole_number(self, places, k):
         with pytest.raises(InputError, match="n_neighbors"):

@@ -376,6 +376,11 @@ class CGMVAEClassifier(
 
     def _learn_features(self, train: Rows, validation: Rows | None) -> tuple[Rows, Rows | None]:
         self.neighbors_ = None  # those of an earlier fit
+        if self.n_neighbors not in (0, "auto") and (validation is not None or self._copies_encoder):
+            raise InputError(
+                "n_neighbors does not go with validation rows or encoders that are trained; leave "
+                "one of them out."
+            )
         return super()._learn_features(train, validation)
 
     def _score_unseen(
@@ -408,8 +413,6 @@ class CGMVAEClassifier(
     def _number_of_neighbors(self, features: Any) -> int:
         """Return the number of training rows that vote."""
         if self.n_neighbors != "auto":
-            if self.n_neighbors and self._copies_encoder:
-                raise InputError("Rows with an encoder have no distances; leave out n_neighbors.")
             return self.n_neighbors
         n_rows, n_columns = self.n_rows_, self.n_columns_
         small = n_rows <= MOST_ROWS and n_rows * n_columns <= MOST_CELLS

@@ -297,10 +297,8 @@ class VotingScorer(nn.Module):
         origin = np.zeros_like(rows[0]) if self.by_angle else rows[0]
         self.origin, self.rows = _buffer(origin), _buffer(rows - origin)
         self.row_weights = _buffer(neighbors.row_weights)
-        self.labels, self.frequencies = (
-            _buffer(dense(neighbors.labels)),
-            _buffer(neighbors.frequencies),
-        )
+        self.labels = _buffer(dense(neighbors.labels))
+        self.frequencies = _buffer(neighbors.frequencies)
         unknown = neighbors.unknown
         self.known = None if unknown is None else _buffer(~dense(unknown))
 
