@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -51,6 +52,10 @@ DATA = (
     "tox21",
     "imdb",
 )
+
+#: Data sets with groups whose test rows are drawn at random all the same, as they were when the
+#: numbers to compare with were made.
+RANDOM_ROWS = ("ebird_june2019_8000",)
 
 #: Splits of the first table; the second has those of ``UNSEEN``.
 FIRST = (0, 1, 2, 3, 4)
@@ -91,12 +96,14 @@ class Scores(NamedTuple):
 def load_split(name: str, seed: int, n_rows: int | None) -> tuple[Any, Any]:
     """Return the 90% of the rows that methods are fitted on, and the test rows.
 
-    Rows without a positive label are dropped, as in the paper.
+    Rows without a positive label are dropped, as in the paper. Where test rows are drawn at random,
+    whatever their group, no method is told the groups: its folds are drawn as the test rows are.
     """
     data = load_dataset(name)
     if n_rows is not None:
         data = data.rows(np.arange(n_rows))
-    by_group = data.groups is not None and not name.startswith("ebird")
+    by_group = data.groups is not None and name not in RANDOM_ROWS
+    data = data if by_group else replace(data, groups=None)
     split = make_split(data, "group" if by_group else "random", seed=seed, drop_empty=True)
     rows = np.sort(np.concatenate([split.train, split.validation]))
     return data.rows(rows), data.rows(split.test)

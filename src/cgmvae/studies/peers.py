@@ -2,9 +2,9 @@
 
 Every peer is bagged as C-GMVAE is: fitted once without each fold of the rows, which gives
 out-of-fold scores of all of them, and averaged. Hyperparameters and the best epoch are chosen on
-the fold that is left out, by micro average precision. Training rows with unknown labels are
-supported only by those of :data:`SEMI_SUPERVISED`. A label that is constant in the training rows
-keeps that value as its score.
+the fold that is left out, by micro average precision. If training labels are unknown, each label is
+learned by itself from the rows that know it; those of :data:`SEMI_SUPERVISED` learn from the others
+too. A label that is constant in the training rows keeps that value as its score.
 
 LightGBM, CatBoost and TabM come with the extra ``peers``.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -34,7 +35,6 @@ from sklearn.svm import LinearSVC
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
-from cgmvae.errors import InputError
 from cgmvae.evaluation import micro_average_precision
 from cgmvae.methods.binary_relevance import BinaryRelevance
 from cgmvae.methods.inputs import Rows as FoldRows
@@ -125,12 +125,6 @@ class Peer(NamedTuple):
         return [unseen[fold >= 0], np.mean(found, axis=0)]
 
 
-def _known_labels(train: Rows) -> NDArray[np.uint8]:
-    if train.unknown is not None and train.unknown.sum():
-        raise InputError("This classifier does not support unknown labels; choose another method.")
-    return dense(train.Y)
-
-
 def _partly_labeled(
     learn: Callable[[Matrix, Sequence[Matrix], NDArray[np.int64]], Scores],
     *,
@@ -219,10 +213,12 @@ class _Task(NamedTuple):
 def _on_varying_labels(
     learn: Callable[[_Task], Scores],
 ) -> Callable[[Rows, Sequence[Rows], int], Scores]:
-    """Wrap a peer that needs both values of every label in its training rows."""
+    """Wrap a peer that needs both values of every label, and to know them in all rows."""
 
     def scores(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-        labels = _known_labels(train)
+        if train.unknown is not None and train.unknown.sum():
+            return _label_by_label(scores, train, others, seed)
+        labels = dense(train.Y)
         vary = np.flatnonzero(labels.min(axis=0) != labels.max(axis=0))
         found = [np.tile(labels[0].astype(np.float64), (rows.n_samples, 1)) for rows in others]
         if len(vary):
@@ -232,6 +228,28 @@ def _on_varying_labels(
         return list(found)
 
     return scores
+
+
+def _label_by_label(
+    scores: Callable[[Rows, Sequence[Rows], int], Scores],
+    train: Rows,
+    others: Sequence[Rows],
+    seed: int,
+) -> Scores:
+    """Learn each label from the rows that know it; the held-out rows that do choose settings."""
+
+    def of_label(rows: Rows, label: int, *, known: bool) -> Rows:
+        if known and rows.unknown is not None:
+            rows = rows.rows(np.flatnonzero(~dense(rows.unknown[:, [label]]).ravel()))
+        names = [rows.label_names[label]]
+        return replace(rows, Y=rows.Y[:, [label]], unknown=None, label_names=names)
+
+    columns = []
+    for label in range(train.n_labels):
+        own, held = (of_label(rows, label, known=True) for rows in (train, others[0]))
+        scored = [of_label(rows, label, known=False) for rows in others]
+        columns.append(scores(own, (held, *scored), seed)[1:])
+    return [np.hstack(parts) for parts in zip(*columns, strict=True)]
 
 
 def _forest(kind: Any) -> Callable[[Rows, Sequence[Rows], int], Scores]:
@@ -254,7 +272,6 @@ def _forest(kind: Any) -> Callable[[Rows, Sequence[Rows], int], Scores]:
 
 def _each_label(estimator: Any, train: Rows, others: Sequence[Rows], seed: int) -> Scores:
     """Fit one classifier per label, and score."""
-    _known_labels(train)
     model = BinaryRelevance(estimator, n_jobs=-1, random_state=seed)
     model.fit(train.X, train, validation_data=(others[0].X, others[0]))
     return [model.predict_proba(rows.X) for rows in others]
