@@ -314,7 +314,8 @@ class TestPrecision:
                 for c in np.flatnonzero(chosen[0, i])
             ]
             prior = np.logaddexp.reduce(logs) - math.log(len(logs))
-            assert ours[0, i].item() == pytest.approx(own - prior, rel=1e-6)
+            # The row's own density is the sum of 64 squares in float32.
+            assert ours[0, i].item() == pytest.approx(own - prior, rel=1e-5)
 
 
 def _finite_gradient(term, *inputs):

@@ -97,6 +97,32 @@ def test_gradients_equal_those_of_a_sequential(x, rng, layer_norm, activation):
 
 
 @every_style
+def test_gradients_with_dropout_equal_those_of_a_sequential(x, rng, layer_norm, activation):
+    mlp = _mlp(layer_norm=layer_norm, activation=activation, rng=rng)
+    rates = torch.tensor([0.0, 0.3, 0.6], dtype=DOUBLE)
+    target = torch.from_numpy(rng.normal(size=(len(SEEDS), 5, WIDTHS[-1])))
+    streams = GeneratorStreams(SEEDS)
+    given = x.clone().requires_grad_()
+    ((mlp(given, streams, rates) - target) ** 2).sum().backward()
+    streams.seek([0] * len(SEEDS))
+    masks = [streams.mask(5, width, rate=rates, dtype=DOUBLE) for width in WIDTHS[1:-1]]
+    for i in range(len(SEEDS)):
+        blocks, last = _own_modules(mlp, i, activation)
+        own = given.detach()[i].requires_grad_()
+        hidden = own
+        for block, mask in zip(blocks, masks, strict=True):
+            hidden = block(hidden) * mask[i]
+        ((last(hidden) - target[i]) ** 2).sum().backward()
+        torch.testing.assert_close(given.grad[i], own.grad)
+        for layer, its in zip(mlp.layers, [*(b[0] for b in blocks), last], strict=True):
+            torch.testing.assert_close(layer.weight.grad[i], its.weight.grad.T)
+            torch.testing.assert_close(layer.bias.grad[i], its.bias.grad)
+        for norm, block in zip(mlp.norms, blocks if layer_norm else [], strict=True):
+            torch.testing.assert_close(norm.gain.grad[i], block[1].weight.grad)
+            torch.testing.assert_close(norm.shift.grad[i], block[1].bias.grad)
+
+
+@every_style
 def test_dropout_follows_the_activation(x, rng, layer_norm, activation):
     mlp = _mlp(layer_norm=layer_norm, activation=activation, rng=rng)
     rates = torch.tensor([0.0, 0.3, 0.6], dtype=DOUBLE)

@@ -429,6 +429,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         )
         self.n_columns_ = self._width()
         parts = [rows._replace(features=self._scaled(rows.features)) for rows in parts]
+        if self.components_.is_used:
+            parts = [rows._replace(features=_computed(rows.features)) for rows in parts]
         self.sparse_rows_ = is_sparse(parts[0].features)
         return parts[0], None if validation is None else parts[1]
 
@@ -506,6 +508,16 @@ def _with_unlabelled(train: Rows, features: Features) -> Rows:
         )
     shape = features.shape[0], train.labels.shape[1]
     return join_rows(train, Rows(features, np.zeros(shape, np.uint8), np.ones(shape, bool)))
+
+
+def _computed(features: Matrix) -> Matrix:
+    """Return rows as they are read, in memory, unless they are on disk.
+
+    Principal components are fewer columns than they come from, and are computed only once this way.
+    """
+    if not isinstance(features, MappedRows) or features.on_disk:
+        return features
+    return MappedRows(np.asarray(features))
 
 
 def _check_weights(weights: Any, features: Matrix) -> NDArray[np.float64]:

@@ -27,7 +27,6 @@ from torch.nn.utils.rnn import pad_sequence
 from cgmvae.errors import InputError
 from cgmvae.model.correlation import LabelCovariance, LabelGraph
 from cgmvae.model.objective import TERMS, Outputs, ScoredLabels, View, chosen_components
-from cgmvae.nn import cuda
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.encoder import EncoderStack
 from cgmvae.nn.gaussian import Gaussian
@@ -648,8 +647,8 @@ def sample_others(present: Tensor, draws: Tensor, n_others: int) -> tuple[Tensor
 
 
 def _view(embedding: Tensor, labels: Tensor, bias: Tensor | None, aligns: bool) -> View:
-    """Return a view, on a GPU with cosines if embeddings are to be aligned."""
-    if aligns and cuda.usable(embedding):
+    """Return a view, with cosines if embeddings are to be aligned."""
+    if aligns:
         inner, cosines = inner_products_and_cosines(embedding, labels)
     else:
         inner, cosines = inner_products(embedding, labels), None

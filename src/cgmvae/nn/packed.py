@@ -94,6 +94,39 @@ class PackedLayerNorm(nn.Module):
         return torch.addcmul(self.shift[:, None, :], normal, self.gain[:, None, :])
 
 
+class _NormalizedReLU(torch.autograd.Function):
+    """Layer normalization, ReLU and dropout on a CPU, in half of the passes that autograd makes.
+
+    ReLU and a positive factor can change places, so that gain and shift take up the scale of what
+    dropout keeps, and the output tells where the gradient passes.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, kept: Tensor, scales: Tensor
+    ) -> Tensor:
+        gain, shift = (gain * scales)[:, None, :], (shift * scales)[:, None, :]
+        normal = x - x.mean(-1, keepdim=True)
+        variance = torch.linalg.vector_norm(normal, dim=-1, keepdim=True).square_() / x.shape[-1]
+        inverse = variance.add_(_NORM_EPSILON).rsqrt_()
+        output = torch.addcmul(shift, normal.mul_(inverse), gain).relu_().mul_(kept)
+        ctx.save_for_backward(normal, inverse, gain, scales, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        normal, inverse, gain, scales, output = ctx.saved_tensors
+        dx = torch.ops.aten.threshold_backward(gradient, output, 0)
+        product = dx * normal
+        dgain, dshift = product.sum(1).mul_(scales), dx.sum(1).mul_(scales)
+        along = torch.mul(dx.mul_(gain), normal, out=product).mean(-1, keepdim=True)
+        dx.sub_(dx.mean(-1, keepdim=True)).addcmul_(normal, along, value=-1).mul_(inverse)
+        return dx, dgain, dshift, None, None
+
+
+#: Added to variances by torch's layer normalization, and by ours.
+_NORM_EPSILON = 1e-5
+
 ACTIVATIONS = {"relu": torch.relu, "leaky_relu": F.leaky_relu}
 
 #: Lower bound of norms, as in ``torch.nn.functional.normalize``.
@@ -192,6 +225,9 @@ class PackedMLP(nn.Module):
             product, dropping = torch.bmm(_fitting(x, weight), weight), streams.dropping(rate)
             return cuda.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)
         x = _affine(layer, x, more)
+        if norm is not None and streams is not None and streams.draws_masks(x) and not self.slope:
+            kept, scales = streams.kept(*x.shape[1:], rate=rate, dtype=x.dtype)
+            return _NormalizedReLU.apply(x, norm.gain, norm.shift, kept, scales)
         x = self.activation(x if norm is None else norm(x))
         return x if streams is None else streams.dropout(x, rate)
 
@@ -223,8 +259,7 @@ def inner_products(x: Tensor, labels: Tensor) -> Tensor:
     x : Tensor, (n_members, n_rows, width)
     labels : Tensor, (n_members, n_labels, width)
     """
-    padded = _in_tiles(labels, 1) if x.is_cuda else labels
-    return torch.bmm(x, padded.mT)[..., : labels.shape[1]]
+    return torch.bmm(x, _in_tiles(labels, 1).mT)[..., : labels.shape[1]]
 
 
 def inner_products_and_cosines(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -263,8 +298,8 @@ class _Scores(torch.autograd.Function):
 
 
 def _in_tiles(matrices: Tensor, axis: int) -> Tensor:
-    """Fill up an axis with zeros to a multiple of ``TILE``."""
-    spare = -matrices.shape[axis] % TILE
+    """Fill up an axis with zeros to a multiple of ``TILE`` on a GPU."""
+    spare = -matrices.shape[axis] % TILE if matrices.is_cuda else 0
     padding = (0, spare) if axis == 2 else (0, 0, 0, spare)
     return F.pad(matrices, padding) if spare else matrices
 

@@ -127,12 +127,26 @@ class RandomStreams(ABC):
 
         0 for a dropped entry, and the inverse of the probability of keeping it for the others.
         """
+        kept, scales = self.kept(n_rows, width, rate=rate, dtype=dtype)
+        return kept.mul_(scales[:, :, None])
+
+    def kept(
+        self, n_rows: int, width: int, *, rate: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Return 1 for kept entries and 0 for others, and the scale of what is kept.
+
+        They are (n_members, n_rows, width) and (n_members, 1).
+        """
         (n_drawn,) = self._whole((n_rows,), 0)
         limits, scales = _dropping(tuple(rate.tolist()), rate.dtype, dtype, rate.device)
         # In place: torch vectorizes comparisons to integers, but not to booleans.
-        kept = self.half_words(n_drawn * width).ge_(limits).to(dtype).mul_(scales)
+        kept = self.half_words(n_drawn * width).ge_(limits).to(dtype)
         kept = kept.view(self.n_members, n_drawn, width)
-        return kept if self.shard is None else self.shard.take(kept, 1)
+        return kept if self.shard is None else self.shard.take(kept, 1), scales
+
+    def draws_masks(self, x: Tensor) -> bool:
+        """Return whether a hidden layer on a CPU takes its mask from :meth:`kept`."""
+        return x.device.type == "cpu"
 
     def fuses(self, x: Tensor) -> bool:
         """Return whether a kernel can drop entries of ``x``; it counts them from the first row."""
@@ -287,6 +301,10 @@ class TorchStreams(RandomStreams):
     def dropout(self, x: Tensor, rate: Tensor) -> Tensor:
         """Drop entries of ``x``, (1, n_rows, width), without reading the rate on the host."""
         return x * (torch.rand_like(x) >= rate) / (1 - rate)
+
+    def draws_masks(self, x: Tensor) -> bool:
+        """Return False: a mask asks for the rate on the host."""
+        return False
 
     def fuses(self, x: Tensor) -> bool:
         """Return False: kernels compute random numbers of their own."""

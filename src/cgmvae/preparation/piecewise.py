@@ -102,8 +102,9 @@ class PiecewiseLinear:
         encoded[:, : X.shape[1]] = X
         width = self.upper_ - self.lower_
         for rows, block in MappedRows(X).blocks():
-            share = (block[:, self.feature_] - self.lower_) / width
-            encoded[rows, X.shape[1] :] = np.clip(share, 0, 1)
+            share = block[:, self.feature_] - self.lower_
+            share /= width
+            encoded[rows, X.shape[1] :] = np.clip(share, 0, 1, out=share)
         return encoded
 
     def state(self) -> dict[str, NDArray[Any]]:

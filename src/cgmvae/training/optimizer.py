@@ -177,9 +177,9 @@ class FlatParameters:
         A loss that is not one number is the sum of many, with these weights. The gradient of a
         matrix for sparse features is a :class:`RowGradient`.
         """
-        found = torch.autograd.grad(
-            loss, self._leaves, weights, allow_unused=True, materialize_grads=True
-        )
+        # A sum, since for weights of its own autograd.grad imports a system for symbolic algebra.
+        total = loss if weights is None else torch.dot(loss.reshape(-1), weights.reshape(-1))
+        found = torch.autograd.grad(total, self._leaves, allow_unused=True, materialize_grads=True)
         flat: list[Any] = [
             RowGradient.of(each) if each.is_sparse else each.reshape(each.shape[0], -1)
             for each in found
