@@ -113,6 +113,7 @@ def test_a_mask_says_the_same_as_nan(batch):
     assert not torch.equal(masked.total, module.loss(features, labels.nan_to_num(1.0)).total)
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch's own doing
 def test_compiles_without_a_graph_break(batch):
     module = CGMVAE(N_FEATURES, N_LABELS, **SIZES)
     compiled = torch.compile(module, backend="eager", fullgraph=True)

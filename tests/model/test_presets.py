@@ -162,9 +162,13 @@ class TestSizeOfTheData:
         few = for_data("tuned", LARGE_BATCHES - 1, sparse=False)
         sparse = for_data("tuned", MANY_ROWS, sparse=True)
         many = for_data("tuned", MANY_ROWS, sparse=False)
-        network = dataclasses.replace(many.network, label_scale=1.0)
-        assert sparse == dataclasses.replace(many, network=network)
-        assert (few.network.embedding_dim, many.network.embedding_dim) == (128, 256)
+        layers = {"feature_hidden": (384,), "decoder_hidden": (384,)}
+        assert many.network == dataclasses.replace(
+            few.network, embedding_dim=256, latent_dim=64, decoder_hidden=(384, 384)
+        )
+        assert sparse.network == dataclasses.replace(many.network, **layers, label_scale=1.0)
+        assert (sparse.learning_rate, many.learning_rate) == (2e-3, 4e-3)
+        assert sparse.training == many.training
         assert (few.training["patience"], many.training["patience"]) == (10, None)
 
     def test_few_rows_are_seen_more_often(self):
@@ -174,7 +178,7 @@ class TestSizeOfTheData:
 
         assert [plan(n) for n in (10, 300, 1000)] == [(240, 40), (200, 33), (60, 10)]
         assert plan(300, n_unlabelled=5000) == (30, 10)
-        assert plan(LARGE_BATCHES) == (40, 10)
+        assert plan(LARGE_BATCHES) == (25, 10)
 
     def test_few_rows_of_bits_are_learned_with_more_dropout(self):
         def dropouts(n_rows, **more):
@@ -188,8 +192,18 @@ class TestSizeOfTheData:
 
     def test_batches_of_dense_rows_grow(self):
         medium = for_data("tuned", LARGE_BATCHES, sparse=False)
-        assert (medium.training["batch_size"], medium.learning_rate) == (256, 4e-3)
+        assert (medium.training["batch_size"], medium.learning_rate) == (256, 8e-3)
         assert medium.network == PRESETS["tuned"].network
+
+    def test_the_contrastive_term_counts_more_with_enough_dense_rows(self):
+        def contrast(n_rows, *, sparse):
+            preset = for_data("tuned", n_rows, sparse=sparse)
+            return preset.contrastive_weight, preset.temperature
+
+        assert contrast(LARGE_BATCHES - 1, sparse=False) == (0.3, 0.2)
+        assert contrast(LARGE_BATCHES, sparse=False) == (1.0, 0.4)
+        assert contrast(VERY_MANY_ROWS, sparse=False) == (1.0, 0.4)
+        assert contrast(VERY_MANY_ROWS, sparse=True) == (0.3, 0.2)
 
     @pytest.mark.parametrize("name", ["paper", "released"])
     def test_other_presets_do_not_depend_on_the_data(self, name):

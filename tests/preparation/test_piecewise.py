@@ -46,6 +46,12 @@ def test_auto_bounds_the_number_of_columns(rng, monkeypatch):
     assert PiecewiseLinear("auto").fit(np.tile(X, 2)).n_columns == 0
 
 
+def test_many_rows_have_more_bins(rng, monkeypatch):
+    monkeypatch.setattr(piecewise, "MANY_ROWS", 100)
+    X = rng.normal(size=(100, 2))
+    assert [PiecewiseLinear().fit(rows).n_columns for rows in (X[:-1], X)] == [16, 32]
+
+
 def test_rows_on_disk_are_encoded_when_they_are_read(rng):
     X = rng.normal(size=(50, 3))
     encoding = PiecewiseLinear().fit(X)

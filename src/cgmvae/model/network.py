@@ -647,8 +647,8 @@ def sample_others(present: Tensor, draws: Tensor, n_others: int) -> tuple[Tensor
 
 
 def _view(embedding: Tensor, labels: Tensor, bias: Tensor | None, aligns: bool) -> View:
-    """Return a view, with cosines if embeddings are to be aligned."""
-    if aligns:
+    """Return a view, with cosines if embeddings are to be aligned, all in one precision."""
+    if aligns and not torch.is_autocast_enabled(embedding.device.type):
         inner, cosines = inner_products_and_cosines(embedding, labels)
     else:
         inner, cosines = inner_products(embedding, labels), None

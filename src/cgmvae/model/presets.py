@@ -131,9 +131,10 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "tuned": Preset(
             network=NetworkConfig(
                 embedding_dim=128,
+                latent_dim=32,
                 label_hidden=(256,),
                 feature_hidden=(64,),
-                decoder_hidden=(256, 256),
+                decoder_hidden=(192, 192),
                 skip_dropout=0.1,
                 label_scale=0.3,
             ),
@@ -146,7 +147,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             temperature=0.2,
             dropout=0.2,
             input_dropout=0.1,
-            learning_rate=2e-3,
+            learning_rate=4e-3,
             weight_decay=0.01,
             training={
                 "epochs": 30,
@@ -184,20 +185,27 @@ def for_data(
 ) -> Preset:
     """Return a preset for data of this size.
 
-    What ``tuned`` trains depends on the rows and on whether their features are sparse:
+    What ``tuned`` trains depends on the rows and on whether their features are sparse. Dense ones:
 
     - With fewer than ``LARGE_BATCHES`` rows an epoch has few steps, so there are more than 30
-      epochs: 60,000 / n_rows, at most 240. Few rows of sparse features that are all 0 or 1 are
-      learned by heart within a few epochs: there half of the features and hidden units are dropped.
-    - From ``LARGE_BATCHES`` rows on, batches of dense features have 256 rows instead of 128, with
-      twice the learning rate, and there are 40 epochs.
-    - From ``MANY_ROWS`` rows on, and with sparse features, the network is larger (E = 256, one
-      hidden layer of 384 in feature encoder and decoder), and unless rows are few there are 30
-      epochs of batches of 128; with sparse features label embeddings start at norm 1 instead of .3.
+      epochs: 60,000 / n_rows, at most 240.
+    - From ``LARGE_BATCHES`` rows on the contrastive term counts as much as cross-entropy, with a
+      temperature of .4, and there are 25 epochs of batches of 256 instead of 128 rows, with twice
+      the learning rate.
+    - From ``MANY_ROWS`` rows on the network is larger (E = 256, d = 64, two hidden layers of 384 in
+      the decoder), and there are 30 epochs of batches of 128.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
-      and dense features not at all. ``MANY_COLUMNS`` sparse features or more are then learned in 15
-      epochs of batches of 256, with twice the learning rate, from 20,000 rows on in fewer epochs,
-      down to 5, with hidden layers of 64 and 192: a unit more is a weight more for every word.
+      and features not at all.
+
+    Sparse ones have the larger network with one hidden layer of 384 in feature encoder and decoder,
+    half the learning rate, and label embeddings that start at norm 1 instead of .3:
+
+    - With few rows there are as many epochs as above. Few rows of features that are all 0 or 1 are
+      learned by heart within a few epochs: there half of the features and hidden units are dropped.
+    - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1.
+      ``MANY_COLUMNS`` features or more are then learned in 15 epochs of batches of 256, with twice
+      the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden layers of 64
+      and 192: a unit more is a weight more for every word.
 
     A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
     on it does not stop, with very many rows of many sparse features it does after 5. The other
@@ -228,19 +236,22 @@ def for_data(
     wide = sparse and n_rows >= VERY_MANY_ROWS and n_columns >= MANY_COLUMNS
     if sparse or n_rows >= MANY_ROWS:
         network = replace(
-            preset.network,
-            embedding_dim=256,
-            feature_hidden=(64,) if wide else (384,),
-            decoder_hidden=(192,) if wide else (384,),
-            label_scale=1.0 if sparse else preset.network.label_scale,
+            preset.network, embedding_dim=256, latent_dim=64, decoder_hidden=(384, 384)
         )
         preset = replace(preset, network=network)
-    if wide or (LARGE_BATCHES <= n_rows < MANY_ROWS and not sparse):
-        training |= {"batch_size": 256, "epochs": 40}
-        preset = replace(preset, learning_rate=4e-3)
+    if sparse:
+        network = replace(
+            preset.network,
+            feature_hidden=(64,) if wide else (384,),
+            decoder_hidden=(192,) if wide else (384,),
+            label_scale=1.0,
+        )
+        preset = replace(preset, network=network, learning_rate=4e-3 if wide else 2e-3)
+    if not sparse and n_rows >= LARGE_BATCHES:
+        preset = replace(preset, contrastive_weight=1.0, temperature=0.4)
     if wide:
         epochs = max(LEAST_EPOCHS, min(SPARSE_EPOCHS, SPARSE_ROWS_SEEN // n_rows))
-        training |= {"epochs": epochs, "patience": 5}
+        training |= {"batch_size": 256, "epochs": epochs, "patience": 5}
     elif n_rows >= MANY_ROWS:
         training["patience"] = None
     elif n_rows < LARGE_BATCHES:
@@ -249,6 +260,9 @@ def for_data(
         training |= {"epochs": epochs, "patience": max(training["patience"], epochs // 6)}
         if sparse and binary:
             preset = replace(preset, dropout=0.5, input_dropout=0.5)
+    elif not sparse:
+        training |= {"batch_size": 256, "epochs": 25}
+        preset = replace(preset, learning_rate=8e-3)
     if n_rows >= VERY_MANY_ROWS:
         input_dropout = preset.input_dropout if sparse else 0.0
         preset = replace(preset, dropout=0.1, input_dropout=input_dropout)

@@ -58,12 +58,18 @@ COLLAPSING: Mapping[str, Mapping[str, Any]] = {
     "preset paper, with Eq. 5": _PAPER,
     "preset paper, without Eq. 5": {**_PAPER, "reconstruction_weight": 0.0},
 }
+#: Latent units of all models whose active units are counted: those of the paper.
+N_UNITS = PRESETS["paper"].network.latent_dim
 #: By model, then by prior.
 COLLAPSE = {
     model: {
         prior: Variant(
             f"{PRIORS[prior]}, {model}",
-            {**settings, "settings": {"prior": prior, **settings.get("settings", {})}},
+            {
+                "latent_dim": N_UNITS,
+                **settings,
+                "settings": {"prior": prior, **settings.get("settings", {})},
+            },
         )
         for prior in PRIORS
     }
@@ -165,8 +171,7 @@ def tables(results: Results) -> list[Table]:
 def _collapse_table(results: Results) -> Table:
     """Return the state of the latent space under each prior, and what it says about the mixture."""
     rows = [row for data in _data(results.scope) for row in _collapse_rows(results, data)]
-    n_units = PRESETS["tuned"].network.latent_dim
-    limit = COLLAPSED_FRACTION * n_units
+    limit = COLLAPSED_FRACTION * N_UNITS
     available = [data for data in _data(results.scope) if is_available(data)]
 
     def active(variant: Variant, data: str) -> NDArray[np.float64]:
@@ -174,7 +179,7 @@ def _collapse_table(results: Results) -> Table:
         return results.diagnostic(variant.spec(results.scope, data), "active_units")
 
     notes = [
-        f"Active units: those of {n_units} latent units whose mean has a variance above "
+        f"Active units: those of {N_UNITS} latent units whose mean has a variance above "
         f"{ACTIVE_VARIANCE} over test rows. micro-F1 with the row's own z, and what is lost with "
         "another row's. The KL weight is 1, except in the default. Eq. 5 is the reconstruction of "
         "the features from z. uni-Gaussian: one learned Gaussian per label set."
