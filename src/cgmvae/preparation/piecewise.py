@@ -105,11 +105,12 @@ class PiecewiseLinear:
         X = X.toarray() if sp.issparse(X) else X
         encoded = np.empty((len(X), X.shape[1] + self.n_columns), X.dtype)
         encoded[:, : X.shape[1]] = X
-        width = self.upper_ - self.lower_
+        lower, width = (bins.astype(X.dtype) for bins in (self.lower_, self.upper_ - self.lower_))
         for rows, block in MappedRows(X).blocks():
-            share = block[:, self.feature_] - self.lower_
+            share = block[:, self.feature_]
+            share -= lower
             share /= width
-            encoded[rows, X.shape[1] :] = np.clip(share, 0, 1, out=share)
+            np.clip(share, 0, 1, out=encoded[rows, X.shape[1] :])
         return encoded
 
     def state(self) -> dict[str, NDArray[Any]]:
