@@ -69,6 +69,16 @@ def _own_modules(mlp, member, activation):
     return blocks, _own_linear(last, member)
 
 
+def _assert_same_gradients(mlp, member, blocks, last):
+    """Compare the gradients of a member with those of its own modules."""
+    for layer, its in zip(mlp.layers, [*(b[0] for b in blocks), last], strict=True):
+        torch.testing.assert_close(layer.weight.grad[member], its.weight.grad.T)
+        torch.testing.assert_close(layer.bias.grad[member], its.bias.grad)
+    for norm, block in zip(mlp.norms, blocks if len(mlp.norms) else [], strict=True):
+        torch.testing.assert_close(norm.gain.grad[member], block[1].weight.grad)
+        torch.testing.assert_close(norm.shift.grad[member], block[1].bias.grad)
+
+
 @every_style
 def test_a_member_of_an_mlp_equals_a_sequential(x, rng, layer_norm, activation):
     mlp = _mlp(layer_norm=layer_norm, activation=activation, rng=rng)
@@ -88,12 +98,7 @@ def test_gradients_equal_those_of_a_sequential(x, rng, layer_norm, activation):
         blocks, last = _own_modules(mlp, i, activation)
         own = nn.Sequential(*blocks, last)
         ((own(x[i]) - target[i]) ** 2).sum().backward()
-        for layer, its in zip(mlp.layers, [*(b[0] for b in blocks), last], strict=True):
-            torch.testing.assert_close(layer.weight.grad[i], its.weight.grad.T)
-            torch.testing.assert_close(layer.bias.grad[i], its.bias.grad)
-        for norm, block in zip(mlp.norms, blocks if layer_norm else [], strict=True):
-            torch.testing.assert_close(norm.gain.grad[i], block[1].weight.grad)
-            torch.testing.assert_close(norm.shift.grad[i], block[1].bias.grad)
+        _assert_same_gradients(mlp, i, blocks, last)
 
 
 @every_style
@@ -114,12 +119,7 @@ def test_gradients_with_dropout_equal_those_of_a_sequential(x, rng, layer_norm, 
             hidden = block(hidden) * mask[i]
         ((last(hidden) - target[i]) ** 2).sum().backward()
         torch.testing.assert_close(given.grad[i], own.grad)
-        for layer, its in zip(mlp.layers, [*(b[0] for b in blocks), last], strict=True):
-            torch.testing.assert_close(layer.weight.grad[i], its.weight.grad.T)
-            torch.testing.assert_close(layer.bias.grad[i], its.bias.grad)
-        for norm, block in zip(mlp.norms, blocks if layer_norm else [], strict=True):
-            torch.testing.assert_close(norm.gain.grad[i], block[1].weight.grad)
-            torch.testing.assert_close(norm.shift.grad[i], block[1].bias.grad)
+        _assert_same_gradients(mlp, i, blocks, last)
 
 
 @every_style

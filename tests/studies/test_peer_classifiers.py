@@ -123,6 +123,14 @@ def test_each_label_is_learned_from_the_rows_that_know_it(name, clear_survey) ->
     assert np.ptp(found, axis=0).min() > 0
 
 
+def test_a_label_that_no_row_knows_scores_0(clear_survey) -> None:
+    unknown = np.zeros(clear_survey.Y.shape, bool)
+    unknown[:, 2] = True
+    found = scores_of("extra-trees", replace(clear_survey, unknown=unknown))[1]
+    assert np.flatnonzero(np.ptp(found, axis=0) == 0).tolist() == [2]
+    assert not found[:, 2].any()
+
+
 @pytest.mark.parametrize("name", PEERS)
 @pytest.mark.parametrize("constant", [False, True])
 def test_one_label(name, constant, clear_survey) -> None:

@@ -236,11 +236,15 @@ def _label_by_label(
     others: Sequence[Rows],
     seed: int,
 ) -> Scores:
-    """Learn each label from the rows that know it; the held-out rows that do choose settings."""
+    """Learn each label from the rows that know it; the held-out rows that do choose settings.
+
+    A label that no training row knows scores 0.
+    """
 
     def of_label(rows: Rows, label: int, *, known: bool) -> Rows:
         if known and rows.unknown is not None:
-            rows = rows.rows(np.flatnonzero(~dense(rows.unknown[:, [label]]).ravel()))
+            chosen = np.flatnonzero(~dense(rows.unknown[:, [label]]).ravel())
+            rows = rows.rows(chosen) if len(chosen) else rows  # unknown labels are 0 in Y
         names = [rows.label_names[label]]
         return replace(rows, Y=rows.Y[:, [label]], unknown=None, label_names=names)
 
