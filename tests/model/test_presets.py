@@ -171,6 +171,11 @@ class TestSizeOfTheData:
         assert sparse.training == many.training
         assert (few.training["patience"], many.training["patience"]) == (10, None)
 
+    def test_few_sparse_rows_have_narrow_layers(self):
+        few, medium = (for_data("tuned", LARGE_BATCHES - i, sparse=True) for i in (1, 0))
+        narrow = {"feature_hidden": (64,), "decoder_hidden": (192,)}
+        assert few.network == dataclasses.replace(medium.network, **narrow)
+
     def test_few_rows_are_seen_more_often(self):
         def plan(n_rows, **more):
             training = for_data("tuned", n_rows, sparse=False, **more).training

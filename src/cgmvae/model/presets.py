@@ -200,13 +200,14 @@ def for_data(
     Sparse ones have the larger network with one hidden layer of 384 in feature encoder and decoder,
     half the learning rate, and label embeddings that start at norm 1 instead of .3:
 
-    - With few rows there are as many epochs as above. Few rows of features that are all 0 or 1 are
-      learned by heart within a few epochs: there half of the features and hidden units are dropped,
-      d = 32, and a member stops after 8 epochs without improvement.
+    - With few rows there are as many epochs as above, with hidden layers of 64 and 192. Few rows of
+      features that are all 0 or 1 are learned by heart within a few epochs: there half of the
+      features and hidden units are dropped, d = 32, and a member stops after 8 epochs without
+      improvement.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1.
       ``MANY_COLUMNS`` features or more are then learned in 15 epochs of batches of 256, with twice
       the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden layers of 64
-      and 192: a unit more is a weight more for every word.
+      and 192 too: a unit more is a weight more for every word.
 
     A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
     on it does not stop, with very many rows of many sparse features it does after 5. The other
@@ -241,10 +242,11 @@ def for_data(
         )
         preset = replace(preset, network=network)
     if sparse:
+        narrow = wide or n_rows < LARGE_BATCHES
         network = replace(
             preset.network,
-            feature_hidden=(64,) if wide else (384,),
-            decoder_hidden=(192,) if wide else (384,),
+            feature_hidden=(64,) if narrow else (384,),
+            decoder_hidden=(192,) if narrow else (384,),
             label_scale=1.0,
         )
         preset = replace(preset, network=network, learning_rate=4e-3 if wide else 2e-3)
