@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -181,8 +181,24 @@ def anonymous_bytes(process: int | str = "self") -> int:
     raise OSError("This system does not report anonymous memory.")
 
 
+def bytes_with_children() -> int:
+    """Return the anonymous memory of this process and its children, shared pages counted once."""
+    children: list[str] = []
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended by now
+            children += (thread / "children").read_text().split()
+    if not children:
+        return anonymous_bytes()
+    total = 0
+    for process in ("self", *children):
+        with suppress(OSError):
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
+    return total * 1024
+
+
 class PeakMemory:
-    """Samples the anonymous memory of this process inside a ``with`` block.
+    """Samples the memory of this process and its children inside a ``with`` block.
 
     Attributes
     ----------
@@ -196,7 +212,7 @@ class PeakMemory:
 
     def __enter__(self) -> Self:
         """Start sampling."""
-        self.before = self.peak = anonymous_bytes()
+        self.before = self.peak = bytes_with_children()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
@@ -211,7 +227,7 @@ class PeakMemory:
         """Take a last sample, and stop."""
         self._done.set()
         self._thread.join()
-        self.peak = max(self.peak, anonymous_bytes())
+        self.peak = max(self.peak, bytes_with_children())
 
     @property
     def above(self) -> int:
@@ -220,7 +236,7 @@ class PeakMemory:
 
     def _sample(self) -> None:
         while not self._done.wait(self.interval):
-            self.peak = max(self.peak, anonymous_bytes())
+            self.peak = max(self.peak, bytes_with_children())
 
 
 # Processes

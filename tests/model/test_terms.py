@@ -93,7 +93,7 @@ def test_from_the_estimator_to_the_loop_are_four_frames(monkeypatch):
     monkeypatch.setattr(pack, "train", counted)
     data, _ = make_survey(210, 6, 5, seed=0)
     CGMVAEClassifier(**TINY, settings=SIZES).fit(data.X, data.Y)
-    assert depths == [3]  # _fit_rows, Pack.train, train
+    assert depths == [4]  # _fit_rows, Pack.train, Pack._train_parts, train
 
 
 def test_an_unknown_term_is_rejected():

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from cgmvae.studies.runner import Outcome, run_job, write_errors
 from cgmvae.studies.spec import Job
 from cgmvae.studies.store import Store
 from cgmvae.training.device import find_device
+from cgmvae.training.workers import end_with_parent
 
 #: How often a job whose process was killed is tried again.
 RETRIES = 2
@@ -148,7 +149,7 @@ class Worker:
 
 def _serve(pipe: Connection, folder: str, device: str, threads: int) -> None:
     """Run jobs until the other end of the pipe is closed."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     store = Store(folder)
     try:
@@ -161,13 +162,6 @@ def _serve(pipe: Connection, folder: str, device: str, threads: int) -> None:
             pipe.send(found)
     except (EOFError, BrokenPipeError):
         return
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that started it was killed, in the middle of a job too."""
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)
 
 
 def ray_engine(

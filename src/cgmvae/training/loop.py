@@ -80,6 +80,10 @@ class History:
         return history
 
 
+class Diverged(InputError):
+    """No member of a training has finite weights and scores."""
+
+
 class TrainingResult(NamedTuple):
     """The outcome of a training, apart from the weights."""
 
@@ -118,6 +122,7 @@ def train(
     progress: Progress | None = None,
     keep: Keep | None = None,
     group: Group = ALONE,
+    first_number: int = 0,
 ) -> TrainingResult:
     """Train all members; each ends with the weights of its best epoch.
 
@@ -143,8 +148,10 @@ def train(
     group : Group
         The processes that share the rows of each batch; all of them call this function alike. The
         first writes the checkpoint, which does not depend on their number.
+    first_number : int
+        What warnings call the first member.
     """
-    run = _Run(network, members, rows, config, device, group)
+    run = _Run(network, members, rows, config, device, group, first_number)
     fingerprint: dict[str, Any] = {}
     if checkpoint is not None:
         fingerprint = run.fingerprint()
@@ -178,9 +185,10 @@ class _Run:
         config: TrainingConfig,
         device: torch.device,
         group: Group,
+        first_number: int,
     ) -> None:
         self.network, self.rows, self.config, self.device = network, rows, config, device
-        self.group = group
+        self.group, self.first_number = group, first_number
         n_members = len(members)
         self.all_members = members
         self.numbers = np.arange(n_members)
@@ -399,12 +407,13 @@ class _Run:
         for i in failed.nonzero().squeeze(1).tolist():
             step = int(failed_at[i])
             where = self._failure(i, order[:, step], weight[:, step], step)
+            number = self.first_number + self.numbers[i]
             message = (
-                f"Member {self.numbers[i]} stopped in epoch {self.epoch}: {where} is not finite; "
-                "lower its learning rate or check that row."
+                f"Member {number} stopped in epoch {self.epoch}: {where} is not finite; lower its "
+                "learning rate or check that row."
             )
             if not bool(usable.any()) and not self.final_epoch[self.stopped].any():
-                raise InputError(message)
+                raise Diverged(message)
             if self.group.leads:
                 warnings.warn(message, UserWarning, stacklevel=4)
 
@@ -492,7 +501,7 @@ class _Run:
         """Give each member its best weights."""
         self._settle()
         if not self.final_epoch[np.append(self.numbers, self.stopped)].any():
-            raise InputError("No epoch gave finite scores; lower the learning rate.")
+            raise Diverged("No epoch gave finite scores; lower the learning rate.")
         if len(self.stopped):
             self._let_stopped_return()
         self.flat.set(self.best)

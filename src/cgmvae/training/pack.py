@@ -2,14 +2,15 @@
 
 An ensemble, the folds of a cross-validation, the seeds of a study and the settings of a search are
 members of one pack. What a member learns depends on itself alone, so a pack may be trained all at
-once, in parts where GPU memory is short, or divided among processes: the result is the same.
+once, in parts where GPU memory is short, or divided among processes, those that the machine has
+cores for or those that ``torchrun`` starts: the result is the same.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,15 +20,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import StackedRows
+from cgmvae.data.mapped import MappedRows, StackedRows
 from cgmvae.errors import InputError
 from cgmvae.nn.rng import RandomStreams, make_streams
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import free_memory
 from cgmvae.training.distributed import ALONE, Group, current_group
-from cgmvae.training.loop import History, Keep, Progress, TrainingResult, train
+from cgmvae.training.loop import Diverged, History, Keep, Progress, TrainingResult, train
 from cgmvae.training.plan import Member, TrainingConfig, column
 from cgmvae.training.rows import RowStore, TrainingRows
+from cgmvae.training.workers import most_processes, run_shares
 
 Numbers = NDArray[np.int64]
 
@@ -94,11 +96,39 @@ class _Part(NamedTuple):
     numbers: Numbers
     network: nn.Module
     result: TrainingResult
+    error: Diverged | None = None
+    """Why none of them is usable."""
 
     @property
     def finished(self) -> Numbers:
         """Return the members that the network still holds, in its order."""
         return self.numbers[self.result.finished]
+
+
+class _SentPart(NamedTuple):
+    """A part as processes send it: the tensors of its network as arrays."""
+
+    numbers: Numbers
+    parameters: list[NDArray[Any]]
+    buffers: list[NDArray[Any]]
+    result: TrainingResult
+    error: Diverged | None
+
+    @classmethod
+    def of(cls, part: _Part) -> _SentPart:
+        """Take the tensors out of the network, whose class pickle may not be able to name."""
+        parameters = [each.detach().numpy() for each in part.network.parameters()]
+        buffers = [each.numpy() for each in part.network.buffers()]
+        return cls(part.numbers, parameters, buffers, part.result, part.error)
+
+    def received(self, network: nn.Module) -> _Part:
+        """Return the part, with tensors in the form of this network."""
+        parameters, buffers = (
+            map(torch.from_numpy, own) for own in (self.parameters, self.buffers)
+        )
+        return _Part(
+            self.numbers, _with_tensors(network, parameters, buffers), self.result, self.error
+        )
 
 
 class Pack:
@@ -152,14 +182,62 @@ class Pack:
         whole result.
         """
         group = current_group()
-        own, sharing = self._division(group)
+        n_shares = self._n_shares() if group.size == 1 else 1
+        own, sharing = self._division(group, n_shares)
+        if min(n_shares, len(own)) > 1:
+            trained = self._train_in_processes(own, n_shares)
+        else:
+            progress = self.progress if group.leads else None
+            trained = self._train_parts(own, progress, sharing)
+        if sharing.size == 1:
+            # Each process has trained every size-th part.
+            by_process = group.gather(trained)
+            trained = sorted((part for own in by_process for part in own), key=_first_member)
+        errors = [part.error for part in trained if part.error is not None]
+        if len(errors) == len(trained):
+            raise errors[0]
+        for error in errors:
+            warnings.warn(str(error), stacklevel=2)
+        self._parts = trained
+        return self._joined_result()
+
+    def _n_shares(self) -> int:
+        """Return how many processes of this machine train members of their own."""
+        rows = [MappedRows.of(part.features) for task in self.tasks for part in task.rows]
+        if self.device.type != "cpu" or self.keep is not None or any(own.on_disk for own in rows):
+            return 1
+        n_processes = most_processes()
+        n_shares = min(n_processes, len(self.owners))
+        # Few processes on many cores would be slower than one with many threads.
+        return n_shares if 2 * n_shares >= n_processes else 1
+
+    def _train_in_processes(self, parts: list[Numbers], n_shares: int) -> list[_Part]:
+        """Train every n-th part here, and the others in forked processes."""
+        # A member's network tells which form the rows have; all processes use the same ones.
+        structure, _, rows = self.assemble(parts[0][:1], of_all_tasks=True)
+
+        def work(share: int, report: Progress) -> list[_SentPart]:
+            trained = self._train_parts(parts[share::n_shares], report, ALONE, rows)
+            return [_SentPart.of(part) for part in trained]
+
+        found = run_shares(work, min(n_shares, len(parts)), self.progress)
+        return [sent.received(structure) for own in found for sent in own]
+
+    def _train_parts(
+        self,
+        own: list[Numbers],
+        progress: Progress | None,
+        sharing: Group,
+        all_rows: TrainingRows | None = None,
+    ) -> list[_Part]:
+        """Train parts one after the other, in smaller ones if the GPU has too little memory."""
         parts = FittingParts(own)
         trained = []
         network: Any
         rows: Any
         for numbers in parts:
             try:
-                network, members, rows = self.assemble(numbers)
+                network, members, rows = self.assemble(numbers, all_rows)
                 result = train(
                     network,
                     members,
@@ -167,10 +245,14 @@ class Pack:
                     self.config,
                     device=self.device,
                     checkpoint=self._checkpoint_of(numbers),
-                    progress=self.progress if group.leads else None,
+                    progress=progress,
                     keep=self.keep,
                     group=sharing,
+                    first_number=int(numbers[0]),
                 )
+            except Diverged as error:
+                trained.append(_Part(numbers, network, _no_result(len(numbers)), error))
+                continue
             except torch.cuda.OutOfMemoryError as error:
                 if self.keep is not None or sharing.size > 1:
                     raise
@@ -188,12 +270,7 @@ class Pack:
             # Copied, since views of one buffer would be pickled with all of it.
             network = join_members([(network, np.arange(len(result.finished)))])
             trained.append(_Part(numbers, network if whole else network.cpu(), result))
-        if sharing.size == 1:
-            # Each process has trained every size-th part.
-            by_process = group.gather(trained)
-            trained = sorted((part for own in by_process for part in own), key=_first_member)
-        self._parts = trained
-        return self._joined_result()
+        return trained
 
     def of_task(self, number: int) -> TrainedMembers | None:
         """Return the trained members of a task; None if all of them were left out on the way."""
@@ -221,30 +298,45 @@ class Pack:
             result.best_value[kept],
         )
 
-    def assemble(self, numbers: Numbers) -> tuple[nn.Module, list[Member], TrainingRows]:
-        """Return the network of some members, these members, and the rows that they refer to."""
+    def assemble(
+        self,
+        numbers: Numbers,
+        all_rows: TrainingRows | None = None,
+        *,
+        of_all_tasks: bool = False,
+    ) -> tuple[nn.Module, list[Member], TrainingRows]:
+        """Return the network of some members, these members, and the rows that they refer to.
+
+        These are the rows of the members' tasks, or of all tasks: ``all_rows``, if they have been
+        assembled before.
+        """
         members: list[Member] = []
         labels: list[LabelRows] = []
         rows: list[LabelledRows] = []
         n_rows = 0
-        for i in np.unique(self.owners[numbers]):
-            task = self.tasks[i]
-            own = [task.members[k] for k in self.numbers[numbers[self.owners[numbers] == i]]]
-            labels += training_labels(task, own)
+        owners = self.owners[numbers]
+        for i, task in enumerate(self.tasks):
+            own = [task.members[k] for k in self.numbers[numbers[owners == i]]]
+            if not own and all_rows is None and not of_all_tasks:
+                continue
+            labels += training_labels(task, own) if own else []
             members += [member.shifted(n_rows) for member in own]
             rows += task.rows
             n_rows += sum(part.labels.shape[0] for part in task.rows)
         network = self.build(members, labels, make_streams(column(members, "seed"), self.device))
         sparse = getattr(network, "takes_sparse_rows", False)
-        return network, members, training_rows(rows, self.device, leave_sparse=sparse)
+        if all_rows is None:
+            all_rows = training_rows(rows, self.device, leave_sparse=sparse)
+        return network, members, all_rows
 
-    def _division(self, group: Group) -> tuple[list[Numbers], Group]:
+    def _division(self, group: Group, n_shares: int = 1) -> tuple[list[Numbers], Group]:
         """Return the parts that this process trains, and the processes that share their rows.
 
         With as many parts as processes or more, each process trains parts of its own; with fewer,
         all processes train one part after the other and share the rows of each batch. There are as
         many parts as processes unless that leaves one without members, in which case there is one;
-        but a training that was stopped is resumed with the parts of its checkpoint.
+        but a training that was stopped is resumed with the parts of its checkpoint. A process by
+        itself divides the members into ``n_shares``.
         """
         n_members = len(self.owners)
         if self.keep is not None:
@@ -253,8 +345,9 @@ class Pack:
         def divide() -> list[Numbers]:
             if self.checkpoint is not None and self.checkpoint.exists():
                 return self.checkpoint.division(n_members)
-            enough = n_members >= group.size or not self.shares_rows
-            return np.array_split(np.arange(n_members), min(n_members, group.size) if enough else 1)
+            size = max(group.size, n_shares)
+            enough = n_members >= size or not self.shares_rows
+            return np.array_split(np.arange(n_members), min(n_members, size) if enough else 1)
 
         found = group.broadcast(divide)
         if len(found) < group.size and self.shares_rows:
@@ -272,7 +365,7 @@ class Pack:
         n_epochs = max(len(each) for part in parts for each in part.result.history.values.values())
         history: dict[str, NDArray[np.float64]] = {}
         best_epoch, best_value = np.zeros(n_members, np.int64), np.zeros(n_members)
-        for numbers, _, result in parts:
+        for numbers, _, result, _ in parts:
             best_epoch[numbers], best_value[numbers] = result.best_epoch, result.best_value
             for name, series in result.history.arrays().items():
                 joined = history.setdefault(name, np.full((n_epochs, n_members), np.nan))
@@ -283,6 +376,12 @@ class Pack:
 
 def _first_member(part: _Part) -> int:
     return int(part.numbers[0])
+
+
+def _no_result(n_members: int) -> TrainingResult:
+    """Return the result of members none of which is usable."""
+    never = np.zeros(n_members, np.int64)
+    return TrainingResult(History(), never, np.zeros(n_members), np.arange(n_members))
 
 
 class FittingParts:
@@ -341,13 +440,21 @@ def join_members(chosen: Sequence[tuple[nn.Module, Numbers]]) -> nn.Module:
         )
         return torch.cat(list(taken))
 
-    # The structure is copied; instead of the tensors the copy gets those of the members.
+    parameters = zip(*(network.parameters() for network, _ in chosen), strict=True)
+    buffers = zip(*(network.buffers() for network, _ in chosen), strict=True)
+    return _with_tensors(first, map(joined, parameters), map(joined, buffers))
+
+
+def _with_tensors(
+    network: nn.Module, parameters: Iterable[Tensor], buffers: Iterable[Tensor]
+) -> nn.Module:
+    """Return a copy of a network's structure with other tensors, in the order of its own."""
     memo: dict[int, Any] = {}
-    for same in zip(*(network.parameters() for network, _ in chosen), strict=True):
-        memo[id(same[0])] = nn.Parameter(joined(same))
-    for same in zip(*(network.buffers() for network, _ in chosen), strict=True):
-        memo[id(same[0])] = joined(same)
-    return copy.deepcopy(first, memo)
+    for own, new in zip(network.parameters(), parameters, strict=True):
+        memo[id(own)] = nn.Parameter(new)
+    for old, other in zip(network.buffers(), buffers, strict=True):
+        memo[id(old)] = other
+    return copy.deepcopy(network, memo)
 
 
 def training_labels(task: Task, members: Sequence[Member]) -> list[LabelRows]:
