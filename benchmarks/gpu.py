@@ -1,12 +1,14 @@
 """Speed of packed training on a GPU, compared with the limits of the card.
 
-    python benchmarks/gpu.py [--members 1 8 64 200] [--precision bf16] [--profile] [--grid]
+    python benchmarks/gpu.py [--members 1 8 64 200] [--precision bf16] [--large] [--profile]
+        [--grid]
 
-Yeast, E = 1024, batches of 256 rows. For each number of members: milliseconds per step, and
-milliseconds per member and epoch with everything (validation, work of the host). The floor of a
-step is the larger of two times: its counted floating-point operations at the card's measured TF32
-matrix rate, and the bytes of Adam's update (gradient, weights and two moments read, the last three
-written) at its measured copy bandwidth.
+Yeast, E = 1024, batches of 256 rows; otherwise the network of the defaults or, with ``--large``,
+one with the paper's hidden layers and latent dimensions. For each number of members: milliseconds
+per step, and milliseconds per member and epoch with everything (validation, work of the host). The
+floor of a step is the larger of two times: its counted floating-point operations at the card's
+measured TF32 matrix rate, and the bytes of Adam's update (gradient, weights and two moments read,
+the last three written) at its measured copy bandwidth.
 
 ``--profile`` adds the time that a step of 200 members spends in each kind of kernel.
 
@@ -67,6 +69,15 @@ class Scale(NamedTuple):
     packed: tuple[int, int] = (64, 8)
     """Members packed, and those of them that are also trained one by one."""
 
+
+#: The sizes of the paper's network.
+PAPER_SIZES = {
+    "latent_dim": 64,
+    "label_hidden": (512, 256),
+    "feature_hidden": (256, 512, 256),
+    "decoder_hidden": (512, 512),
+}
+LARGE = Scale(network=MappingProxyType({"embedding_dim": 1024, "settings": PAPER_SIZES}))
 
 QUICK = Scale(TINY_ROWS, TINY_NETWORK, 64, 2**12, 2, (1, 2), 2, 3, (1,), 1, (2, 1))
 
@@ -257,10 +268,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser(__doc__)
     parser.add_argument("--members", nargs="*", type=int, default=[1, 8, 64, 200])
     parser.add_argument("--precision", choices=("tf32", "bf16"), default="tf32")
+    parser.add_argument("--large", action="store_true")
     parser.add_argument("--grid", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args(argv)
-    scale = QUICK if options.quick else Scale()
+    scale = QUICK if options.quick else LARGE if options.large else Scale()
     if options.quick:
         options.members, options.grid, options.profile = [1, 3], True, True
     on_gpu = torch.cuda.is_available()

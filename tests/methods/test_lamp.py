@@ -266,6 +266,34 @@ class TestNetwork:
         torch.testing.assert_close(network(features), whole)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("n_labels", [4, 83])
+@pytest.mark.parametrize("n_words", [0, 3])
+def test_a_gpu_passes_messages_in_bfloat16(n_labels, n_words):
+    network = make_network(n_labels=n_labels, n_words=n_words, component_messages=True)
+    network.edges[0, 1] = False
+    network.connected = False
+    batch, found = make_batch(n_labels=n_labels), []
+    weights = torch.randn(2, 2, N_ROWS, dtype=torch.float64)
+    for device, dtype, in_half in (
+        ("cpu", torch.float64, False),
+        ("cuda", torch.float32, False),
+        ("cuda", torch.float32, True),
+    ):
+        network.to(device, dtype).in_half = in_half
+        given = Batch(*(part.to(device) for part in batch))
+        given = given._replace(features=given.features.to(dtype))
+        terms = torch.stack(list(network.terms(given, None).values()))
+        gradients = torch.autograd.grad(
+            terms, list(network.parameters()), weights.to(terms), allow_unused=True
+        )
+        found.append([part.cpu().double() for part in (terms, *gradients)])
+    for other, tolerance in ((found[1], 1e-4), (found[2], 0.1)):
+        for a, b in zip(other, found[0], strict=True):
+            assert (a - b).norm() <= tolerance * b.norm() + 1e-9
+
+
 def tiny(**changes):
     settings = {
         "n_members": 2,

@@ -7,7 +7,12 @@ import torch.nn.functional as F
 from cgmvae.model import objective
 from cgmvae.nn import cuda
 from cgmvae.nn.gaussian import LOG_VARIANCE_RANGE, Gaussian
-from cgmvae.nn.packed import PackedMLP, inner_products, inner_products_and_cosines
+from cgmvae.nn.packed import (
+    PackedLayerNorm,
+    PackedMLP,
+    inner_products,
+    inner_products_and_cosines,
+)
 from cgmvae.nn.rng import CounterStreams
 from cgmvae.training.optimizer import FlatParameters, gradient_norms
 
@@ -88,6 +93,29 @@ def test_hidden_layer_takes_vectors_that_lie_apart():
         for parts in (vectors, [part.contiguous() for part in vectors])
     ]
     assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("width", [1, 37, 64, 1500])
+@pytest.mark.parametrize("drops", [True, False])
+def test_normalized_sum_equals_its_operations(width, drops):
+    norm = PackedLayerNorm(3, width, dtype=torch.float64, device=CPU)
+    for vector in norm.parameters():
+        vector.data = torch.randn(vector.shape, dtype=torch.float64)
+    x, message = torch.randn(2, 3, 300, width)
+    own, found = list(norm.parameters()), []
+    for device, dtype in ((CPU, torch.float64), (CUDA, torch.float32), (CUDA, torch.bfloat16)):
+        norm.to(device, torch.float32 if device is CUDA else dtype)
+        given = [part.to(device, dtype).requires_grad_() for part in (x, message)]
+        streams = noise_on(device) if drops else None
+        y = norm.residual(*given, streams, RATE.to(device))
+        assert y.dtype == dtype
+        slopes = torch.linspace(-1, 1, y.numel()).view(y.shape).to(y)
+        found.append([y, *torch.autograd.grad(y, [*given, *own], slopes)])
+    if width == 1:  # all that is normalized is 0, and so are most gradients
+        found = [each[:1] for each in found]
+    for other, tolerance in ((found[1], 1e-5), (found[2], 1e-2)):
+        for a, b in zip(other, found[0], strict=True):
+            assert distance(a.cpu().double(), b) < tolerance
 
 
 @pytest.mark.parametrize("shape", SHAPES)

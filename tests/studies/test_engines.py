@@ -18,8 +18,8 @@ from tiny_study import STUDY, runs, written
 
 from cgmvae.errors import InputError
 from cgmvae.studies.commands import find_study, make_engine, make_scope, run_study, study_status
-from cgmvae.studies.engines import RETRIES, _serve, local_engine, ray_engine
-from cgmvae.studies.spec import Scope, make_jobs
+from cgmvae.studies.engines import RETRIES, _serve, local_engine, next_job, ray_engine
+from cgmvae.studies.spec import RunSpec, Scope, make_jobs
 from cgmvae.studies.store import Store
 
 JOBS = make_jobs(runs(Scope()))
@@ -58,6 +58,16 @@ def test_a_job_whose_worker_is_killed_each_time_is_given_up(tmp_path):
             kill_a_worker()
     assert seen == [(JOBS[0], "started")] * (RETRIES + 1) + [(JOBS[0], "failed")]
     assert "killed in every attempt" in store.error(JOBS[0][0])
+
+
+def test_few_networks_share_a_gpu_while_other_workers_run_methods_for_cpus():
+    network, other, forest = (
+        (RunSpec("yeast", name),) for name in ("cgmvae", "lamp", "binary-relevance")
+    )
+    assert next_job([network, forest], [other], most_networks=2) == network
+    assert next_job([network, forest], [other, network], most_networks=2) == forest
+    assert next_job([network], [other, network], most_networks=2) is None
+    assert next_job([], [], most_networks=2) is None
 
 
 def test_stopping_ends_the_workers(tmp_path):

@@ -27,6 +27,12 @@ except ImportError:  # torch for CPUs
 #: Rows over which one program sums the gradients of gain and shift.
 _ROWS = 8
 
+#: Tiles of rows over which one program sums the gradients of gain and shift.
+_TILES = 8
+
+#: In place of keys, offset and rates where nothing is dropped.
+_NOTHING = (None, 0, None)
+
 #: The ``eps`` of torch's layer normalization.
 _EPSILON = 1e-5
 
@@ -249,6 +255,59 @@ def hidden(
     return _Hidden.apply(x, *vectors, dropping, slope)
 
 
+class _Residual(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, message: Tensor, gain: Tensor, shift: Tensor, dropping: Dropping | None
+    ) -> Tensor:
+        n_members, n_rows, width = x.shape
+        y = torch.empty_like(message)
+        center, spread = gain.new_empty(2, n_members, n_rows)
+        n_parts, tile = _tile(n_rows, width)
+        kernels.residual_forward[n_parts, n_members](
+            *(x, message, y, center, spread, gain, shift),
+            *(_NOTHING if dropping is None else dropping),
+            *(gain.stride(0), n_rows, width, _EPSILON),
+            DROPS=dropping is not None,
+            **tile,
+        )
+        ctx.save_for_backward(x, message, center, spread, gain)
+        ctx.dropping = dropping
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        x, message, center, spread, gain = ctx.saved_tensors
+        n_members, n_rows, width = x.shape
+        dx, dmessage = torch.empty_like(x), torch.empty_like(message)
+        n_tiles, tile = _tile(n_rows, width)
+        n_parts = triton.cdiv(n_tiles, _TILES)
+        sums = gain.new_empty(2, n_members, n_parts, width)
+        kernels.residual_backward[n_parts, n_members](
+            *(dy.contiguous(), x, message, dx, dmessage, center, spread, gain, sums),
+            *(_NOTHING if ctx.dropping is None else ctx.dropping),
+            *(gain.stride(0), n_rows, width),
+            DROPS=ctx.dropping is not None,
+            TILES=_TILES,
+            **tile,
+        )
+        return dx, dmessage, *sums.sum(2), None
+
+
+def residual(
+    x: Tensor, message: Tensor, gain: Tensor, shift: Tensor, dropping: Dropping | None
+) -> Tensor:
+    """Drop entries of a message, add it to ``x`` and normalize, in one pass.
+
+    Both are (n_members, n_rows, width), float32 or bfloat16; the result has the message's type. The
+    vectors are (n_members, width).
+    """
+    vectors = [gain, shift]
+    if gain.stride() != shift.stride():
+        vectors = [part.contiguous() for part in vectors]
+    return _Residual.apply(x.contiguous(), message.contiguous(), *vectors, dropping)
+
+
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -264,7 +323,7 @@ class _Product(torch.autograd.Function):
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x · weight + bias, (n_members, n_rows, n_out), float32 even of bfloat16 matrices."""
-    if x.dtype == torch.bfloat16:
+    if weight.dtype == torch.bfloat16:
         return _Product.apply(x, weight) + bias[:, None, :]
     return torch.baddbmm(bias[:, None, :], x, weight)
 

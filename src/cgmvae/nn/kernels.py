@@ -159,6 +159,116 @@ def hidden_backward(
     tl.store(sums_at + 2 * size, dshift, mask=inside)
 
 
+@triton.jit
+def _summed(x_at, message_at, at, inside, position, key, rate, DROPS: tl.constexpr):
+    """Return rows and what is kept of their messages, added up, and which entries are kept."""
+    message = tl.load(message_at + at, mask=inside, other=0.0).to(tl.float32)
+    kept = inside
+    if DROPS:
+        kept = inside & _kept(position, key, _limit(rate))
+        message = tl.where(kept, message * (1.0 / (1.0 - rate)), 0.0)
+    return tl.load(x_at + at, mask=inside, other=0.0).to(tl.float32) + message, kept
+
+
+@triton.jit(do_not_specialize=["offset"])
+def residual_forward(
+    x_at,
+    message_at,
+    y_at,
+    center_at,
+    spread_at,
+    gain_at,
+    shift_at,
+    keys_at,
+    offset,
+    rates_at,
+    stride,
+    n_rows,
+    width,
+    epsilon,
+    DROPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Drop entries of a message, add it to a row, and normalize; some rows a program."""
+    member, columns = tl.program_id(1).to(tl.int64), tl.arange(0, BLOCK)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = (row < n_rows)[:, None] & (columns < width)[None, :]
+    position = row[:, None] * width + columns[None, :]
+    at = member * n_rows * width + position
+    key, rate = 0, 0.0
+    if DROPS:
+        key, rate = _key(keys_at, tl.program_id(1), offset), tl.load(rates_at + member)
+    x, _ = _summed(x_at, message_at, at, inside, position, key, rate, DROPS)
+    center = tl.sum(x, axis=1) / width
+    distance = tl.where(inside, x - center[:, None], 0.0)
+    spread = 1.0 / tl.sqrt(tl.sum(distance * distance, axis=1) / width + epsilon)
+    vector = member * stride + columns
+    gain = tl.load(gain_at + vector, mask=columns < width, other=0.0)
+    shift = tl.load(shift_at + vector, mask=columns < width, other=0.0)
+    y = distance * spread[:, None] * gain[None, :] + shift[None, :]
+    tl.store(y_at + at, y, mask=inside)
+    tl.store(center_at + member * n_rows + row, center, mask=row < n_rows)
+    tl.store(spread_at + member * n_rows + row, spread, mask=row < n_rows)
+
+
+@triton.jit(do_not_specialize=["offset"])
+def residual_backward(
+    dy_at,
+    x_at,
+    message_at,
+    dx_at,
+    dmessage_at,
+    center_at,
+    spread_at,
+    gain_at,
+    sums_at,
+    keys_at,
+    offset,
+    rates_at,
+    stride,
+    n_rows,
+    width,
+    DROPS: tl.constexpr,
+    TILES: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Give the gradients of what ``residual_forward`` does; some tiles of rows a program."""
+    part, member, columns = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, BLOCK)
+    gain = tl.load(gain_at + member * stride + columns, mask=columns < width, other=0.0)
+    key, rate = 0, 0.0
+    if DROPS:
+        key, rate = _key(keys_at, tl.program_id(1), offset), tl.load(rates_at + member)
+    dgain = tl.zeros([BLOCK], dtype=tl.float32)
+    dshift = tl.zeros([BLOCK], dtype=tl.float32)
+    for tile in range(TILES):
+        row = (part * TILES + tile) * ROWS + tl.arange(0, ROWS)
+        inside = (row < n_rows)[:, None] & (columns < width)[None, :]
+        position = row[:, None] * width + columns[None, :]
+        at = member * n_rows * width + position
+        x, kept = _summed(x_at, message_at, at, inside, position, key, rate, DROPS)
+        center = tl.load(center_at + member * n_rows + row, mask=row < n_rows, other=0.0)
+        spread = tl.load(spread_at + member * n_rows + row, mask=row < n_rows, other=0.0)
+        normal = tl.where(inside, (x - center[:, None]) * spread[:, None], 0.0)
+        dy = tl.load(dy_at + at, mask=inside, other=0.0).to(tl.float32)
+        dgain += tl.sum(dy * normal, axis=0)
+        dshift += tl.sum(dy, axis=0)
+        dnormal = dy * gain[None, :]
+        drift = tl.sum(dnormal, axis=1) / width
+        stretch = tl.sum(dnormal * normal, axis=1) / width
+        dx = spread[:, None] * (dnormal - drift[:, None] - normal * stretch[:, None])
+        tl.store(dx_at + at, dx, mask=inside)
+        if DROPS:
+            dx = tl.where(kept, dx * (1.0 / (1.0 - rate)), 0.0)
+        tl.store(dmessage_at + at, dx, mask=inside)
+    n_parts, n_members = tl.num_programs(0), tl.num_programs(1)
+    sums_at += (member * n_parts + part) * width + columns
+    tl.store(sums_at, dgain, mask=columns < width)
+    size = n_members.to(tl.int64) * n_parts * width
+    tl.store(sums_at + size, dshift, mask=columns < width)
+
+
 @triton.jit(do_not_specialize=["offset"])
 def drop(x_at, y_at, keys_at, offset, rates_at, n, BLOCK: tl.constexpr):
     """Drop numbers as ``RandomStreams.dropout`` does."""

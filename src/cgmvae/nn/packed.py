@@ -93,6 +93,18 @@ class PackedLayerNorm(nn.Module):
         normal = F.layer_norm(x, x.shape[-1:])
         return torch.addcmul(self.shift[:, None, :], normal, self.gain[:, None, :])
 
+    def residual(
+        self, x: Tensor, message: Tensor, streams: RandomStreams | None, rate: Tensor
+    ) -> Tensor:
+        """Normalize ``x`` plus a message, of which entries are dropped where there are streams.
+
+        Both are (n_members, n_rows, width).
+        """
+        if cuda.usable(message) and (streams is None or streams.fuses(message)):
+            dropping = None if streams is None else streams.dropping(rate)
+            return cuda.residual(x, message, self.gain, self.shift, dropping)
+        return self(x + (message if streams is None else streams.dropout(message, rate)))
+
 
 class _NormalizedReLU(torch.autograd.Function):
     """Layer normalization, ReLU and dropout on a CPU, in half of the passes that autograd makes.
@@ -241,7 +253,9 @@ def _affine(layer: Any, x: Tensor | SparseRows, more: Tensor | None) -> Tensor:
 def _fitting(x: Tensor, weight: Tensor) -> Tensor:
     """Return ``x`` in the precision of the weights, with columns of zeros for their last rows."""
     spare = weight.shape[1] - x.shape[-1]
-    return F.pad(x.to(weight.dtype), (0, spare)) if spare else x.to(weight.dtype)
+    if not torch.is_autocast_enabled(x.device.type):  # otherwise torch chooses the precision
+        x = x.to(weight.dtype)
+    return F.pad(x, (0, spare)) if spare else x
 
 
 def layers_for_training(module: nn.Module) -> Iterator[PackedLinear]:

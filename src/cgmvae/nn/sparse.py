@@ -147,18 +147,34 @@ class SparseRows(NamedTuple):
         """Return the rows with their order by columns, which does not depend on the values."""
         if self.by_column is not None:
             return self
+        n_members, n_rows, n_columns = self.shape
+        counts = self.starts[:, -1] - self.starts[:, 0]
+        members = torch.arange(n_members)
+        columns = self.columns + (members * n_columns).repeat_interleave(counts)
+        bounds = torch.cat([self.starts[:, :-1].reshape(-1), self.starts[-1, -1:]])
+        # SciPy counts how often columns occur; sorting them takes ten times as long.
+        matrix = sp.csr_array(
+            (np.arange(len(columns)), columns.numpy(), bounds.numpy()),
+            shape=(n_members * n_rows, n_members * n_columns),
+        )
+        ordered = matrix.tocsc()
+        order, rows, ends = map(torch.as_tensor, (ordered.data, ordered.indices, ordered.indptr))
         orders = []
-        for own in self.starts:
-            n_values, shape = int(own[-1] - own[0]), (len(own) - 1, self.n_columns)
-            columns, bounds = self.columns[own[0] : own[-1]].numpy(), (own - own[0]).numpy()
-            # SciPy counts how often columns occur; sorting them takes ten times as long.
-            ordered = sp.csr_array((np.arange(n_values), columns, bounds), shape=shape).tocsc()
-            order, rows, ends = map(
-                torch.as_tensor, (ordered.data, ordered.indices, ordered.indptr)
-            )
-            found = ends.diff().nonzero().squeeze(1)
+        for member, start, own in zip(
+            range(n_members),
+            self.starts[:, 0].tolist(),
+            ends.unfold(0, n_columns + 1, n_columns),
+            strict=True,
+        ):
+            found = own.diff().nonzero().squeeze(1)
+            stored = slice(start, int(own[-1]))
             orders.append(
-                ColumnOrder(found, ends[F.pad(found + 1, (1, 0))].long(), order, rows.long())
+                ColumnOrder(
+                    found,
+                    (own[F.pad(found + 1, (1, 0))] - start).long(),
+                    order[stored] - start,
+                    rows[stored].long() - member * n_rows,
+                )
             )
         return self._replace(by_column=tuple(orders), scratch=scratch)
 

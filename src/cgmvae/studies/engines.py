@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -22,13 +22,16 @@ from joblib import cpu_count
 
 from cgmvae.errors import InputError
 from cgmvae.studies.runner import Outcome, run_job, write_errors
-from cgmvae.studies.spec import Job
+from cgmvae.studies.spec import Job, is_network
 from cgmvae.studies.store import Store
 from cgmvae.training.device import find_device
 from cgmvae.training.workers import end_with_parent
 
 #: How often a job whose process was killed is tried again.
 RETRIES = 2
+
+#: Networks that are trained on one GPU at a time: more of them slow each other down.
+GPU_JOBS = 2
 
 #: Seconds that an idle worker has to exit by itself.
 _EXIT_SECONDS = 10.0
@@ -47,7 +50,10 @@ Engine = Callable[[Iterable[Job], Store], Iterator[Event]]
 
 
 def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
-    """Return an engine that runs jobs on this machine: in one process, or in several workers."""
+    """Return an engine that runs jobs on this machine: in one process, or in several workers.
+
+    At most :data:`GPU_JOBS` workers train networks on a GPU; the others run methods for CPUs.
+    """
     if workers < 1:
         raise InputError(f"There cannot be {workers} workers; use at least 1.")
     find_device(device)
@@ -65,6 +71,7 @@ def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
 
 def _run_in_workers(jobs: deque[Job], store: Store, n_workers: int, device: str) -> Iterator[Event]:
     threads = max(1, cpu_count() // n_workers)
+    most_networks = GPU_JOBS if find_device(device).type == "cuda" else n_workers
     deaths: dict[Job, int] = {}
     idle: list[Worker] = []
     busy: dict[Any, tuple[Worker, Job]] = {}
@@ -76,8 +83,12 @@ def _run_in_workers(jobs: deque[Job], store: Store, n_workers: int, device: str)
 
     with ExitStack() as stack:
         while jobs or busy:
-            while jobs and len(busy) < n_workers:
-                worker, job = idle.pop() if idle else start_worker(), jobs.popleft()
+            while len(busy) < n_workers:
+                running = [job for _, job in busy.values()]
+                if (job := next_job(jobs, running, most_networks)) is None:
+                    break
+                jobs.remove(job)
+                worker = idle.pop() if idle else start_worker()
                 worker.start(job)
                 busy[worker.pipe] = worker, job
                 yield job, "started"
@@ -94,6 +105,16 @@ def _run_in_workers(jobs: deque[Job], store: Store, n_workers: int, device: str)
                     continue
                 write_errors(job, store, _KILLED)
                 yield job, "failed"
+
+
+def next_job(waiting: Iterable[Job], running: Sequence[Job], most_networks: int) -> Job | None:
+    """Return the first job that may start beside those that run; None if there is none."""
+
+    def trains_network(job: Job) -> bool:
+        return is_network(job[0].method)
+
+    full = sum(map(trains_network, running)) >= most_networks
+    return next((job for job in waiting if not (full and trains_network(job))), None)
 
 
 class Worker:

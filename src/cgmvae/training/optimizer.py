@@ -71,8 +71,9 @@ class RowGradient(NamedTuple):
             start, end = np.searchsorted(rows, [first, first + n_rows])
             matrix[rows[start:end] - first] = values[start:end]
             where = slice(first * width, min((first + n_rows) * width, size))
-            yield where, zeros[: where.stop - where.start]
-            zeros.zero_()  # erasing the rows one by one takes longer
+            block = zeros[: where.stop - where.start]
+            yield where, block
+            block.zero_()  # erasing the rows one by one takes longer
 
 
 class FlatParameters:
@@ -119,6 +120,10 @@ class FlatParameters:
             view.copy_(parameter.detach())
             parameter.data = view
         self.rounded = self.values.bfloat16() if half and self._layers else None
+        #: The parts of the module that choose by themselves what is computed in bfloat16.
+        self._halved = [part for part in module.modules() if hasattr(part, "in_half")]
+        for part in self._halved:
+            part.in_half = half  # type: ignore[assignment]
         self._leaves: list[Tensor] = list(self.parameters)
         self._set_training_weights()
 
@@ -205,9 +210,11 @@ class FlatParameters:
                 self.rounded.copy_(values)
 
     def release(self) -> None:
-        """Let the module multiply by its own weights again."""
+        """Let the module multiply by its own weights again, in their precision."""
         for layer in self._layers:
             layer.training_weight = None
+        for part in self._halved:
+            part.in_half = False  # type: ignore[assignment]
 
 
 def _tiles(n: int) -> int:
