@@ -209,6 +209,10 @@ class PeakMemory:
     """
 
     interval = 0.005
+    """Least seconds from one sample to the next."""
+
+    share = 0.01
+    """Largest share of the time that is spent with samples: the kernel walks all pages."""
 
     def __enter__(self) -> Self:
         """Start sampling."""
@@ -235,8 +239,11 @@ class PeakMemory:
         return self.peak - self.before
 
     def _sample(self) -> None:
-        while not self._done.wait(self.interval):
+        pause = self.interval
+        while not self._done.wait(pause):
+            start = time.perf_counter()
             self.peak = max(self.peak, bytes_with_children())
+            pause = max(self.interval, (time.perf_counter() - start) / self.share)
 
 
 # Processes

@@ -127,7 +127,8 @@ class TrainingConfig:
     encoder_frozen_epochs: int = 0
     """First epochs in which such an encoder is not trained."""
     precision: Literal["tf32", "bf16"] = "tf32"
-    """Precision of matrix products in training on a GPU; all else is float32 or finer."""
+    """Precision of matrix products in training on a GPU; all else is float32 or finer, but for the
+    nodes of LaMP."""
 
 
 class Epoch(NamedTuple):
