@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import uvicorn
 from fastapi import FastAPI
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from cgmvae.errors import InputError

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 from joblib import cpu_count
+from threadpoolctl import threadpool_limits
 
 from cgmvae.errors import InputError
 from cgmvae.studies.runner import Outcome, run_job, write_errors
@@ -172,6 +173,7 @@ def _serve(pipe: Connection, folder: str, device: str, threads: int) -> None:
     """Run jobs until the other end of the pipe is closed."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    threadpool_limits(threads)  # of NumPy and SciPy, which would use all cores in every worker
     store = Store(folder)
     try:
         while True:
