@@ -46,6 +46,27 @@ def test_every_share_has_a_process_and_a_thread_of_its_own():
     assert found[0][1] == os.getpid()
 
 
+def test_shares_without_a_process_are_worked_on_here(monkeypatch):
+    started = iter([os.fork, None])
+
+    def fork():
+        if (own := next(started)) is None:
+            raise BlockingIOError("Resource temporarily unavailable")
+        return own()
+
+    monkeypatch.setattr(os, "fork", fork)
+    told = []
+
+    def work(share, report):
+        report(1, 1, share / 10)
+        return share, os.getpid()
+
+    found = run_shares(work, 4, lambda *each: told.append(each))
+    assert [share for share, _ in found] == [0, 1, 2, 3]
+    assert [process == os.getpid() for _, process in found] == [True, False, True, True]
+    assert told == [(1, 1, 0.3)]
+
+
 def test_warnings_of_all_shares_are_given():
     def work(share, report):
         warnings.warn(f"from share {share}", RuntimeWarning, stacklevel=1)

@@ -45,6 +45,8 @@ def most_processes() -> int:
 def run_shares(work: Work[Result], n_shares: int, progress: Progress | None = None) -> list[Result]:
     """Return the results of all shares: the first is worked on here, the others in processes.
 
+    Where memory or limits do not allow as many processes, more of them are worked on here.
+
     Parameters
     ----------
     work : callable
@@ -60,7 +62,11 @@ def run_shares(work: Work[Result], n_shares: int, progress: Progress | None = No
     torch.set_num_threads(1)
     processes: list[_Process[Result]] = []
     try:
-        processes += [_Process(work, i) for i in range(1, n_shares)]
+        for share in range(1, n_shares):
+            try:
+                processes.append(_Process(work, share))
+            except OSError:
+                break
         waiting: dict[Any, _Process[Result]] = {each.pipe: each for each in processes}
 
         def listen(timeout: float | None) -> None:
@@ -70,15 +76,19 @@ def run_shares(work: Work[Result], n_shares: int, progress: Progress | None = No
                         del waiting[pipe]
                 timeout = 0
 
-        def report(epoch: int, n_epochs: int, best: float) -> None:
-            merged.add(0, epoch, n_epochs, best)
-            listen(timeout=0)
+        def work_here(share: int) -> Result:
+            def report(epoch: int, n_epochs: int, best: float) -> None:
+                merged.add(share, epoch, n_epochs, best)
+                listen(timeout=0)
 
-        first = work(0, report)
-        merged.end(0)
+            result = work(share, report)
+            merged.end(share)
+            return result
+
+        first, *rest = map(work_here, (0, *range(1 + len(processes), n_shares)))
         while waiting:
             listen(timeout=None)
-        return [first, *(process.result for process in processes)]
+        return [first, *(process.result for process in processes), *rest]
     finally:
         for process in processes:
             process.stop()
@@ -103,11 +113,16 @@ class _Process(Generic[Result]):
         context = get_context("fork")
         self.pipe, theirs = context.Pipe(duplex=False)
         self._process = context.Process(target=_work, args=(theirs, work, share), daemon=True)
-        with warnings.catch_warnings():
-            # Python warns of threads that are lost; those of OpenMP are not used, see _work.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
-        theirs.close()
+        try:
+            with warnings.catch_warnings():
+                # Python warns of threads that are lost; those of OpenMP are not used, see _work.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._process.start()
+        except OSError:
+            self.pipe.close()
+            raise
+        finally:
+            theirs.close()
 
     def receive(self, progress: _MergedProgress) -> bool:
         """Take a message that has come; return whether it is the last. Raise the share's error."""
