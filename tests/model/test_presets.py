@@ -192,7 +192,7 @@ class TestSizeOfTheData:
 
         assert dropouts(300, sparse=True, binary=True) == (0.5, 0.5)
         bits, words = (for_data("tuned", 1400, sparse=True, binary=b) for b in (True, False))
-        assert (bits.training["patience"], words.training["patience"]) == (8, 10)
+        assert (bits.training["patience"], words.training["patience"]) == (6, 10)
         assert bits.network == dataclasses.replace(words.network, latent_dim=32)
         others = [dropouts(300, sparse=True), dropouts(300, sparse=False, binary=True)]
         others.append(dropouts(LARGE_BATCHES, sparse=True, binary=True))

@@ -202,8 +202,8 @@ def for_data(
 
     - With few rows there are as many epochs as above, with hidden layers of 64 and 192. Few rows of
       features that are all 0 or 1 are learned by heart within a few epochs: there half of the
-      features and hidden units are dropped, d = 32, and a member stops after 8 epochs without
-      improvement.
+      features and hidden units are dropped, d = 32, and a member stops after 6 epochs, or an eighth
+      of them, without improvement.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1.
       ``MANY_COLUMNS`` features or more are then learned in 15 epochs of batches of 256, with twice
       the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden layers of 128
@@ -261,12 +261,12 @@ def for_data(
     elif n_rows < LARGE_BATCHES:
         epochs = min(ROWS_SEEN // max(1, n_rows + n_unlabelled), MOST_EPOCHS)
         epochs = max(training["epochs"], epochs)
-        patience = training["patience"]
+        patience = max(training["patience"], epochs // 6)
         if sparse and binary:
             network = replace(preset.network, latent_dim=32)
             preset = replace(preset, network=network, dropout=0.5, input_dropout=0.5)
-            patience = 8
-        training |= {"epochs": epochs, "patience": max(patience, epochs // 6)}
+            patience = max(6, epochs // 8)
+        training |= {"epochs": epochs, "patience": patience}
     elif not sparse:
         training |= {"batch_size": 256, "epochs": 25}
         preset = replace(preset, learning_rate=8e-3)
