@@ -213,11 +213,12 @@ class Pack:
 
     def _train_in_processes(self, parts: list[Numbers], n_shares: int) -> list[_Part]:
         """Train every n-th part here, and the others in forked processes."""
-        # A member's network tells which form the rows have; all processes use the same ones.
-        structure, _, rows = self.assemble(parts[0][:1], of_all_tasks=True)
+        structure, _, rows = self.assemble(parts[0][:1])
+        # The rows of one task are in memory once for all processes.
+        shared = rows if len(self.tasks) == 1 else None
 
         def work(share: int, report: Progress) -> list[_SentPart]:
-            trained = self._train_parts(parts[share::n_shares], report, ALONE, rows)
+            trained = self._train_parts(parts[share::n_shares], report, ALONE, shared)
             return [_SentPart.of(part) for part in trained]
 
         found = run_shares(work, min(n_shares, len(parts)), self.progress)
@@ -228,7 +229,7 @@ class Pack:
         own: list[Numbers],
         progress: Progress | None,
         sharing: Group,
-        all_rows: TrainingRows | None = None,
+        shared: TrainingRows | None = None,
     ) -> list[_Part]:
         """Train parts one after the other, in smaller ones if the GPU has too little memory."""
         parts = FittingParts(own)
@@ -237,7 +238,7 @@ class Pack:
         rows: Any
         for numbers in parts:
             try:
-                network, members, rows = self.assemble(numbers, all_rows)
+                network, members, rows = self.assemble(numbers, shared)
                 result = train(
                     network,
                     members,
@@ -299,35 +300,28 @@ class Pack:
         )
 
     def assemble(
-        self,
-        numbers: Numbers,
-        all_rows: TrainingRows | None = None,
-        *,
-        of_all_tasks: bool = False,
+        self, numbers: Numbers, rows: TrainingRows | None = None
     ) -> tuple[nn.Module, list[Member], TrainingRows]:
         """Return the network of some members, these members, and the rows that they refer to.
 
-        These are the rows of the members' tasks, or of all tasks: ``all_rows``, if they have been
-        assembled before.
+        ``rows`` are these, if they have been put on the device before.
         """
         members: list[Member] = []
         labels: list[LabelRows] = []
-        rows: list[LabelledRows] = []
+        parts: list[LabelledRows] = []
         n_rows = 0
-        owners = self.owners[numbers]
-        for i, task in enumerate(self.tasks):
-            own = [task.members[k] for k in self.numbers[numbers[owners == i]]]
-            if not own and all_rows is None and not of_all_tasks:
-                continue
-            labels += training_labels(task, own) if own else []
+        for i in np.unique(self.owners[numbers]):
+            task = self.tasks[i]
+            own = [task.members[k] for k in self.numbers[numbers[self.owners[numbers] == i]]]
+            labels += training_labels(task, own)
             members += [member.shifted(n_rows) for member in own]
-            rows += task.rows
+            parts += task.rows
             n_rows += sum(part.labels.shape[0] for part in task.rows)
         network = self.build(members, labels, make_streams(column(members, "seed"), self.device))
         sparse = getattr(network, "takes_sparse_rows", False)
-        if all_rows is None:
-            all_rows = training_rows(rows, self.device, leave_sparse=sparse)
-        return network, members, all_rows
+        if rows is None:
+            rows = training_rows(parts, self.device, leave_sparse=sparse)
+        return network, members, rows
 
     def _division(self, group: Group, n_shares: int = 1) -> tuple[list[Numbers], Group]:
         """Return the parts that this process trains, and the processes that share their rows.
