@@ -25,7 +25,9 @@ RANKS = {name: place for place, name in enumerate(sum(LAYERS, ()))}
 STRANGERS = {frozenset(("training", "model"))}
 
 #: What may be imported while a module is loaded; everything else where it is used.
-THIRD_PARTY = {"torch", "numpy", "scipy", "sklearn", "joblib", "triton", "safetensors", "filelock"}
+THIRD_PARTY = {
+    "torch", "numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "triton", "safetensors", "filelock",
+}  # fmt: skip
 FREE_OF_THAT = {"cli", "serving", "report", "hub"}
 
 NO_NAMES = {"utils", "common", "misc", "helpers"}

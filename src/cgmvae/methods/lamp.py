@@ -21,7 +21,7 @@ Where the paper leaves a choice open, or assumes other inputs:
 - Unknown labels count neither in the cross-entropy nor as co-occurring.
 - A label without neighbors, which a given graph may contain, receives no message from labels.
 - In training on a GPU, nodes and their products are bfloat16, a fifth of the time with 983 labels;
-  weights, logits, losses and sums over nodes are float32, and so is prediction.
+  weights, normalization, logits and losses are float32, and so is prediction.
 """
 
 from __future__ import annotations
