@@ -26,7 +26,8 @@ STRANGERS = {frozenset(("training", "model"))}
 
 #: What may be imported while a module is loaded; everything else where it is used.
 THIRD_PARTY = {
-    "torch", "numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "triton", "safetensors", "filelock",
+    "torch", "numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "triton", "safetensors",
+    "filelock",
 }  # fmt: skip
 FREE_OF_THAT = {"cli", "serving", "report", "hub"}
 
