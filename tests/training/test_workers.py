@@ -101,6 +101,18 @@ def test_an_error_of_the_library_says_where_it_was():
     assert "in work" in caught.value.__notes__[0]
 
 
+def test_an_error_that_pickle_cannot_send_keeps_its_words():
+    class OwnError(Exception):
+        pass
+
+    def work(share, report):
+        if share:
+            raise OwnError("the encoder takes no such rows")
+
+    with pytest.raises(RuntimeError, match="OwnError: the encoder takes no such rows"):
+        run_shares(work, 2)
+
+
 def test_a_share_that_was_killed():
     def work(share, report):
         if share:

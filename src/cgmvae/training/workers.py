@@ -8,6 +8,7 @@ once, and the rows are in memory once. Each of them uses one thread.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -163,12 +164,21 @@ def _work(pipe: Connection, work: Work[Any], share: int) -> None:
         try:
             result = work(share, lambda *told: pipe.send(told))
         except Exception as error:
-            failure = error
-            if not isinstance(error, InputError):
-                error.add_note(f"In a process of the training:\n{traceback.format_exc()}")
+            failure = _sendable(error)
+            if not isinstance(failure, InputError):
+                failure.add_note(f"In a process of the training:\n{traceback.format_exc()}")
     told = [each.message for each in caught if isinstance(each.message, Warning)]
     with suppress(BrokenPipeError):
         pipe.send(_Outcome(result, failure, told))
+
+
+def _sendable(error: Exception) -> Exception:
+    """Return the error, or its words if pickle cannot bring it to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def end_with_parent() -> None:
