@@ -197,6 +197,18 @@ def test_inner_products_and_cosines(n_labels):
             torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("n_rows", [cuda._TALL, cuda._TALL + 1])
+def test_affine_maps_of_very_many_rows(n_rows, biased):
+    inputs = [torch.randn(3, n_rows, 5), torch.randn(3, 5, 7), *([torch.randn(3, 7)] * biased)]
+    assert_same_on_both_devices(cuda.affine, inputs, tolerance=2e-3)  # TF32 may be enabled
+    halves = [part.to(CUDA, torch.bfloat16).requires_grad_() for part in inputs]
+    with torch.autocast("cuda", torch.bfloat16):
+        y = cuda.affine(*(part.to(CUDA) for part in inputs))
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y, cuda.affine(*halves))
+
+
 def test_dropout_is_the_same_on_both_devices():
     x = torch.randn(3, 11, 13)
     expected = noise_on("cpu").dropout(x, RATE)

@@ -6,6 +6,7 @@ import torch
 from scipy import stats
 from torch import nn
 
+from cgmvae.nn import cuda
 from cgmvae.nn.packed import (
     PackedLinear,
     PackedMLP,
@@ -210,3 +211,12 @@ def test_inner_products():
     x, labels = torch.randn(2, 5, 7), torch.randn(2, 3, 7)
     expected = torch.einsum("mbe,mle->mbl", x, labels)
     torch.testing.assert_close(inner_products(x, labels), expected)
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 12])
+def test_gradients_that_are_summed_in_parts(n_rows):
+    shapes = (2, n_rows, 3), (2, 3, 4), (2, 4)
+    x, weight, bias = (torch.randn(*shape, dtype=DOUBLE, requires_grad=True) for shape in shapes)
+    torch.testing.assert_close(cuda.tall_affine(x, weight, bias), x @ weight + bias[:, None])
+    assert torch.autograd.gradcheck(cuda.tall_affine, (x, weight, bias))
+    assert torch.autograd.gradcheck(lambda *given: cuda.tall_affine(*given, None), (x, weight))

@@ -19,7 +19,7 @@ from tiny_study import STUDY, runs, written
 from cgmvae.errors import InputError
 from cgmvae.studies.commands import find_study, make_engine, make_scope, run_study, study_status
 from cgmvae.studies.engines import RETRIES, _serve, local_engine, next_job, ray_engine
-from cgmvae.studies.spec import RunSpec, Scope, make_jobs
+from cgmvae.studies.spec import RunSpec, Scope, expected_work, make_jobs
 from cgmvae.studies.store import Store
 
 JOBS = make_jobs(runs(Scope()))
@@ -68,6 +68,14 @@ def test_few_networks_share_a_gpu_while_other_workers_run_methods_for_cpus():
     assert next_job([network, forest], [other, network], most_networks=2) == forest
     assert next_job([network], [other, network], most_networks=2) is None
     assert next_job([], [], most_networks=2) is None
+
+
+def test_workers_start_with_the_longest_jobs():
+    runs = [("yeast", "mlknn"), ("yeast", "lamp"), ("delicious", "cgmvae"), ("delicious", "lamp")]
+    jobs = [(RunSpec(data, method),) for data, method in runs]
+    several = (RunSpec("delicious", "lamp"), RunSpec("delicious", "lamp", seed=1))
+    by_length = sorted([*jobs, several], key=expected_work)
+    assert by_length == [*jobs, several]
 
 
 def test_stopping_ends_the_workers(tmp_path):

@@ -43,6 +43,7 @@ from cgmvae.methods.diagnostics import cooccurrence
 from cgmvae.methods.inputs import Rows, check_whole
 from cgmvae.methods.packed import NeuralClassifier
 from cgmvae.model.objective import cross_entropy
+from cgmvae.nn import cuda
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import TILE, PackedLayerNorm, PackedLinear, PackedMLP, hold_numbers
 from cgmvae.nn.rng import RandomStreams
@@ -142,7 +143,7 @@ class MessagePassing(nn.Module):
 
     def _heads(self, weight: Tensor, states: Tensor) -> Tensor:
         """Project states, (M, B, N, d), and split them into heads, (M, B·H, N, d/H)."""
-        projected = torch.bmm(states.flatten(1, 2), weight)
+        projected = cuda.affine(states.flatten(1, 2), weight)
         parts = projected.view(*states.shape[:3], self.n_heads, -1)
         return parts.transpose(2, 3).flatten(1, 2)
 

@@ -11,6 +11,7 @@ it, nothing here is used.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,9 @@ _EPSILON = 1e-5
 
 #: Numbers that one program processes.
 _BLOCK, _SUM_BLOCK = 1024, 8192
+
+#: From this many rows on, the gradient of a matrix is summed in parts of them, at most so many.
+_TALL, _ROW_PARTS = 4096, 64
 
 #: The most labels of a row that one program processes.
 _MAX_LABELS = 4096
@@ -321,8 +325,47 @@ class _Product(torch.autograd.Function):
         return torch.bmm(dy, weight.transpose(1, 2)), torch.bmm(x.transpose(1, 2), dy)
 
 
-def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return x · weight + bias, (n_members, n_rows, n_out), float32 even of bfloat16 matrices."""
+class _TallAffine(torch.autograd.Function):
+    """An affine map of so many rows that the gradient of its matrix is better summed in parts.
+
+    cuBLAS would sum a small matrix over all rows in a handful of programs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        if bias is None:
+            return torch.bmm(x, weight)
+        return torch.baddbmm(bias[:, None, :], x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        n_parts = math.gcd(x.shape[1], _ROW_PARTS)
+        rows, slopes = (each.reshape(len(x) * n_parts, -1, each.shape[2]) for each in (x, dy))
+        parts = torch.bmm(rows.mT, slopes).view(len(x), n_parts, *weight.shape[1:])
+        dbias = dy.sum(1) if ctx.needs_input_grad[2] else None
+        return torch.bmm(dy, weight.mT), parts.sum(1), dbias
+
+
+def tall_affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return :func:`affine` of very many rows, in the precision of autocast where it is enabled."""
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        x, weight = x.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    return _TallAffine.apply(x, weight, bias)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x · weight + bias, (n_members, n_rows, n_out).
+
+    It is float32 even of weights in bfloat16, except under autocast.
+    """
+    if x.is_cuda and x.shape[1] >= _TALL:
+        return tall_affine(x, weight, bias)
+    if bias is None:
+        return torch.bmm(x, weight)
     if weight.dtype == torch.bfloat16:
         return _Product.apply(x, weight) + bias[:, None, :]
     return torch.baddbmm(bias[:, None, :], x, weight)

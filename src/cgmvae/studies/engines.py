@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from cgmvae.errors import InputError
 from cgmvae.studies.runner import Outcome, run_job, write_errors
-from cgmvae.studies.spec import Job, is_network
+from cgmvae.studies.spec import Job, expected_work, is_network
 from cgmvae.studies.store import Store
 from cgmvae.training.device import find_device
 from cgmvae.training.workers import end_with_parent
@@ -53,7 +53,8 @@ Engine = Callable[[Iterable[Job], Store], Iterator[Event]]
 def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
     """Return an engine that runs jobs on this machine: in one process, or in several workers.
 
-    At most :data:`GPU_JOBS` workers train networks on a GPU; the others run methods for CPUs.
+    Several workers start with the longest jobs, so that none of them is left alone at the end. At
+    most :data:`GPU_JOBS` workers train networks on a GPU; the others run methods for CPUs.
     """
     if workers < 1:
         raise InputError(f"There cannot be {workers} workers; use at least 1.")
@@ -61,7 +62,8 @@ def local_engine(*, workers: int = 1, device: str = "auto") -> Engine:
 
     def run(jobs: Iterable[Job], store: Store) -> Iterator[Event]:
         if workers > 1:
-            yield from _run_in_workers(deque(jobs), store, workers, device)
+            longest_first = deque(sorted(jobs, key=expected_work, reverse=True))
+            yield from _run_in_workers(longest_first, store, workers, device)
             return
         for job in jobs:
             yield job, "started"

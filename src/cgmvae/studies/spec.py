@@ -159,6 +159,17 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[J
     ]
 
 
+def expected_work(job: Job) -> float:
+    """Return a rough measure of how long a job takes, to start the longest ones first.
+
+    Rows × labels; methods that only take so many labels compare all pairs of them.
+    """
+    first = job[0]
+    size = catalog.find_entry(first.data).statistics
+    pairs = size.labels if first.method in REGISTRY and REGISTRY[first.method].max_labels else 1
+    return float(len(job) * size.samples * first.train_fraction * size.labels * pairs)
+
+
 @dataclass(frozen=True)
 class Scope:
     """How much of a study is run; a field that is None is left to the study.
