@@ -112,6 +112,16 @@ def test_a_calibration_is_one_line(succeeds, table):
     assert line in succeeds("describe", "m.cgmvae")
 
 
+def test_a_linear_model_is_one_line(succeeds, table):
+    fit(succeeds, "--members", "2", "--epochs", "1")
+    tensors, description = read_tensors("m.cgmvae")
+    assert json.loads(succeeds("describe", "m.cgmvae", "--json"))["network_weight"] is None
+    description["fitted"]["linear"] = {"network_weight": 0.58}
+    write_tensors("m.cgmvae", tensors, description)
+    line = "A linear model is added to the log-odds, which are multiplied by 0.58 before."
+    assert line in succeeds("describe", "m.cgmvae")
+
+
 def test_every_method_is_listed_with_its_limit(succeeds):
     listed = json.loads(succeeds("methods", "--json"))
     assert [row["name"] for row in listed] == list(REGISTRY)

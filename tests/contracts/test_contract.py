@@ -76,6 +76,8 @@ def check_features(name, survey, form):
     options = {"scaling": "max-abs"}
     if "encoding" in quick(name).get_params():  # sparse features are not encoded
         options["encoding"] = "standard"
+    if "linear_model" in quick(name).get_params():  # "auto" has it for sparse features
+        options["linear_model"] = True
     expected = quick(name, **options).fit(X, survey.Y).predict_proba(X)
     model = quick(name, **options).fit(form(X), survey.Y)
     np.testing.assert_allclose(model.predict_proba(form(X)), expected, **CLOSE)

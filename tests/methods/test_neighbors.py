@@ -113,7 +113,7 @@ class TestLearning:
         folds = np.arange(len(labels)) % 5 if folds is None else folds
         rows = Rows(features, labels, unknown)
         known = np.flatnonzero(folds >= 0)
-        return learn_neighbors(rows, folds, rows.take(known), folds[known], scores[known], 8)
+        return learn_neighbors(rows, rows.take(known), folds, folds[known], scores[known], 8)
 
     def test_votes_that_know_more_than_the_network_are_used(self, places):
         features, labels = places

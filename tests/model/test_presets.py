@@ -142,7 +142,7 @@ class TestSizeOfTheData:
             for_data("tuned", n_rows, sparse=True, n_columns=MANY_COLUMNS)
             for n_rows in (VERY_MANY_ROWS - 1, VERY_MANY_ROWS)
         )
-        hidden = {"feature_hidden": (128,), "decoder_hidden": (176,)}
+        hidden = {"feature_hidden": (64,), "decoder_hidden": (192,)}
         network = dataclasses.replace(few.network, **hidden)
         assert many == dataclasses.replace(
             few,

@@ -91,6 +91,13 @@ def test_it_says_that_training_rows_have_a_say(text, report):
     assert "The model file contains the 1,234 training rows" in words
 
 
+def test_it_says_that_there_is_a_linear_model(text, report):
+    sentence = "A linear support vector machine per label is added to their log-odds."
+    assert sentence not in text
+    contents = replace(report.contents, has_linear_model=True)
+    assert sentence in " ".join(page.render(report.model, contents).split())
+
+
 def test_every_section_of_the_menu_is_there(elements):
     ids = {attributes.get("id") for _, attributes in elements.found}
     assert {anchor for anchor, _ in page.SECTIONS} <= ids

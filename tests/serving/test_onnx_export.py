@@ -108,6 +108,17 @@ def test_training_rows_that_vote(rng, tmp_path, sparse, partly):
     agree(tmp_path / "model.onnx", model, rows)
 
 
+@pytest.mark.parametrize("n_neighbors", [0, 16])
+def test_a_linear_model_beside_the_network(rng, tmp_path, n_neighbors):
+    X = rng.random((150, 6)) * (rng.random((150, 6)) < 0.4)
+    Y = np.column_stack([X[:, 0] > X[:, 1], X[:, 2] > 0]) * 1
+    model = clone(MODELS["tuned"]).set_params(n_neighbors=n_neighbors, linear_model=True)
+    model.fit(sp.csr_array(X), Y)
+    assert model.linear_model_ is not None
+    export_onnx(model, tmp_path / "model.onnx")
+    agree(tmp_path / "model.onnx", model, np.vstack([X[:30], np.zeros((1, 6))]))
+
+
 def test_of_equal_probabilities_the_first_are_the_best(survey, rows, tmp_path):
     Y = survey.Y.copy()
     Y[:, [0, 2, 4]] = 1

@@ -166,6 +166,7 @@ _FLAGS = {
     "kinds": "--category, --date or --text",
     "n_members": "--members",
     "n_neighbors": "--neighbors",
+    "linear_model": "--no-linear-model",
     "random_state": "--seed",
 }
 

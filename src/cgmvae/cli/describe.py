@@ -78,6 +78,7 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
         "scaling": scaling,
         "calibration": stored.calibration and dataclasses.asdict(stored.calibration),
         "votes": stored.votes and stored.votes._asdict(),
+        "network_weight": stored.network_weight,
         "threshold": describe_rule(stored.threshold_rule_),
     }
     if json:
@@ -113,6 +114,10 @@ def _print(record: Mapping[str, Any]) -> None:
         console.print_text(
             f"Averaged with votes of the {votes['k']:,} nearest of {votes['n_rows']:,} training "
             f"rows, which the file contains; weight {votes['weight']:.2f}."
+        )
+    if (weight := record["network_weight"]) is not None:
+        console.print_text(
+            f"A linear model is added to the log-odds, which are multiplied by {weight:.2f} before."
         )
     metric = str(record["settings"].get("threshold_metric"))
     chosen = f"chosen for {METRIC_TITLES.get(metric, metric)}"

@@ -45,6 +45,10 @@ def fit(
             min=0,
         ),
     ] = None,
+    no_linear_model: Annotated[
+        bool,
+        flag("--no-linear-model", "Fit no linear model beside the network.", Panel.TRAINING),
+    ] = False,
     setting: Annotated[
         list[str] | None,
         option("NAME=VALUE", "Any other setting, such as latent_dim=32.", panel=Panel.TRAINING),
@@ -90,6 +94,7 @@ def fit(
         "n_members": members,
         "epochs": epochs,
         "n_neighbors": neighbors,
+        "linear_model": False if no_linear_model else None,
         "device": device,
         "threshold_metric": threshold_metric,
         "threshold_rule": threshold_rule,

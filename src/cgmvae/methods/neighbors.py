@@ -195,8 +195,8 @@ def voting_weights(squared: NDArray[np.floating]) -> NDArray[np.float64]:
 
 def learn_neighbors(
     train: Rows,
-    folds: NDArray[np.int64],
     unseen: Rows,
+    folds: NDArray[np.int64],
     unseen_folds: NDArray[np.int64],
     scores: NDArray[np.floating],
     k: int,
@@ -205,14 +205,12 @@ def learn_neighbors(
 
     Parameters
     ----------
-    train : Rows
-        All training rows, scaled.
+    train, unseen : Rows
+        All training rows, scaled, and those of them that are scored.
     folds : array, (n_rows,)
-        Their folds; −1 for rows without known labels, which do not vote.
-    unseen : Rows
-        The training rows that are scored.
+        Folds of all rows; −1 for rows without known labels, which do not vote.
     unseen_folds : array, (n_unseen,)
-        Their folds.
+        Folds of the rows that are scored.
     scores : array, (n_unseen, n_labels)
         Their probabilities by members that were not trained on their fold.
     k : int

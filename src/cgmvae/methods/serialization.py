@@ -9,6 +9,7 @@ against the arrays it contains before it is used. :mod:`cgmvae.data.serializatio
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 #: not numeric, 3 weights in float16, 4 training rows that vote. A file gets the lowest number that
 #: can represent it. Files of all numbers must stay readable (docs/guide/models.md);
 #: tests/methods/stored_models has one of each.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 #: How the weights of networks are stored.
 Precision = Literal["auto", "float32", "float16"]
@@ -105,7 +106,7 @@ def save_model(model: Any, path: str | os.PathLike[str], *, in_half: bool) -> No
     names = getattr(model, "feature_names_in_", None)
     description = {
         "kind": "cgmvae model",
-        "format": 4 if own.get("neighbors") else 3 if in_half else 1 if preparation is None else 2,
+        "format": _format(own, in_half=in_half, prepared=preparation is not None),
         "library": __version__,
         "class": type(model).__name__,
         "parameters": stored,
@@ -122,6 +123,13 @@ def save_model(model: Any, path: str | os.PathLike[str], *, in_half: bool) -> No
     tensors = {f"shared.{name}": array for name, array in shared.items()}
     tensors |= {f"fitted.{name}": array for name, array in arrays.items()}
     write_tensors(path, tensors, description)
+
+
+def _format(own: Mapping[str, Any], *, in_half: bool, prepared: bool) -> int:
+    """Return the first version of the format that has all that is stored."""
+    if own.get("linear"):
+        return 5
+    return 4 if own.get("neighbors") else 3 if in_half else 2 if prepared else 1
 
 
 def _in_half(array: NDArray[Any]) -> NDArray[Any]:
@@ -180,8 +188,8 @@ def summarize(path: str | os.PathLike[str]) -> Any:
     """Return what a file says about its model, which is not built: this needs no torch.
 
     The attributes are those that all estimators share after ``fit``, and: ``method``, an entry of
-    the registry; ``parameters``; ``n_members``, ``calibration`` and ``votes``, None if there are
-    none; ``n_numbers``, of the learned values.
+    the registry; ``parameters``; ``n_members``, ``calibration``, ``votes`` and ``network_weight``,
+    None if there are none; ``n_numbers``, of the learned values.
     """
     tensors, description = _read_model(path)
     method = next(m for m in REGISTRY.values() if m.class_name == description["class"])
@@ -193,6 +201,7 @@ def summarize(path: str | os.PathLike[str]) -> Any:
         found.calibration = read_calibration(description["fitted"], found.n_labels_)
         learned = with_prefix(tensors, "fitted.").items()
         found.votes = read_votes(description["fitted"])
+        found.network_weight = read_network_weight(description["fitted"])
         kept = ("history.", "neighbors.")
         found.n_numbers = sum(a.size for name, a in learned if not name.startswith(kept))
     return found
@@ -372,6 +381,15 @@ def read_votes(fitted: Mapping[str, Any]) -> VotesRecord | None:
     if not (1 <= found.k <= found.n_rows and 0 <= found.weight <= 1):
         raise ValueError("its votes are more than its training rows, or their weight is above 1")
     return found
+
+
+def read_network_weight(fitted: Mapping[str, Any]) -> float | None:
+    """Return the weight of the network beside a linear model; None if there is none."""
+    if (state := fitted.get("linear")) is None:
+        return None
+    if not 0 <= (weight := float(state["network_weight"])) < math.inf:
+        raise ValueError("the weight of its network beside the linear model is not a number from 0")
+    return weight
 
 
 def check_rule(rule: ThresholdRule) -> ThresholdRule:

@@ -206,8 +206,8 @@ def for_data(
       of them, without improvement.
     - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1.
       ``MANY_COLUMNS`` features or more are then learned in 15 epochs of batches of 256, with twice
-      the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden layers of 128
-      and 176: a unit more is a weight more for every word.
+      the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden layers of 64
+      and 192: a unit more is a weight more for every word.
 
     A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
     on it does not stop, with very many rows of many sparse features it does after 5. The other
@@ -243,7 +243,7 @@ def for_data(
         preset = replace(preset, network=network)
     if sparse:
         few = n_rows < LARGE_BATCHES
-        encoder, decoder = (128, 176) if wide else (64, 192) if few else (384, 384)
+        encoder, decoder = (64, 192) if wide or few else (384, 384)
         network = replace(
             preset.network,
             feature_hidden=(encoder,),

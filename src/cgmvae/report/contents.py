@@ -454,6 +454,8 @@ class Contents:
     """The parameters of the model that are not None."""
     votes: VotesRecord | None
     """The training rows that have a say, if there are any."""
+    has_linear_model: bool
+    """Whether a linear model is added to the network."""
     origin: Mapping[str, Any] | None
     """How the model was fitted, if its file says so."""
     version: str = __version__
@@ -531,6 +533,7 @@ def collect(
         similarity_is=similarity_is,
         explorer=explore(model, rows, own.scores, similarity, describe_row=describe_row),
         votes=None if neighbors is None else neighbors.record(),
+        has_linear_model=getattr(model, "linear_model_", None) is not None,
         settings={
             name: value
             for name, value in model.get_params(deep=False).items()

@@ -34,6 +34,7 @@ from cgmvae.evaluation.calibration import MAX_LOG_ODDS
 from cgmvae.evaluation.thresholds import ThresholdRule, TopK, describe_rule
 from cgmvae.methods import REGISTRY, BinaryRelevance, MultiLabelClassifier, method_name
 from cgmvae.methods.lamp import LaMPNetwork
+from cgmvae.methods.linear import LinearModel
 from cgmvae.methods.neighbors import SHARPNESS, Neighbors
 from cgmvae.methods.packed import PackedClassifier
 from cgmvae.methods.rbcc import RBCCNetwork, marginals
@@ -307,8 +308,7 @@ class VotingScorer(nn.Module):
         compared = features.float().double()  # as the model compares them
         query = compared - self.origin
         if self.by_angle:
-            length = compared.square().sum(1, keepdim=True).sqrt()
-            query = compared / torch.where(length == 0, torch.ones_like(length), length)
+            query = _unit_length(compared)
         squares = query.square().sum(1, keepdim=True) + self.rows.square().sum(1)
         squared = (squares - 2 * query @ self.rows.T).clamp(min=0)
         nearest, rows = torch.topk(squared, self.k, dim=1, largest=False)
@@ -322,6 +322,28 @@ class VotingScorer(nn.Module):
         scores = self.network(features)
         odds = (1 - self.weight) * _log_odds(scores) + self.weight * _log_odds(votes)
         return torch.sigmoid(odds).to(scores.dtype)
+
+
+class BlendedScorer(nn.Module):
+    """The probabilities of another scorer blended with a linear model, in float64."""
+
+    def __init__(self, scorer: nn.Module, linear: LinearModel) -> None:
+        super().__init__()
+        self.scorer, self.weight = scorer, linear.network_weight
+        self.coefficients = _buffer(linear.coefficients)
+        self.intercepts = _buffer(linear.intercepts)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (n_rows, n_features) to (n_rows, n_labels)."""
+        scores = self.scorer(features)
+        own = _unit_length(features.float().double()) @ self.coefficients + self.intercepts
+        return torch.sigmoid(self.weight * _log_odds(scores) + own).to(scores.dtype)
+
+
+def _unit_length(rows: Tensor) -> Tensor:
+    """Return rows of length 1; a row of zeros stays as it is."""
+    length = rows.square().sum(1, keepdim=True).sqrt()
+    return rows / torch.where(length == 0, torch.ones_like(length), length)
 
 
 def _log_odds(scores: Tensor) -> Tensor:
@@ -359,9 +381,11 @@ def exported_model(model: MultiLabelClassifier) -> ExportedModel:
         arrays, _ = model._fitted_state()
         scorer = LinearScorer(**arrays)
     elif isinstance(model, PackedClassifier):
-        members = MemberScorer(copy.deepcopy(model.network_).cpu())
-        neighbors = getattr(model, "neighbors_", None)
-        scorer = members if neighbors is None else VotingScorer(members, neighbors)
+        scorer = members = MemberScorer(copy.deepcopy(model.network_).cpu())
+        if (neighbors := getattr(model, "neighbors_", None)) is not None:
+            scorer = VotingScorer(members, neighbors)
+        if (linear := getattr(model, "linear_model_", None)) is not None:
+            scorer = BlendedScorer(scorer, linear)
     else:
         names = [name for name, m in REGISTRY.items() if issubclass(m.estimator, _TRACEABLE)]
         raise InputError(

@@ -26,6 +26,7 @@ def store(X: Any, number: int) -> None:
         embedding_dim=4,
         device="cpu",
         random_state=0,
+        n_neighbors=0,  # the file of format 4 has them
         settings={
             "latent_dim": 2,
             "feature_hidden": (4,),
@@ -41,11 +42,17 @@ def store(X: Any, number: int) -> None:
 
 def with_words(X: Any) -> dict[str, Any]:
     """Return features as a table of numbers, categories and text."""
-    words = ["an owl" if x > 0 else "a small hawk" for x in X[:, 1]]
+    birds = ["an owl" if x > 0 else "a small hawk" for x in X[:, 1]]
+    trees = ["an old oak" if x > 0 else "some reeds" for x in X.sum(1)]
+    days = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+    notes = zip(birds, trees, strict=True)
     return {
         "depth": X[:, 0].tolist(),
         "habitat": ["bog" if x > 0 else "fen" for x in X[:, 0]],
-        "notes": [f"{word} {i % 7} days ago" for i, word in enumerate(words)],
+        "notes": [
+            f"on {days[i % 7]} there was {bird} near {tree}, seen {i % 29} times from afar"
+            for i, (bird, tree) in enumerate(notes)
+        ],
     }
 
 
