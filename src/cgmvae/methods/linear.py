@@ -131,7 +131,7 @@ def learn_linear(
     labeled = np.flatnonzero(folds >= 0)
     features = unit_length(MappedRows.of(train.features).gather(labeled))
     rows = train._replace(features=None).take(labeled)._replace(features=features)
-    asked = MappedRows.of(unseen.features)
+    asked, targets = MappedRows.of(unseen.features), unseen._replace(features=None)
     part, unseen_part = folds[labeled] % N_PARTS, unseen_folds % N_PARTS
     margins, machines = np.empty(scores.shape), []
     for k in np.unique(unseen_part):
@@ -139,13 +139,12 @@ def learn_linear(
         own = np.flatnonzero(unseen_part == k)
         margins[own] = dense(unit_length(asked.gather(own)) @ coefficients) + intercepts
         machines.append((coefficients, intercepts))
-    known = ... if unseen.unknown is None else ~dense(unseen.unknown)
-    network, margin, true = (
-        each[known].ravel() for each in (log_odds(scores), margins, dense(unseen.labels))
-    )
-    alone, _ = _best_weights(network[None], true)
-    loss, (a, b, d) = _best_weights(np.stack([network, margin]), true)
-    if loss > (1 - LEAST_GAIN) * alone:
+        if len(machines) == 1:  # a part of the rows tells whether the others are worth the time
+            gain, _ = _learn_weights(targets.take(own), scores[own], margins[own])
+            if gain < LEAST_GAIN / 2:
+                return None, scores
+    gain, (a, b, d) = _learn_weights(targets, scores, margins)
+    if gain < LEAST_GAIN:
         return None, scores
     coefficients, intercepts = (np.mean(parts, axis=0) for parts in zip(*machines, strict=True))
     model = LinearModel(
@@ -192,6 +191,22 @@ def _fit_machines(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def _column(matrix: sp.csc_array, index: int) -> NDArray[np.bool_]:
     return dense(matrix[:, [index]])[:, 0].astype(bool)
+
+
+def _learn_weights(
+    rows: Rows, scores: NDArray[np.floating], margins: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
+    """Return by which part the log-loss falls, and a, b and d.
+
+    It is compared with that of the network with the best temperature and shift.
+    """
+    known = ... if rows.unknown is None else ~dense(rows.unknown)
+    network, margin, true = (
+        each[known].ravel() for each in (log_odds(scores), margins, dense(rows.labels))
+    )
+    alone, _ = _best_weights(network[None], true)
+    loss, weights = _best_weights(np.stack([network, margin]), true)
+    return 1 - loss / max(alone, np.finfo(np.float64).tiny), weights
 
 
 def _best_weights(

@@ -326,9 +326,9 @@ class _Product(torch.autograd.Function):
 
 
 class _TallAffine(torch.autograd.Function):
-    """An affine map of so many rows that the gradient of its matrix is better summed in parts.
+    """An affine map of so many rows that the gradients of matrix and bias are summed in parts.
 
-    cuBLAS would sum a small matrix over all rows in a handful of programs.
+    Few numbers that are each a sum over all rows would leave most of the GPU idle.
     """
 
     @staticmethod
@@ -344,7 +344,9 @@ class _TallAffine(torch.autograd.Function):
         n_parts = math.gcd(x.shape[1], _ROW_PARTS)
         rows, slopes = (each.reshape(len(x) * n_parts, -1, each.shape[2]) for each in (x, dy))
         parts = torch.bmm(rows.mT, slopes).view(len(x), n_parts, *weight.shape[1:])
-        dbias = dy.sum(1) if ctx.needs_input_grad[2] else None
+        dbias = None
+        if ctx.needs_input_grad[2]:
+            dbias = slopes.sum(1).view(len(x), n_parts, -1).sum(1)
         return torch.bmm(dy, weight.mT), parts.sum(1), dbias
 
 
