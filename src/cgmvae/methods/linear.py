@@ -27,7 +27,6 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
-from sklearn.svm import LinearSVC
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows, dense
@@ -161,6 +160,8 @@ def _fit_machines(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
     A label that all rows have, or none, has coefficients 0.
     """
+    from sklearn.svm import LinearSVC  # prediction does without this package
+
     features: Any = rows.features
     if sp.issparse(features):  # liblinear takes no other indices
         parts = features.data, *(p.astype(np.int32) for p in (features.indices, features.indptr))
