@@ -434,7 +434,7 @@ class CGMVAEClassifier(
         # Deviation D18: the paper and the released code predict by the network alone.
         if k:
             self.neighbors_, scores = learn_neighbors(train, rows, *folds, scores, k)
-        # Deviation D19: so they do for words.
+        # Deviation D19: nor do they have a linear model beside it.
         if linear:
             self.linear_model_, scores = learn_linear(train, rows, *folds, scores)
         self.oof_proba_ = scores

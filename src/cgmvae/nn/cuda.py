@@ -364,13 +364,11 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     It is float32 even of weights in bfloat16, except under autocast.
     """
+    if bias is not None and weight.dtype == torch.bfloat16:
+        return _Product.apply(x, weight) + bias[:, None, :]
     if x.is_cuda and x.shape[1] >= _TALL:
         return tall_affine(x, weight, bias)
-    if bias is None:
-        return torch.bmm(x, weight)
-    if weight.dtype == torch.bfloat16:
-        return _Product.apply(x, weight) + bias[:, None, :]
-    return torch.baddbmm(bias[:, None, :], x, weight)
+    return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias[:, None, :], x, weight)
 
 
 def square_sums(parts: Sequence[Tensor]) -> Tensor:
