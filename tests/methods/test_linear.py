@@ -46,23 +46,23 @@ def learn(X, Y, scores=None, folds=None, unknown=None, weights=None):
 
 
 class TestLearning:
-    def test_it_is_the_mean_of_machines_that_leave_out_folds(self, documents, rng):
+    def test_it_is_the_mean_of_svms_that_leave_out_folds(self, documents, rng):
         X, Y = documents
         scores = expit(rng.normal(size=Y.shape))
         model, blended = learn(X, Y, scores)
-        parts, margins, machines = np.arange(N_ROWS) % N_PARTS, np.zeros(Y.shape), []
+        parts, margins, svms = np.arange(N_ROWS) % N_PARTS, np.zeros(Y.shape), []
         for k in range(N_PARTS):
             for label in range(N_LABELS):
                 svm = LinearSVC(random_state=0)
                 svm.fit(unit_length(X)[parts != k], Y[parts != k, label])
                 rows = unit_length(X)[parts == k]
                 margins[parts == k, label] = svm.decision_function(rows)
-                machines.append((svm.coef_[0], svm.intercept_[0]))
+                svms.append((svm.coef_[0], svm.intercept_[0]))
         terms = np.column_stack([logit(scores).ravel(), margins.ravel()])
         a, b = LogisticRegression(C=np.inf, tol=1e-8).fit(terms, Y.ravel()).coef_[0]
         assert model.network_weight == pytest.approx(1 + SHARE * (a - 1), abs=1e-3)
         for label in range(N_LABELS):
-            coefficients, _ = zip(*machines[label::N_LABELS], strict=True)
+            coefficients, _ = zip(*svms[label::N_LABELS], strict=True)
             expected = SHARE * b * np.mean(coefficients, axis=0)
             np.testing.assert_allclose(model.coefficients[:, label], expected, atol=0.02)
         assert blended.shape == scores.shape
@@ -95,10 +95,12 @@ class TestLearning:
     def test_a_better_temperature_alone_is_no_reason_to_use_it(self, documents, rng):
         X, Y = documents
         Y = rng.permutation(Y)
-        overconfident = expit(6 * logit(np.where(Y, 0.6, 0.4)))
+        right = rng.random(Y.shape) < 0.7
+        overconfident = np.where(right == Y, 0.999, 0.001)
+        assert _best_weights(logit(overconfident).reshape(1, -1), Y.ravel())[1][0] < 0.5
         assert learn(X, Y, overconfident)[0] is None
 
-    def test_a_row_is_not_scored_by_machines_of_its_own_fold(self, rng):
+    def test_a_row_is_not_scored_by_svms_of_its_own_fold(self, rng):
         """Each row has a twin in its fold, which knows all."""
         X = sp.csr_array(np.repeat(rng.random((150, 40)) * (rng.random((150, 40)) < 0.2), 2, 0))
         Y = np.repeat((rng.random((150, 2)) < 0.4).astype(np.uint8), 2, axis=0)

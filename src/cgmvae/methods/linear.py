@@ -1,12 +1,12 @@
 """A linear model beside the network, for words and other sparse features.
 
 Which words a document has says most of what there is to say, and a linear support vector machine
-per label weighs them one by one; the network knows which of them go together. Their log-odds are
-added up:
+(SVM) per label weighs them one by one; the network knows which of them go together. Their log-odds
+are added up:
 
     a · (log-odds of the network) + b · (x · w_l + c_l) + d
 
-with x the row, scaled to unit length, and w_l, c_l the mean of a few machines, each of which was
+with x the row, scaled to unit length, and w_l, c_l the mean of a few SVMs, each of which was
 fitted without some folds of the rows. On these folds a, b and d are learned, so that the log-loss
 of all labels together is least.
 """
@@ -36,10 +36,10 @@ from cgmvae.methods.serialization import read_network_weight
 
 WhetherLinear = bool | Literal["auto"]
 
-#: Machines per label; the folds of the members are put together to so many.
+#: SVMs per label; the folds of the members are merged into this many parts.
 N_PARTS = 4
 
-#: The most weights, and stored values of all rows times labels, with which "auto" fits machines.
+#: The most weights, and stored values of all rows times labels, with which "auto" fits SVMs.
 MOST_WEIGHTS, MOST_WORK = 1 << 22, 1 << 27
 
 #: Part of the way from the network's log-odds to those learned out of fold: a row is out of fold
@@ -107,7 +107,7 @@ def learn_linear(
     unseen_folds: NDArray[np.int64],
     scores: NDArray[np.floating],
 ) -> tuple[LinearModel | None, NDArray[np.floating]]:
-    """Fit the machines, and learn how much they should count.
+    """Fit the SVMs, and learn how much they should count.
 
     Parameters
     ----------
@@ -132,20 +132,20 @@ def learn_linear(
     rows = train._replace(features=None).take(labeled)._replace(features=features)
     asked, targets = MappedRows.of(unseen.features), unseen._replace(features=None)
     part, unseen_part = folds[labeled] % N_PARTS, unseen_folds % N_PARTS
-    margins, machines = np.empty(scores.shape), []
+    margins, svms = np.empty(scores.shape), []
     for k in np.unique(unseen_part):
-        coefficients, intercepts = _fit_machines(rows.take(np.flatnonzero(part != k)))
+        coefficients, intercepts = _fit_svms(rows.take(np.flatnonzero(part != k)))
         own = np.flatnonzero(unseen_part == k)
         margins[own] = dense(unit_length(asked.gather(own)) @ coefficients) + intercepts
-        machines.append((coefficients, intercepts))
-        if len(machines) == 1:  # a part of the rows tells whether the others are worth the time
+        svms.append((coefficients, intercepts))
+        if len(svms) == 1:  # a part of the rows tells whether the others are worth the time
             gain, _ = _learn_weights(targets.take(own), scores[own], margins[own])
             if gain < LEAST_GAIN / 2:
                 return None, scores
     gain, (a, b, d) = _learn_weights(targets, scores, margins)
     if gain < LEAST_GAIN:
         return None, scores
-    coefficients, intercepts = (np.mean(parts, axis=0) for parts in zip(*machines, strict=True))
+    coefficients, intercepts = (np.mean(parts, axis=0) for parts in zip(*svms, strict=True))
     model = LinearModel(
         (SHARE * b * coefficients).astype(np.float16).astype(np.float32),
         SHARE * (b * intercepts + d),
@@ -155,8 +155,8 @@ def learn_linear(
     return model, expit(odds).astype(scores.dtype)
 
 
-def _fit_machines(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a machine per label that is fitted on these rows: coefficients and intercepts.
+def _fit_svms(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit one SVM per label on these rows; return coefficients and intercepts.
 
     A label that all rows have, or none, has coefficients 0.
     """
@@ -178,10 +178,10 @@ def _fit_machines(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]
         if true.all():
             intercepts[label] = 1.0 if len(true) else -1.0
         elif true.any():
-            machine = LinearSVC(random_state=0)
+            svm = LinearSVC(random_state=0)
             inside = features if unknown is None else features[known]
-            machine.fit(inside, true, sample_weight=weights[known])
-            coefficients[:, label], intercepts[label] = machine.coef_[0], machine.intercept_[0]
+            svm.fit(inside, true, sample_weight=weights[known])
+            coefficients[:, label], intercepts[label] = svm.coef_[0], svm.intercept_[0]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # what is learned of it is measured
