@@ -37,6 +37,7 @@ import numpy as np
 import torch
 from fuzz_inputs import (
     Edit,
+    arff_files,
     in_archive,
     in_description,
     label_files,
@@ -63,7 +64,8 @@ from cgmvae.data.readers.arff import read_label_names
 from cgmvae.data.serialization import read_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import METHODS, load
-from cgmvae.methods.packed import Fit, make_pack
+from cgmvae.methods.inputs import Fit
+from cgmvae.methods.neural import begin_fit, make_pack
 from cgmvae.training import checkpoint as states
 from cgmvae.training.checkpoint import Checkpoint
 
@@ -94,7 +96,7 @@ class Reader:
 
 _SURVEY = make_survey(40, 4, 5, seed=0)[0]
 _COUNTS = {"n_members": 2, "epochs": 2, "batch_size": 16, "n_restarts": 1, "n_learners": 2, "k": 3}
-_WIDTHS = {"embedding_dim": 8, "hidden_dim": 8, "latent_dim": 4, "state_dim": 8, "n_neighbors": 5}
+_WIDTHS = {"embedding_dim": 8, "hidden_dim": 8, "latent_dim": 4, "state_dim": 8}
 _QUICK = _COUNTS | _WIDTHS | {"device": "cpu", "random_state": 0}
 _SIZES = {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)}
 
@@ -103,7 +105,7 @@ def _quick(name: str, **changes: Any) -> Any:
     """Return a small, unfitted model of the class of this name."""
     parameters = METHODS[name]().get_params()
     given = {key: value for key, value in _QUICK.items() if key in parameters} | changes
-    return METHODS[name](**given, **({"settings": _SIZES} if "settings" in parameters else {}))
+    return METHODS[name](**given, **({"network": _SIZES} if "network" in parameters else {}))
 
 
 def models(n: int) -> list[bytes]:
@@ -119,13 +121,13 @@ def models(n: int) -> list[bytes]:
 
 
 #: Trainings here save their state after every epoch, in child processes too.
-states.LEAST_SECONDS, states.LARGEST_FRACTION = 0.0, np.inf
+states.MIN_SECONDS, states.MAX_FRACTION = 0.0, np.inf
 
 
 @cache
 def _prepared() -> tuple[Any, Fit]:
     model = _quick("CGMVAEClassifier", n_members=1)
-    return model, Fit(*model._prepare(_SURVEY.X, _SURVEY.Y, None, None, None))
+    return model, begin_fit(model, _SURVEY.X, _SURVEY.Y)
 
 
 def _trained(checkpoint: Path, progress: Any = None) -> object:
@@ -215,7 +217,7 @@ _NPY_WORDS = (
 READERS = {
     "arff": Reader(
         ".arff",
-        lambda n: written(".arff", n) + texts(_ARFF_WORDS, n),
+        lambda n: arff_files(n) + texts(_ARFF_WORDS, n),
         lambda path, rng: readers.read(path, label_count=rng.choice((None, 1, -1, -2))),
         _ARFF_WORDS,
         compressed=True,

@@ -18,7 +18,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
+import arff
 import numpy as np
 import scipy.sparse as sp
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -26,7 +28,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cgmvae.data import MultiLabelDataset, readers
-from cgmvae.data.readers.arff import write_label_names
+from cgmvae.data.mapped import dense
 from cgmvae.data.serialization import write_tensors
 from cgmvae.errors import InputError
 
@@ -101,15 +103,32 @@ def written(suffix: str, n: int) -> list[bytes]:
     return found
 
 
+def arff_files(n: int) -> list[bytes]:
+    """Return data sets as liac-arff writes them."""
+    return [arff_text(data).encode(errors="replace") for data in examples(datasets(), n)]
+
+
+def arff_text(data: MultiLabelDataset) -> str:
+    """Return an ARFF file with the labels behind the features, and sparse rows if X is sparse."""
+    attributes = [(name, "NUMERIC") for name in data.feature_names]
+    attributes += [(name, ["0", "1"]) for name in data.label_names]
+    targets = dense(data.targets()).astype(object)
+    targets = np.where(targets != targets, None, np.where(targets == 1, "1", "0"))
+    rows = np.hstack([dense(data.X).astype(object), targets])
+    rows = np.where(rows != rows, None, rows).tolist()
+    if sp.issparse(data.X):
+        rows = [{i: v for i, v in enumerate(row) if v not in (0, "0")} for row in rows]
+    return arff.dumps({"relation": "r", "attributes": attributes, "data": rows})
+
+
 def label_files(n: int) -> list[bytes]:
     """Return XML files of label names, as Mulan has them."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, found = Path(folder, "labels.xml"), []
-        names_of_labels = st.lists(st.text(st.characters(codec="utf-8")), max_size=6)
-        for names in examples(names_of_labels, n):
-            write_label_names(names, path)
-            found.append(path.read_bytes())
-        return found
+    names_of_labels = st.lists(st.text(st.characters(codec="utf-8")), max_size=6)
+    labels = (
+        "".join(f"<label name={quoteattr(name)}/>" for name in names)
+        for names in examples(names_of_labels, n)
+    )
+    return [f"<labels>{each}</labels>".encode() for each in labels]
 
 
 def matrices(n: int) -> list[bytes]:

@@ -40,7 +40,7 @@ from measurement import (
 from torch.utils.flop_counter import FlopCounterMode
 
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.methods.packed import Fit, make_pack
+from cgmvae.methods.neural import begin_fit, make_pack
 from cgmvae.nn.rng import make_streams
 from cgmvae.training.device import fast_products, find_device
 from cgmvae.training.loop import train
@@ -77,7 +77,7 @@ PAPER_SIZES = {
     "feature_hidden": (256, 512, 256),
     "decoder_hidden": (512, 512),
 }
-LARGE = Scale(network=MappingProxyType({"embedding_dim": 1024, "settings": PAPER_SIZES}))
+LARGE = Scale(network=MappingProxyType({"embedding_dim": 1024, "network": PAPER_SIZES}))
 
 QUICK = Scale(TINY_ROWS, TINY_NETWORK, 64, 2**12, 2, (1, 2), 2, 3, (1,), 1, (2, 1))
 
@@ -88,19 +88,17 @@ class YeastPack:
     def __init__(
         self, n_members: int, epochs: int, precision: str, scale: Scale, device: str = "auto"
     ) -> None:
-        # To the last epoch: the preset would stop members that do not improve.
-        never = {"precision": precision, "patience": None}
-        settings = {**scale.network.get("settings", {}), **never}
         self.model = CGMVAEClassifier(
             n_members=n_members,
             epochs=epochs,
-            embedding_dim=scale.network["embedding_dim"],
-            settings=settings,
+            # To the last epoch: the preset would stop members that do not improve.
+            training={"precision": precision, "patience": None},
+            **scale.network,
             random_state=0,
             device=device,
         )
         self.data = fit_input(load_parts("yeast", 0, scale.n_rows))
-        self.pack = make_pack([self.model], [Fit(*self.model._prepare(*self.data, None, None))])
+        self.pack = make_pack([self.model], [begin_fit(self.model, *self.data)])
         self.all = np.arange(n_members)
 
     def train(self, members: np.ndarray | None = None) -> Any:

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import torch
 from measurement import exit_code, make_parser, print_header, print_row, start_child
 
+from cgmvae import studies
 from cgmvae.cli.main import run as run_cgmvae
 from cgmvae.data import make_survey, readers
 from cgmvae.data.files import TEMPORARY_SUFFIX
@@ -41,7 +42,6 @@ from cgmvae.data.serialization import read_tensors
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.methods import CGMVAEClassifier, load
-from cgmvae.studies import commands
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import RunSpec, Study
 from cgmvae.studies.store import Store
@@ -84,7 +84,7 @@ def _tables(results: Results) -> list[Table]:
     return [Table("Tiny", ["run", *PAPER_METRICS], rows)]
 
 
-TINY_STUDY = Study("tiny", "A tiny study", lambda _: RUNS, _tables)
+TINY_STUDY = Study("tiny", lambda _: RUNS, _tables)
 
 
 @dataclass(frozen=True)
@@ -439,8 +439,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.kills = len(options.commands)
     torch.set_num_threads(1)
     # States after each epoch: the commands take seconds, and would otherwise save none.
-    checkpoint.LEAST_SECONDS, checkpoint.LARGEST_FRACTION = 0.0, math.inf
-    commands.STUDIES = {TINY_STUDY.name: TINY_STUDY}
+    checkpoint.MIN_SECONDS, checkpoint.MAX_FRACTION = 0.0, math.inf
+    studies.STUDIES = {"tiny": studies.Entry("A tiny study", f"{__name__}.TINY_STUDY")}
     rng, well = random.Random(options.seed), True
     print_header("command", "kills", *PHASES, "lost", "damaged", "resumed", "equal result")
     with tempfile.TemporaryDirectory() as temporary:

@@ -5,6 +5,7 @@
     python benchmarks/scale.py memory    30,000 labels, 14,000 rows: peak memory
     python benchmarks/scale.py growth    log-log slopes, compared with the dense way
     python benchmarks/scale.py fits      whole fits, dense and sparse: memory beyond the input
+    python benchmarks/scale.py disk      rows on disk, 25,000 to 100,000, eight members: memory
     python benchmarks/scale.py mapped    one epoch on memory-mapped rows (--gibibytes 20): memory
 
 Each measurement runs in a process of its own, so that none inherits the memory of another. Memory
@@ -48,6 +49,7 @@ from measurement import (
 )
 
 from cgmvae.data import MultiLabelDataset, load_dataset, make_survey
+from cgmvae.data.mapped import MappedRows
 from cgmvae.methods import CGMVAEClassifier
 from cgmvae.model import network
 
@@ -80,6 +82,10 @@ FITS = {"dense": (269_648, 128, 85, 1.0), "sparse": (87_856, 2_150, 208, 0.06)}
 #: Columns of the memory-mapped matrix, its labels, and the rows that are written at a time.
 MAPPED_FEATURES, MAPPED_LABELS, BLOCK_ROWS = 1024, 20, 8192
 MAPPED_SETTINGS = {"epochs": 1, "n_members": 1, "embedding_dim": 128, "batch_size": 1024}
+
+#: Rows on disk whose number grows, their columns, and the settings of the fit.
+DISK_ROWS, DISK_FEATURES = (25_000, 50_000, 100_000), 50
+DISK_SETTINGS = {"epochs": 1, "n_members": 8}
 
 #: What --quick divides rows, features and labels by.
 QUICK_DIVISOR = 50
@@ -223,12 +229,12 @@ def fit_mapped(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     model = CGMVAEClassifier(random_state=0, device="cpu", **settings)
     started = time.perf_counter()
     with PeakMemory() as memory:
-        X = np.load(Path(folder, "X.npy"), mmap_mode="r")
+        X = MappedRows(np.load(Path(folder, "X.npy"), mmap_mode="r"))
         Y = np.load(Path(folder, "Y.npy"))
         model.fit(X, Y)
     taken = time.perf_counter() - started
     score = model.score(X[:10_000], Y[:10_000])
-    found = {"shape": X.shape, "bytes": X.nbytes, "seconds": taken, "extra": memory.above}
+    found = {"shape": X.shape, "bytes": X.n_bytes, "seconds": taken, "extra": memory.above}
     return found | {"micro_f1": score}
 
 
@@ -255,15 +261,15 @@ def write_loaded(folder: Path, shape: Sequence[int], density: float) -> None:
     np.save(folder / "Y.npy", labels_of(X, n_labels, rng))
 
 
-def write_mapped(folder: Path, n_rows: int) -> None:
+def write_mapped(folder: Path, n_rows: int, n_features: int = MAPPED_FEATURES) -> None:
     """Write a matrix and its labels, one block of rows at a time."""
     rng = np.random.default_rng(1)
-    header = {"descr": "<f4", "fortran_order": False, "shape": (n_rows, MAPPED_FEATURES)}
+    header = {"descr": "<f4", "fortran_order": False, "shape": (n_rows, n_features)}
     labels = []
     with (folder / "X.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, n_rows, BLOCK_ROWS):
-            X = rng.standard_normal((min(BLOCK_ROWS, n_rows - start), MAPPED_FEATURES), np.float32)
+            X = rng.standard_normal((min(BLOCK_ROWS, n_rows - start), n_features), np.float32)
             labels.append(labels_of(X, MAPPED_LABELS, rng))
             file.write(X.data)
     np.save(folder / "Y.npy", np.concatenate(labels))
@@ -361,6 +367,20 @@ def fits(run: Runner) -> None:
         )
 
 
+def disk(run: Runner) -> None:
+    """Print how the memory of a fit grows with the number of rows on disk."""
+    for n_rows in (DISK_ROWS[0] // QUICK_DIVISOR,) if run.quick else DISK_ROWS:
+        with tempfile.TemporaryDirectory(dir=run.options.folder) as folder:
+            write_mapped(Path(folder), n_rows, DISK_FEATURES)
+            found = run("fit_mapped", folder=folder, settings=DISK_SETTINGS | run.network)
+        print(
+            f"on disk, {n_rows:,} rows × {DISK_FEATURES} features × {MAPPED_LABELS} labels, "
+            f"{found['bytes'] / MIB:.0f} MiB, {DISK_SETTINGS}: {found['seconds']:.0f} s, peak "
+            f"{found['extra'] / MIB:.0f} MiB",
+            flush=True,
+        )
+
+
 def mapped(run: Runner) -> None:
     """Print what one epoch over a memory-mapped matrix takes."""
     n_rows = int(run.options.gibibytes * GIB) // (MAPPED_FEATURES * 4)
@@ -378,7 +398,7 @@ def mapped(run: Runner) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the measurements that were asked for."""
-    works = {work.__name__: work for work in (imdb, labels, memory, growth, fits, mapped)}
+    works = {work.__name__: work for work in (imdb, labels, memory, growth, fits, disk, mapped)}
     parser = make_parser(__doc__)
     parser.add_argument("what", nargs="*", choices=[*works, "all"], default="all")
     parser.add_argument("--gibibytes", type=float, default=20, help="size of the mapped matrix")

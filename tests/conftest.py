@@ -1,15 +1,18 @@
 """Fixtures that every part of the tests shares."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import arff
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import settings
 
 from cgmvae.data import MultiLabelDataset, make_survey
+from cgmvae.data.mapped import dense
 from cgmvae.methods import out_of_fold
 from cgmvae.training import checkpoint
 
@@ -38,6 +41,28 @@ def data_folder() -> Path:
     return Path(folder)
 
 
+@pytest.fixture(scope="session")
+def write_arff() -> Callable[[MultiLabelDataset, Path], None]:
+    """Return a function that lets liac-arff write a data set, with the labels as last columns."""
+
+    def write(data: MultiLabelDataset, path: Path) -> None:
+        Y = np.array([["0", "1"]], object)[0][dense(data.Y)]
+        if data.unknown is not None:
+            Y[dense(data.unknown)] = None
+        rows = np.hstack([dense(data.X).astype(np.float64).astype(object), Y])
+        rows[rows != rows] = None
+        table = rows.tolist()
+        if sp.issparse(data.X):
+            cells = (enumerate(row) for row in table)
+            table = [{i: cell for i, cell in row if cell not in (0, "0")} for row in cells]
+        attributes = [(name, "NUMERIC") for name in data.feature_names]
+        attributes += [(name, ["0", "1"]) for name in data.label_names]
+        text = arff.dumps({"relation": "toy", "attributes": attributes, "data": table})
+        Path(path).write_text(text, encoding="utf-8")
+
+    return write
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """Give each worker one thread; there are as many workers as cores."""
@@ -62,8 +87,8 @@ def rows_are_few(monkeypatch) -> None:
 def every_epoch_is_saved() -> Iterator[None]:
     """Save the state of a training after each epoch, for the tests that stop and resume one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "LEAST_SECONDS", 0.0)
-        patch.setattr(checkpoint, "LARGEST_FRACTION", np.inf)
+        patch.setattr(checkpoint, "MIN_SECONDS", 0.0)
+        patch.setattr(checkpoint, "MAX_FRACTION", np.inf)
         yield
 
 

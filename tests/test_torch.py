@@ -40,8 +40,8 @@ def batch():
 @pytest.fixture(scope="module")
 def fitted():
     data, _ = make_survey(200, N_FEATURES, N_LABELS, seed=0)
-    plain = {"scaling": "none", "encoding": "standard", "n_neighbors": 0}
-    model = CGMVAEClassifier(n_members=2, epochs=1, random_state=0, settings=SIZES, **plain)
+    plain = {"scaling": "none", "encoding": "standard"}
+    model = CGMVAEClassifier(n_members=2, epochs=1, random_state=0, network=SIZES, **plain)
     return model.fit(data.X, data), data
 
 
@@ -173,6 +173,7 @@ def test_weights_travel_by_state_dict_and_copy(batch):
 
 def test_weights_travel_to_and_from_the_estimator(fitted):
     model, data = copy.deepcopy(fitted[0]), fitted[1]
+    model.network_.calibrate(1.5, torch.linspace(-1, 1, N_LABELS))
     features = torch.as_tensor(data.X, dtype=torch.float32)
     modules = [CGMVAE.from_classifier(model, member).eval() for member in range(2)]
     mean = torch.stack([module.predict_proba(features) for module in modules]).mean(0)
@@ -206,7 +207,7 @@ def test_every_setting_of_the_network_can_be_given(preset):
     [
         (lambda: CGMVAE(0, 2), "n_features is 0"),
         (lambda: CGMVAE(3, 2, preset="best"), "no preset 'best'"),
-        (lambda: CGMVAE(3, 2, epochs=5), "no setting 'epochs'"),
+        (lambda: CGMVAE(3, 2, epochs=5), "epochs is of a training"),
         (lambda: CGMVAE(3, 2, prior="flat"), "prior is 'flat'"),
         (lambda: CGMVAE(3, 2, label_frequency=[0.5]), "must be 2 numbers"),
         (lambda: CGMVAE(3, 2)(torch.zeros(4, 5)), r"shape \(n_rows, 3\), not \(4, 5\)"),

@@ -12,13 +12,16 @@ __all__ = [
     "RBCC",
     "SLEEC",
     "BinaryRelevance",
+    "BlendClassifier",
     "CGMVAEClassifier",
     "InputError",
     "LaMP",
     "MLkNN",
     "MultiLabelDataset",
+    "OwnEncoder",
     "PackedSearch",
     "__version__",
+    "compare",
     "load",
     "load_dataset",
     "make_split",
@@ -38,9 +41,12 @@ _HOMES = {
     "SLEEC": "cgmvae.methods",
     "PackedSearch": "cgmvae.search",
     "BinaryRelevance": "cgmvae.methods",
+    "BlendClassifier": "cgmvae.methods",
     "CGMVAEClassifier": "cgmvae.methods",
     "InputError": "cgmvae.errors",
     "MultiLabelDataset": "cgmvae.data",
+    "OwnEncoder": "cgmvae.methods",
+    "compare": "cgmvae.studies.leaderboard",
     "load": "cgmvae.methods",
     "load_dataset": "cgmvae.data",
     "make_split": "cgmvae.data",
@@ -55,3 +61,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,12 @@
-"""The exception for bad input, and how its message quotes text, other errors and lists of names."""
+"""Errors and warnings for users, and how they quote text, other errors and lists of names."""
 
+import sys
+import warnings
 from collections.abc import Sequence
+from types import FrameType
+from typing import cast
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 class InputError(ValueError):
@@ -68,3 +74,11 @@ def listed(names: Sequence[str]) -> str:
     """
     shown = ", ".join(map(repr, names[:_NAMED]))
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and name the line outside of this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame, level = cast(FrameType, frame.f_back), level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -19,14 +19,16 @@ from scipy.special import logit
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from cgmvae.declared import declared_types
 from cgmvae.errors import InputError
 from cgmvae.methods import CGMVAEClassifier
-from cgmvae.methods.inputs import check_declared, check_whole
-from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.presets import Preset, for_data, with_settings
+from cgmvae.methods.inputs import check_whole
+from cgmvae.model.network import CGMVAENetwork
+from cgmvae.model.plan import DataProfile, configured, preset_for
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.rng import RandomStreams, TorchStreams
+from cgmvae.training.plan import TrainingConfig
 
 __all__ = ["CGMVAE", "Loss"]
 
@@ -96,9 +98,10 @@ class CGMVAE(nn.Module):
     ) -> None:
         super().__init__()
         check_whole(1, n_features=n_features, n_labels=n_labels)
-        for record in (NetworkConfig, Preset):
-            check_declared(record, settings)
-        self.preset = own = with_settings(for_data(preset, n_rows, sparse=False), settings)
+        if planned := sorted(set(settings) & declared_types(TrainingConfig).keys()):
+            raise InputError(f"{planned[0]} is of a training, and this module does not train.")
+        profile = DataProfile(n_rows, n_features, n_labels, "dense")
+        self.preset = own = configured(preset_for(preset, profile), settings)
         self.n_features, self.n_labels = n_features, n_labels
         self.weights = {name: float(weight) for name, weight in own.weights().items() if weight}
         if own.network.reconstruction == "none":
@@ -184,8 +187,8 @@ class CGMVAE(nn.Module):
     def from_classifier(cls, model: CGMVAEClassifier, member: int = 0) -> Self:
         """Return one member of a fitted estimator, with its settings and a copy of its weights.
 
-        Its features are those that the estimator's networks see: ``model.inputs(X)``. Training
-        rows that vote are not part of it.
+        Its features are those that the estimator's networks see: ``model.inputs(X)``. A
+        calibration is part of its logits, not of its loss.
         """
         network, own = model.network_, model.member_settings_[member]
         settings = dataclasses.asdict(network.config)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cgmvae.cli.main import app
-from cgmvae.studies.commands import STUDIES
+from cgmvae.studies import STUDIES
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import Store
 
@@ -29,7 +29,7 @@ def test_it_lists_every_study(succeeds):
     for name, study in STUDIES.items():
         assert re.search(rf"^  {name} +{re.escape(study.title[:20])}", text, re.MULTILINE)
         assert study.title in " ".join(succeeds("bench", name, "--help").split())
-    for name in ("status", "table", "figures"):
+    for name in ("communities", "status", "table", "figures"):
         assert f"  {name} " in text
     assert "<" not in text
 
@@ -66,6 +66,20 @@ def test_figures(succeeds, folder, tmp_path):
     assert "nothing to draw" in succeeds("bench", "figures", "stats", "--out", tmp_path)
 
 
+def test_tables_and_figures_are_of_what_was_run_without_its_options(succeeds, folder, tmp_path):
+    own = ("--folder", folder)
+    table = succeeds("bench", "table", "main", *own)
+    assert table == succeeds("bench", "table", "main", *SMALL, *own)
+    assert "main_validation.png" in succeeds(
+        "bench", "figures", "main", *own, "--out", tmp_path / "drawn"
+    )
+    text = succeeds("bench", "status", *own)
+    assert re.search(r"main +4 +0 +0 +0", text)
+    names = re.findall(r"^ ([a-z-]+) +\d", text, re.MULTILINE)
+    assert names[0] == "main"
+    assert set(names) == set(STUDIES)
+
+
 WRONG_USE = {
     "No such command 'mian'": ("mian",),
     "There is no study 'mian'": ("table", "mian"),
@@ -74,12 +88,16 @@ WRONG_USE = {
     "did you mean yeast": ("main", "--data", "yeats"),
     "--workers": ("main", "--workers", "0"),
     "There is no device 'tpu9'": ("main", "--device", "tpu9"),
+    "There is no set 'fish'": ("communities", "--data", "fish"),
+    "not a list of tasks": ("communities", "--tasks", "one"),
+    "name the folder that holds norberg2019/": ("communities",),
     "Cannot create the folder /proc/none": ("main", "--quick", "--folder", "/proc/none"),
 }
 
 
 def test_wrong_use_is_one_sentence_before_anything_is_computed(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CGMVAE_DATA", str(tmp_path))
     for words, arguments in WRONG_USE.items():
         assert words in refused("bench", *arguments)
     assert list(tmp_path.iterdir()) == []

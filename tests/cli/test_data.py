@@ -96,7 +96,7 @@ def test_list_as_json(succeeds):
         known = CATALOG[row["name"]]
         for field in ("samples", "features", "labels", "cardinality"):
             assert row[field] == known["statistics"].get(field, 0)
-        for field in ("title", "domain", "source", "licence"):
+        for field in ("title", "domain", "source", "license"):
             assert row[field] == known[field]
         assert row["recipe"] == known.get("recipe", "")
         can_download = "to download" if "downloads" in known else "by hand"
@@ -128,7 +128,6 @@ def test_a_pipe_gets_the_whole_table(succeeds, monkeypatch):
 # --- convert ------------------------------------------------------------------------------------
 
 SUFFIX = {
-    "arff": ".arff.gz",
     "svmlight": ".svm.bz2",
     "csv": ".csv.gz",
     "parquet": ".parquet",
@@ -201,10 +200,11 @@ def test_reading_options_reach_their_readers(describe, succeeds, toy, tmp_path):
     np.save(tmp_path / "birds_data.npy", np.hstack([np.full((4, 1), 9), Y, X]))
     found = describe(tmp_path / "birds_data.npy", "--n-labels", 3, "--meta-offset", 1)
     assert (found["name"], found["labels"], found["features"]) == ("birds", 3, 4)
-    succeeds("data", "convert", toy, tmp_path / "a.arff")
-    (tmp_path / "a.xml").rename(tmp_path / "elsewhere.xml")
+    declared = "@attribute x numeric\n@attribute owl {0,1}\n@attribute hawk {0,1}\n"
+    (tmp_path / "a.arff").write_text(f"@relation a\n{declared}@data\n0.5,1,0\n")
+    (tmp_path / "elsewhere.xml").write_text('<labels><label name="owl"/></labels>')
     found = describe(tmp_path / "a.arff", "--xml", tmp_path / "elsewhere.xml")
-    assert found["labels"] == 3
+    assert (found["labels"], found["features"]) == (1, 2)
     (tmp_path / "a.svm").write_text("0 1:1\n1 2:1\n")
     for flag, n_features in (("--zero-based", 3), ("--no-zero-based", 2)):
         assert describe(tmp_path / "a.svm", flag)["features"] == n_features

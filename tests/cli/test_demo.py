@@ -36,8 +36,12 @@ def test_its_numbers_and_its_pairs(succeeds, parts):
     forest = RandomForestClassifier(TREES, oob_score=True, random_state=0).fit(train.X, train.Y)
     rule = learn_rule(train.Y, forest.oob_decision_function_[:, 1])
     scored = {"random forest": (np.array(forest.predict_proba(test.X))[:, :, 1].T, rule)}
+    network = library.CGMVAEClassifier(n_members=1, epochs=2)
+    blend = library.BlendClassifier(auto_network=network, random_state=0).fit(train.X, train)
+    own = blend.cgmvae_
+    scored["C-GMVAE"] = own.predict_proba(blend.inputs(test.X)), own.threshold_rule_
     for name, model in {
-        "C-GMVAE": library.CGMVAEClassifier(n_members=1, epochs=2, random_state=0),
+        "blend": blend,
         "binary relevance": library.BinaryRelevance(random_state=0),
     }.items():
         model.fit(train.X, train.Y)
@@ -66,7 +70,7 @@ def test_it_leaves_a_model_and_a_page(succeeds, parts, tmp_path):
     assert f"Report: {folder / 'report.html'}" in output
     page = (folder / "report.html").read_text(encoding="utf-8")
     shown = re.findall(r'class="own".*?>([\d.]+)<span', page, re.DOTALL)
-    assert shown == row_of(output, "C-GMVAE (validation)")
+    assert shown == row_of(output, "blend (validation)")
     model = library.load(folder / "yeast.cgmvae")
     assert model.origin_["data"]["source"] == "yeast"
     assert model.origin_["split"]["rows"]["test"] == parts[1].n_samples

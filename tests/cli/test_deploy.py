@@ -1,12 +1,15 @@
 """``cgmvae serve`` and ``cgmvae export``: a server that answers and stops, and an ONNX file."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -26,14 +29,14 @@ def fitted(tmp_path_factory):
     """Fit a model of numbers, one of columns, a network and one that cannot be exported."""
     folder = tmp_path_factory.mktemp("models")
     survey, _ = make_survey(120, len(FEATURES), 5, seed=0)
+    named = replace(survey, feature_names=FEATURES)
     columns = {"height": survey.X[:, 0], "habitat": ["wood", "wetland", "field"] * 40}
     models = {
-        "birds": library.BinaryRelevance(random_state=0).fit(survey.X, survey.Y),
+        "birds": library.BinaryRelevance(random_state=0).fit(survey.X, named),
         "sites": library.BinaryRelevance(random_state=0).fit(columns, survey.Y),
         "net": library.ASL(epochs=1, n_members=1, hidden_dim=4).fit(survey.X, survey.Y),
         "near": library.MLkNN(k=3).fit(survey.X, survey.Y),
     }
-    models["birds"].feature_names_in_ = np.array(FEATURES, dtype=object)
     for name, model in models.items():
         model.save(folder / f"{name}.cgmvae")
     return folder, survey
@@ -63,7 +66,11 @@ def serving(*options):
     script = Path(sys.executable).with_name("cgmvae")
     command = [sys.executable, script, "serve", "near.cgmvae", "--port", "0", *options]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, encoding="utf-8") as process:
+    # A background shell ignores Ctrl-C.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL) if os.name == "posix" else None
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, encoding="utf-8", preexec_fn=heed
+    ) as process:
         try:
             line = process.stdout.readline()
             found = re.fullmatch(r"Serving near.cgmvae at (http://\S+); press Ctrl-C .*\n", line)
@@ -164,7 +171,6 @@ def test_an_exported_model_predicts_the_same(succeeds, survey):
     assert text.count("\n") == 1
     session = onnxruntime.InferenceSession("birds.onnx", providers=["CPUExecutionProvider"])
     model = library.load("birds.cgmvae")
-    del model.feature_names_in_
     _, labels = session.run(None, {"features": survey.X.astype(np.float64)})
     assert np.array_equal(labels, model.predict(survey.X))
     names = session.get_modelmeta().custom_metadata_map["feature_names"]

@@ -1,11 +1,13 @@
 """``cgmvae describe``: what a model file contains; ``cgmvae methods``: what can be fitted."""
 
+import html
 import json
 
 import numpy as np
 import pytest
 
 import cgmvae as library
+from cgmvae.data import readers
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.methods import REGISTRY
 
@@ -61,15 +63,56 @@ def test_each_column_with_what_is_done_to_it(succeeds, table):
 def test_a_network_says_its_preset_members_and_size(succeeds, table):
     sizes = ["latent_dim=4", "embedding_dim=8", "feature_hidden=[8]", "label_hidden=[8]"]
     settings = [f"--setting={size}" for size in [*sizes, "decoder_hidden=[8]"]]
-    fit(succeeds, "--members", "2", "--epochs", "1", *settings, "--threshold-rule", "top-k")
+    network = ("--method", "cgmvae", "--members", "2", "--epochs", "1")
+    fit(succeeds, *network, *settings, "--threshold-rule", "top-k")
     found = json.loads(succeeds("describe", "m.cgmvae", "--json"))
     model = library.load("m.cgmvae")
-    n_weights = sum(parameter.numel() for parameter in model.network_.parameters())
+    n_weights = sum(tensor.numel() for tensor in model.network_.state_dict().values())
     assert (found["preset"], found["members"]) == ("tuned", 2)
     assert n_weights <= found["numbers"] <= n_weights + 2 * 2
     printed = succeeds("describe", "m.cgmvae")
     assert "C-GMVAE (preset tuned, 2 members)" in printed
     assert "most probable labels of each row" in printed
+    assert found["plan"]["profile"]["n_columns"] == model.plan_.profile.n_columns == 6
+    assert found["plan"]["training"]["epochs"] == 1
+    assert "of 6 dense features and 2 labels" in printed
+    assert "latent_dim 4" in printed
+    assert "kl_weight 0.003906" in printed
+
+
+def test_a_blend_says_what_its_experts_are(succeeds, table):
+    sizes = [f"--setting={size}_hidden=[8]" for size in ("feature", "label", "decoder")]
+    fit(succeeds, "--members", "4", "--epochs", "2", *sizes)
+    found = json.loads(succeeds("describe", "m.cgmvae", "--json"))
+    model = library.load("m.cgmvae")
+    assert found["method"] == "blend"
+    experts = {expert.pop("name"): expert for expert in found["experts"]}
+    assert list(experts) == ["cgmvae", "trees", "votes"]
+    for own in model.experts_:
+        expert = experts[own.name]
+        assert (expert["kind"], expert["weight"]) == (own.kind, own.weight)
+        assert (expert["score"], expert["gain"]) == (own.score, own.gain)
+        is_kept = own.name in model.models_
+        assert expert["training_rows"] == (54 if is_kept and own.name != "cgmvae" else 0)
+        assert (expert["plan"] is None) == (not is_kept)
+    assert (experts["cgmvae"]["preset"], experts["cgmvae"]["members"]) == ("tuned", 4)
+    assert experts["cgmvae"]["plan"]["network"]["feature_hidden"] == [8]
+    printed = succeeds("describe", "m.cgmvae")
+    n_rows = found["training_rows"]
+    assert n_rows == max(expert["training_rows"] for expert in experts.values())
+    first = f"The file contains {n_rows or 'no'} training rows"
+    assert printed.startswith(first)
+    assert "cgmvae: C-GMVAE (preset tuned, 4 members)." in printed
+    assert "feature_hidden [8]" in printed
+
+
+@pytest.mark.parametrize(("method", "n_rows"), [("mlknn", 49), ("binary-relevance", 0)])
+def test_training_rows_in_the_file_are_counted(succeeds, table, method, n_rows):
+    fit(succeeds, "--method", method)
+    found = json.loads(succeeds("describe", "m.cgmvae", "--json"))
+    assert found["training_rows"] == n_rows
+    n_stored = sum(len(array) == n_rows for array in read_tensors("m.cgmvae")[0].values())
+    assert (n_stored > 0) == (n_rows > 0)
 
 
 def test_many_columns_alike_share_a_line(succeeds, tmp_path, monkeypatch, survey):
@@ -102,7 +145,7 @@ def test_an_origin_of_another_form_is_ignored(refused, succeeds, table):
 
 
 def test_a_calibration_is_one_line(succeeds, table):
-    fit(succeeds, "--members", "2", "--epochs", "1")
+    fit(succeeds, "--method", "cgmvae", "--members", "2", "--epochs", "1")
     tensors, description = read_tensors("m.cgmvae")
     found = {"temperature": 1.08, "shifts": [-0.02, 0.12]}
     description["fitted"]["calibration"] = found
@@ -112,21 +155,28 @@ def test_a_calibration_is_one_line(succeeds, table):
     assert line in succeeds("describe", "m.cgmvae")
 
 
-def test_a_linear_model_is_one_line(succeeds, table):
-    fit(succeeds, "--members", "2", "--epochs", "1")
-    tensors, description = read_tensors("m.cgmvae")
-    assert json.loads(succeeds("describe", "m.cgmvae", "--json"))["network_weight"] is None
-    description["fitted"]["linear"] = {"network_weight": 0.58}
-    write_tensors("m.cgmvae", tensors, description)
-    line = "A linear model is added to the log-odds, which are multiplied by 0.58 before."
-    assert line in succeeds("describe", "m.cgmvae")
-
-
 def test_every_method_is_listed_with_its_limit(succeeds):
     listed = json.loads(succeeds("methods", "--json"))
     assert [row["name"] for row in listed] == list(REGISTRY)
     assert [row["max_labels"] for row in listed] == [
         method.estimator.max_labels for method in REGISTRY.values()
     ]
+    stored = {row["name"] for row in listed if row["training_rows"]}
+    assert stored == {"blend", "trees", "votes", "mlknn", "haram", "sleec"}
     printed = succeeds("methods")
     assert all(method.paper in printed for method in REGISTRY.values())
+
+
+def test_what_fit_warned_of_is_repeated_with_the_model(cgmvae, survey, tmp_path):
+    """Most of the test rows are copies of training rows, which nobody who gets the model sees."""
+    rows = np.tile(np.arange(60), 3)
+    readers.write(survey.rows(rows), "copies.npz")
+    fitted = cgmvae("fit", "copies.npz", "--method", "binary-relevance", "--out", "m.cgmvae")
+    (said,) = (line for line in fitted.err.splitlines() if "are also training rows" in line)
+    said = said.removeprefix("Warning: ")
+    assert said in cgmvae("describe", "m.cgmvae").out
+    assert json.loads(cgmvae("describe", "m.cgmvae", "--json").out)["warnings"] == [said]
+    assert f"When the model was fitted: {said}" in cgmvae("evaluate", "m.cgmvae").err
+    assert json.loads(cgmvae("evaluate", "m.cgmvae", "--json").out)["fit_warnings"] == [said]
+    assert cgmvae("report", "m.cgmvae", "--baselines", "none").code == 0
+    assert said in html.unescape((tmp_path / "m.html").read_text(encoding="utf-8"))

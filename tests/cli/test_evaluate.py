@@ -14,6 +14,7 @@ from sklearn.metrics import f1_score
 import cgmvae as library
 from cgmvae.data import make_split, readers
 from cgmvae.evaluation import Scored, bootstrap_interval, label_scores
+from cgmvae.evaluation import evaluate as measure
 
 METRICS = ["example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1"]
 
@@ -50,6 +51,31 @@ def test_the_five_metrics_of_the_models_own_thresholds(succeeds, survey, model):
         assert found["low"] < found["value"] < found["high"]
 
 
+def test_macro_f1_is_over_the_labels_that_occur_but_in_the_papers_protocol(succeeds, survey, model):
+    Y = survey.Y.copy()
+    Y[:, 2:] = 0
+    readers.write(replace(survey, Y=Y), "birds.npz")
+    report = evaluate(succeeds)
+    found = report["metrics"]["macro_f1"]
+    predicted = model.predict(survey.X)
+    by_label = f1_score(Y, predicted, average=None, zero_division=0)
+    assert found["value"] == pytest.approx(by_label[:2].mean())
+    assert found["low"] < found["value"] < found["high"]
+    assert report["labels_that_occur"] == 2
+    text = succeeds("evaluate", "birds.cgmvae", "birds.npz")
+    assert "Macro-F1 is over the 2 of 5 labels that occur." in text
+    options = "--protocol", "test-oracle"
+    oracle = evaluate(succeeds, "birds.npz", *options)["metrics"]["macro_f1"]
+    scores = model.predict_proba(survey.X)
+    rows = Scored(Y, scores)
+    expected = measure(rows, protocol="test-oracle").rules["macro_f1"].apply(scores)
+    expected = f1_score(Y, expected, average="macro", zero_division=0)
+    assert oracle["value"] == pytest.approx(expected)
+    assert "labels without a row as 0" in succeeds(
+        "evaluate", "birds.cgmvae", "birds.npz", *options
+    )
+
+
 def test_groups_are_drawn_whole(succeeds, survey, model):
     groups = np.arange(150) // 10
     readers.write(replace(survey, groups=groups), "birds.npz")
@@ -84,7 +110,7 @@ def test_the_metrics_of_each_label(succeeds, survey, model):
     text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--per-label")
     for label in expected:
         row = next(line for line in text.splitlines() if label.label in line)
-        assert row.split()[-8:-6] == [str(label.rows), str(label.predicted)]
+        assert row.split()[-14:-12] == [str(label.rows), str(label.predicted)]
         assert row.split()[-2] == f"{label.auc:.3f}"
 
 
@@ -202,9 +228,11 @@ def test_bad_input(refused, survey, model, tmp_path):
         "gone.json does not exist": ("birds.npz", "--split-file", "gone.json"),
         "has no test rows": ("birds.npz", "--split-file", "untested.json"),
         "use the data that it was made from": ("few.npz", "--split-file", "split.json"),
-        "lacks 1 of the model's 5 labels: 'owl, grey'": ("other.npz",),
+        "lacks 1 of the model's 5 labels: 'owl, gray'": ("other.npz",),
         "no array 'Y'": ("bare.npz",),
-        "There is no column 'owl, grey'": ("bare.csv",),
+        "Labels are needed to measure a model; for new rows without labels use 'cgmvae predict'": (
+            "bare.csv",
+        ),
         "lacks 6 of the model's 6 feature columns": ("yeast",),
     }
     for words, arguments in bad.items():

@@ -56,9 +56,8 @@ def test_no_room_is_one_sentence_and_leaves_the_earlier_file(succeeds, refused, 
         message = refused(*COMMANDS[target])
     assert message.startswith("Cannot write ")
     assert f"({os.strerror(errno.EFBIG)}); check the free space" in message
-    after = contents(folder)
-    after.pop("found.search", None)  # where a search would have been resumed
-    assert after == before
+    after = contents(folder).items()  # a search may leave the folder that it is resumed from
+    assert {k: v for k, v in after if not k.startswith("found.search")} == before
     succeeds(*COMMANDS[target])
     assert Path(target).read_bytes() != b"earlier"
 
@@ -79,6 +78,7 @@ def script():
 
 STOPPED_AT = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 def stop(event, arguments):
     if event == "import" and arguments[0] == {module!r}:
         os.kill(os.getpid(), signal.SIGINT)
@@ -99,7 +99,7 @@ KILLED_AT = """
 import os, signal, sys
 from cgmvae.cli.main import run
 from cgmvae.training import checkpoint
-checkpoint.LEAST_SECONDS, checkpoint.LARGEST_FRACTION = 0.0, 1e9
+checkpoint.MIN_SECONDS, checkpoint.MAX_FRACTION = 0.0, 1e9
 saved = []
 def kill(event, arguments):
     if event == "os.rename" and str(arguments[1]).endswith(".checkpoint"):

@@ -14,7 +14,7 @@ import pytest
 import cgmvae as library
 from cgmvae.cli import console
 from cgmvae.cli.arguments import parse_settings
-from cgmvae.data import MultiLabelDataset, make_split, readers
+from cgmvae.data import make_split, readers
 from cgmvae.data.serialization import read_tensors
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
@@ -59,30 +59,17 @@ def test_progress_is_printed_as_lines_without_a_terminal(cgmvae, survey, monkeyp
 # --- What is fitted -----------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("always:.* rows without labels:UserWarning")
-def test_rows_without_labels_come_from_a_file_of_their_own(cgmvae, survey):
-    """Its columns are matched by name, and it needs none for labels."""
-    X = np.vstack([survey.X, survey.X])[:, ::-1] + 5
-    names = survey.feature_names[::-1]
-    readers.write(MultiLabelDataset(X, np.zeros((300, 1)), ("other",), names), "more.csv")
-    for setting in ((), ("--setting", "consistency_weight=1")):
-        outcome = fit(cgmvae, "--unlabelled", "more.csv", "--no-test", "--overwrite", *setting)
-        assert outcome.code == 0, outcome.err
-        assert ("300 rows without labels are left out" in outcome.err) == (not setting)
-        shift = library.load("birds.cgmvae").scaler_.shift_
-        expected = survey.X.mean(0) + (10 / 3 if setting else 0)
-        np.testing.assert_allclose(shift, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
     output = fit(succeeds, "--json", "--label-count", "-5", source="birds.csv")
     assert set(contents(tmp_path)) == {"birds.csv", "birds.npz", "birds.cgmvae"}
     model, report = library.load("birds.cgmvae"), json.loads(output)
     assert model.label_names_ == survey.label_names
-    assert tuple(model.feature_names_in_) == survey.feature_names
-    assert model.network_.config.feature_hidden == (16,)
+    assert model.input_names_ == survey.feature_names
+    assert model.cgmvae_.network_.config.feature_hidden == (16,)
+    assert model.cgmvae_.network_.config.embedding_dim == 16
+    assert (model.cgmvae_.plan_.training.epochs, len(model.cgmvae_.member_folds_)) == (3, 1)
     assert len(report["best_epochs"]) == 1
-    del model.feature_names_in_
+    assert [expert["name"] for expert in report["experts"]] == ["cgmvae", "trees", "votes"]
     split = make_split(survey, seed=0)
     assert report["split"]["kind"] == "random"
     assert report["split"]["rows"]["train"] == len(split.train)
@@ -94,8 +81,7 @@ def test_a_csv_file_becomes_a_model(succeeds, survey, tmp_path):
     row = next(line.split() for line in text.splitlines() if line.strip().startswith("validation"))
     assert row[1:] == [f"{value:.3f}" for value in report["metrics"].values()]
     assert (
-        f"Wrote my birds.cgmvae: C-GMVAE from {len(split.train) + len(split.validation)} rows"
-        in text
+        f"Wrote my birds.cgmvae: blend from {len(split.train) + len(split.validation)} rows" in text
     )
     assert "cgmvae predict 'my birds.cgmvae' SOURCE --out" in text
 
@@ -164,6 +150,45 @@ def test_rows_without_a_label_count_unless_dropped(succeeds, survey):
     assert (dropped.predict_proba(columns).mean(0) > Y.mean(0) + 0.05).all()
 
 
+def test_a_single_method_is_no_blend(succeeds, survey):
+    text = fit(succeeds, "--method", "cgmvae", "--preset", "paper", out="alone.cgmvae")
+    assert "alone.cgmvae: C-GMVAE from" in text
+    assert "Experts of the blend" not in text
+    assert library.load("alone.cgmvae").preset == "paper"
+
+
+def test_each_expert_is_printed_as_it_is_stored(succeeds, survey):
+    text = fit(succeeds, "--preset", "released")
+    model = library.load("birds.cgmvae")
+    assert model.cgmvae_.preset == "released"
+    for expert in model.experts_:
+        (line,) = (line for line in text.splitlines() if line.startswith(f" {expert.name} "))
+        weight = f"{expert.weight:.2f}" if expert.weight else "dropped"
+        assert line.split(expert.kind)[1].split()[:2] == [weight, f"{expert.score:.3f}"]
+
+
+def has_one_for_each_row(path, n_rows):
+    """Return whether a file contains an array with as many entries as there are rows."""
+    tensors, _ = read_tensors(path)
+    return any(array.shape[:1] == (n_rows,) for array in tensors.values())
+
+
+def test_training_rows_are_stored_unless_they_must_not_be(succeeds, refused, survey):
+    text = fit(succeeds, "--no-test")
+    model = library.load("birds.cgmvae")
+    kinds = [e.kind for e in model.experts_ if e.name in model.models_ and e.name != "cgmvae"]
+    kept = f"The file contains 150 training rows ({', '.join(kinds)})."
+    assert text.splitlines()[-1].startswith(kept)
+    assert has_one_for_each_row("birds.cgmvae", 150)
+    text = fit(succeeds, "--no-test", "--no-training-rows", out="private.cgmvae")
+    assert text.endswith("The file contains no training rows.\n")
+    assert list(library.load("private.cgmvae").models_) == ["cgmvae"]
+    assert not has_one_for_each_row("private.cgmvae", 150)
+    for method, words in {"mlknn": "ML-kNN keeps training rows", "trees": "extra trees"}.items():
+        given = ("--method", method, "--no-training-rows")
+        assert words in fit(refused, *given, small=(), out="no.cgmvae")
+
+
 # --- Stopping and going on ----------------------------------------------------------------------
 
 
@@ -187,6 +212,20 @@ def test_a_stopped_fit_continues(cgmvae, succeeds, survey, tmp_path, monkeypatch
     assert continued == whole
     assert library.load("birds.cgmvae").origin_["seconds"] is None  # of the first part nobody knows
     assert not states & set(contents(tmp_path))
+
+
+def test_a_fit_stopped_while_trees_grow_continues(cgmvae, succeeds, survey, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    fit(succeeds, out="whole.cgmvae")
+    with monkeypatch.context() as patch:
+        patch.setattr("cgmvae.methods.trees.grow_tree", stop)
+        outcome = fit(cgmvae)
+    assert outcome.code == 130
+    assert outcome.err.endswith("the same command resumes from birds.cgmvae.checkpoint.\n")
+    assert "Resumed the interrupted training" in fit(succeeds)
+    assert without_origin("birds.cgmvae") == without_origin("whole.cgmvae")
 
 
 def test_a_fit_stopped_while_it_prints_can_be_given_again(cgmvae, succeeds, survey, monkeypatch):
@@ -215,7 +254,7 @@ def test_a_damaged_checkpoint_says_to_remove_it(cgmvae, refused, succeeds, surve
 
 
 BAD = {
-    "no method 'magic'; choose one of cgmvae, binary-relevance": ("--method", "magic"),
+    "no method 'magic'; choose one of blend, cgmvae, trees": ("--method", "magic"),
     "no preset 'best'; choose one of": ("--preset", "best"),
     "no device 'abacus'; use auto, cpu or cuda": ("--device", "abacus"),
     "no split 'odd'": ("--split", "odd"),
@@ -280,8 +319,7 @@ def test_data_without_features_or_with_too_few_rows(refused, survey):
 def test_settings_are_read_as_json_or_words():
     given = ("latent_dim=8", "feature_hidden=[8, 4]", "label_hidden=3", "decoder_hidden=[]")
     given += ("prior=standard", 'activation="relu"', "clip=null", "dropout=0", "layer_norm=false")
-    read = parse_settings(given, CGMVAEClassifier)
-    assert read["settings"] == {
+    assert parse_settings(given, CGMVAEClassifier) == {
         "latent_dim": 8,
         "feature_hidden": (8, 4),
         "label_hidden": (3,),

@@ -9,8 +9,16 @@ import cgmvae as library
 from cgmvae.cli.arguments import Panel
 
 GROUPS = [(), ("data",), ("bench",)]
-COMMANDS = ["fit", "search", "predict", "evaluate", "report", "describe", "serve", "export"]
-COMMANDS += ["methods", "demo", "data list", "data describe", "data convert", "bench status"]
+COMMANDS = ["fit", "compare", "search", "predict", "evaluate", "report", "describe", "serve"]
+COMMANDS += [
+    "export",
+    "methods",
+    "demo",
+    "data list",
+    "data describe",
+    "data convert",
+    "bench status",
+]
 
 #: Words of the code that a user of the command has no use for.
 IMPLEMENTATION = re.compile(
@@ -44,8 +52,19 @@ def test_help_lists_every_command_with_its_whole_summary(succeeds):
 def test_help_groups_the_options(succeeds):
     headings = re.findall(r"^(\S.*):$", succeeds("fit", "--help"), re.MULTILINE)
     assert headings == [*Panel, "Options"]
-    text = succeeds("predict", "--help")
-    assert text.index("--probabilities") < text.index("Labels of a file:") < text.index("--label ")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
+def test_how_files_are_read_has_a_help_of_its_own_where_the_model_knows_it(succeeds, command):
+    own, formats = succeeds(command, "--help"), succeeds(command, "--help-formats")
+    assert "--help-formats" in own
+    assert len(own.splitlines()) < 40
+    panels = [Panel.LABELS, Panel.COLUMNS, Panel.FORMAT]
+    assert re.findall(r"^(\S.*):$", formats, re.MULTILINE) == panels
+    for option in ("--label-prefix", "--delimiter", "--groups"):
+        assert option in formats
+        assert option not in own
+    assert "--overwrite" not in formats
 
 
 def test_help_is_for_users(succeeds):

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cgmvae as library
@@ -74,18 +76,22 @@ def test_a_set_that_could_not_be_taken_apart_is_refused(refused, source):
 # --- Where rows come from -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".arff", ".svm"])
-def test_formats_with_names_of_their_own(succeeds, suffix):
+@pytest.mark.parametrize("suffix", [".arff", ".svm", ".npz"])
+def test_formats_with_names_of_their_own(succeeds, write_arff, suffix):
     """The last feature and labels are 0 in all new rows, so that a sparse file shows fewer."""
     survey, _ = make_survey(100, 4, 5, seed=0)
     model = library.BinaryRelevance(random_state=0).fit(survey.X, survey)
     new = survey.rows(np.arange(9))
     new.X[:, -1] = new.Y[:, -1] = 0
     expected = model.predict(new.X)
-    model.feature_names_in_ = np.array(survey.feature_names, dtype=object)
     model.save("birds.cgmvae")
-    readers.write(new, f"new{suffix}")
-    predict(succeeds, f"new{suffix}")
+    if suffix == ".arff":
+        write_arff(new, "new.arff")
+        labels = ("--label-count", -5)
+    else:
+        readers.write(new, f"new{suffix}")
+        labels = ()
+    predict(succeeds, f"new{suffix}", *labels)
     assert np.array_equal(np.array(read_table("out.csv")[1], int), expected)
 
 
@@ -115,7 +121,9 @@ def test_extra_columns_are_ignored_with_a_warning(cgmvae, succeeds, survey, sour
     assert contents(tmp_path)["out.csv"] == files["expected.csv"]
 
 
-def test_a_model_that_knows_no_names_takes_columns_as_they_come(succeeds, refused, survey, model):
+def test_a_model_that_knows_no_names_takes_columns_as_they_come(succeeds, refused, survey):
+    Y = pd.DataFrame(survey.Y, columns=survey.label_names)
+    model = library.BinaryRelevance(random_state=0).fit(survey.X, Y)
     model.save("nameless.cgmvae")
     rows = [["1", *x] for x in survey.X.tolist()]
     write_table("new.csv", [survey.label_names[2], *"abcdef"], rows)
@@ -124,6 +132,13 @@ def test_a_model_that_knows_no_names_takes_columns_as_they_come(succeeds, refuse
     write_table("wide.csv", ["id", *"abcdef"], rows)
     sentence = predict(refused, "wide.csv", model="nameless.cgmvae")
     assert "takes 6 feature columns, whose names it does not know, but the data has 7" in sentence
+
+
+def test_a_model_that_was_fitted_on_a_data_frame(succeeds, survey, model):
+    table = pd.DataFrame(survey.X, columns=survey.feature_names)
+    library.BinaryRelevance(random_state=0).fit(table, survey).save("frame.cgmvae")
+    predict(succeeds, "birds.csv", "--label-count", "-5", model="frame.cgmvae")
+    assert np.array_equal(np.array(read_table("out.csv")[1], int), model.predict(survey.X))
 
 
 # --- Files of many blocks ------------------------------------------------------------------------
@@ -165,7 +180,10 @@ def test_ctrl_c_leaves_nothing_behind(survey, tmp_path):
     before = sorted(tmp_path.iterdir())
     script = Path(sys.executable).with_name("cgmvae")
     command = [script, "predict", "birds.cgmvae", "new.csv", "--out", "out.csv"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as child:
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background shell ignores it
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, encoding="utf-8", preexec_fn=heed
+    ) as child:
         while not any(tmp_path.glob(".out.csv.*/out.csv")) and child.poll() is None:
             time.sleep(0.01)
         child.send_signal(signal.SIGINT)
@@ -206,7 +224,6 @@ def test_bad_input_writes_nothing(refused, survey, source, tmp_path):
 
 def test_no_name_of_a_label_is_a_formula_in_a_spreadsheet(succeeds, survey, model, tmp_path):
     model.label_names_ = ("=1+1", "@now", "-3", "-x", "owl")
-    model.feature_names_in_ = np.array(survey.feature_names, dtype=object)
     model.save("odd.cgmvae")
     succeeds("predict", "odd.cgmvae", "birds.npz", "--out", "odd.csv")
     assert Path("odd.csv").read_text().splitlines()[0] == "'=1+1,'@now,-3,'-x,owl"

@@ -1,4 +1,4 @@
-"""``cgmvae report``: from a model or a folder of runs to a page, or to what is wrong with it."""
+"""``cgmvae report``: from a model to a page, or to what is wrong with it."""
 
 import json
 import re
@@ -109,7 +109,6 @@ def test_other_rows(succeeds, survey):
     page = make_page(succeeds, "more.csv")
     assert "may have been trained on these rows" in page
     model = library.load("birds.cgmvae")
-    del model.feature_names_in_
     assert shown(page)[1] == pytest.approx(model.score(other.X, other.Y), abs=6e-4)
 
 
@@ -120,27 +119,11 @@ def test_bad_arguments(succeeds, refused, survey):
         "--label-prefix needs a file to read": ("--label-prefix", "sp_"),
         "lacks": ("yeast",),
         "nowhere.csv does not exist": ("nowhere.csv",),
-        "--quick is for a folder of runs, which birds.cgmvae is not": ("--quick",),
     }
     for words, arguments in bad.items():
         assert words in refused("report", "birds.cgmvae", "--out", "page.html", *arguments), words
     assert "does not exist" in refused("report", "nowhere.cgmvae", "--out", "page.html")
     assert not Path("page.html").exists()
-
-
-def test_a_folder_of_runs(succeeds, refused, survey):
-    made = ("--data", "yeast", "--methods", "mlknn", "--splits", "0", "--quick")
-    succeeds("bench", "main", *made, "--folder", "results")
-    said = succeeds("report", "results", "--quick", "--out", "page.html")
-    assert said == "Wrote page.html, about 1 run of main.\n"
-    page = Path("page.html").read_text(encoding="utf-8")
-    assert "ML-kNN" in page
-    assert "cgmvae report results --quick --out page.html" in page
-    assert "page.html exists" in refused("report", "results", "--quick", "--out", "page.html")
-    for given, word in ((("birds.csv",), "SOURCE"), (("--baselines", "none"), "--baselines")):
-        sentence = refused("report", "results", *given, "--out", "other.html")
-        assert f"{word} is for models, but results is a folder" in sentence
-    assert not Path("other.html").exists()
 
 
 # --- Tables with categories, dates or text ------------------------------------------------------

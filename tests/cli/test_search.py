@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,8 @@ def search(call, *arguments, out="birds.cgmvae"):
 def test_it_leaves_a_model_a_table_and_a_plot(succeeds, survey, tmp_path):
     printed = search(succeeds, "--best=2", "--splits=2", "--results=all.csv", "--plot=effects.png")
     assert "Tried 6 settings" in printed
+    assert "The default settings on the same rows" in printed
+    assert re.search("The ensemble is (better|no better|worse) than the defaults: [+-]0", printed)
     rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
     assert len(rows) == 6
     assert max(float(row["value"]) for row in rows if row["epochs"] == "4") == float(
@@ -49,7 +52,7 @@ def test_it_leaves_a_model_a_table_and_a_plot(succeeds, survey, tmp_path):
     model = library.load("birds.cgmvae")
     assert len(model.members) == 2
     assert model.origin_["split"]["kind"] == "random"
-    table = pd.DataFrame(survey.X, columns=model.feature_names_in_)
+    table = pd.DataFrame(survey.X, columns=model.input_names_)
     assert model.predict(table).shape == survey.Y.shape
     assert not Path("birds.cgmvae.search").exists()
 
@@ -61,6 +64,11 @@ def test_json_and_the_same_seed(succeeds, survey):
     assert len(first["best"]) == 2
     assert first["best"] == again["best"]
     assert first["metrics"] == again["metrics"]
+    plain = ("--method", "cgmvae", "--out", "plain.cgmvae", *SMALL, "--json")
+    fit = json.loads(succeeds("fit", "birds.npz", *plain))
+    assert first["defaults"] == fit["metrics"]
+    gain = first["metrics"]["micro_f1"] - fit["metrics"]["micro_f1"]
+    assert first["gain"]["value"] == pytest.approx(gain)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ def test_methods_and_describe_need_no_torch(start, model, succeeds):
         assert outcome.out.startswith(succeeds(*command))
 
 
+def test_the_list_of_studies_needs_no_torch(start):
+    outcome, loaded = start("bench", "--help")
+    assert (outcome.code, outcome.err, loaded) == (0, "", [])
+
+
 BAD_OPTIONS = {
     "There is no method 'bogus'": ("birds.npz", "--method", "bogus"),
     "There is no device 'gpu'": ("birds.npz", "--device", "gpu"),
@@ -71,7 +76,7 @@ def test_bad_options_of_fit_are_refused_before_torch_is_loaded(shell, survey):
 def test_predict_does_not_load_the_compiler_of_torch(start, survey):
     """Arithmetic on meta tensors loads it, for instance."""
     sizes = {"latent_dim": 4, "embedding_dim": 8, "feature_hidden": (8,), "decoder_hidden": (8,)}
-    model = library.CGMVAEClassifier(settings=sizes, n_members=1, epochs=1, random_state=0)
+    model = library.CGMVAEClassifier(network=sizes, n_members=1, epochs=1, random_state=0)
     model.fit(survey.X, survey).save("m.cgmvae")
     outcome, loaded = start("predict", "m.cgmvae", "birds.npz", "--out", "p.csv")
     assert (outcome.code, outcome.err, loaded) == (0, "", ["torch", "sklearn"])

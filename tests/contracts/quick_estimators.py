@@ -8,7 +8,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from cgmvae.methods import METHODS, MultiLabelClassifier
+from cgmvae.methods import (
+    METHODS,
+    BinaryRelevance,
+    CGMVAEClassifier,
+    ExtraTrees,
+    MultiLabelClassifier,
+    NearestVotes,
+)
 
 #: For any method that has such a parameter.
 SHARED: dict[str, Any] = {
@@ -22,18 +29,32 @@ SHARED: dict[str, Any] = {
     "random_state": 0,
 }
 
+#: A small network.
+SMALL: dict[str, Any] = {
+    "feature_hidden": (16,),
+    "label_hidden": (16,),
+    "decoder_hidden": (16,),
+    "label_scale": 1.0,  # the same for dense and for sparse features
+}
+
+#: An expert gets scaled features, and the seed of the blend.
+PLAIN: dict[str, Any] = {"scaling": "none", "encoding": "standard", "random_state": None}
+ALONE: dict[str, Any] = {"n_members": 4, "latent_dim": 4, "network": SMALL}
+
+#: One expert of each kind: a network, out of bag, all other rows, and one that is fitted on folds.
+EXPERTS = [
+    ("network", CGMVAEClassifier(**SHARED | PLAIN | ALONE)),
+    ("trees", ExtraTrees(n_trees=10, max_features=0.5, scaling="none")),
+    ("votes", NearestVotes(**PLAIN)),
+    ("logistic", BinaryRelevance(scaling="none")),
+]
+
 #: Further parameters by class name.
 OWN: dict[str, dict[str, Any]] = {
     "ASL": {"hidden_dim": 32},
-    "CGMVAEClassifier": {
-        "settings": {
-            "feature_hidden": (16,),
-            "label_hidden": (16,),
-            "decoder_hidden": (16,),
-            "latent_dim": 4,
-            "label_scale": 1.0,  # the same for dense and for sparse features
-        }
-    },
+    "BlendClassifier": {"experts": EXPERTS},
+    "CGMVAEClassifier": {"latent_dim": 4, "network": SMALL},
+    "ExtraTrees": {"n_trees": 20, "max_features": 0.5},
     "C2AE": {"hidden_dim": 32},
     "HARAM": {"learning_rate": 1.0},
     # The same for dense and for sparse features.

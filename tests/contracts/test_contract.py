@@ -31,7 +31,7 @@ def test_shapes_and_types_of_predictions(fitted, survey):
     np.testing.assert_array_equal(predicted, fitted.threshold_rule_.apply(p))
     np.testing.assert_allclose(expit(fitted.decision_function(survey.X)), p, atol=1e-6)
     assert set(np.unique(predicted)) <= {0, 1}
-    assert fitted.classes_.tolist() == [[0, 1]] * 5
+    assert fitted.classes_ == [[0, 1]] * 5
 
 
 @base_behavior

@@ -41,10 +41,9 @@ def files(tmp_path_factory):
     """Return a file of each method: of dense rows, and of sparse ones with unknown labels."""
     folder, (data, _) = tmp_path_factory.mktemp("models"), make_survey(120, 6, 5, seed=0)
     for name in NAMES:
-        quick(name).fit(data.X, data.Y).save(folder / name, precision="float32")
-        own = {"neighbors": "approximate"} if name == "MLkNN" else {}
-        model = quick(name, threshold_rule="per-label", **own).fit(*sparse_rows())
-        model.save(folder / f"{name} sparse", precision="float32")
+        quick(name).fit(data.X, data.Y).save(folder / name)
+        model = quick(name, threshold_rule="per-label").fit(*sparse_rows())
+        model.save(folder / f"{name} sparse")
     return Files({path.name: read_tensors(path) for path in folder.iterdir()})
 
 
@@ -52,7 +51,7 @@ def test_sparse_rows_unknown_labels_and_origin_are_restored(name, tmp_path):
     X, Y = sparse_rows()
     model = quick(name, threshold_rule="per-label").fit(X, Y)
     model.origin_ = {"data": {"source": "birds.csv", "rows": 120}, "split": None}
-    model.save(tmp_path / "model", precision="float32")
+    model.save(tmp_path / "model")
     loaded = cgmvae.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))

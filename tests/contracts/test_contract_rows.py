@@ -13,15 +13,16 @@ from cgmvae.methods import METHODS
 
 @pytest.fixture
 def seen(name, monkeypatch):
-    """Record the training and validation rows of a method."""
+    """Record the training and validation rows of a method, as it sees them."""
     records = []
-    original = METHODS[name]._fit_rows
+    original = METHODS[name]._with_features
 
-    def record(self, train, validation, seed):
-        records.append((train, validation))
-        original(self, train, validation, seed)
+    def record(self, fit):
+        found = original(self, fit)
+        records.append(found[:2])
+        return found
 
-    monkeypatch.setattr(METHODS[name], "_fit_rows", record)
+    monkeypatch.setattr(METHODS[name], "_with_features", record)
     return records
 
 
@@ -57,7 +58,7 @@ def test_groups_stay_together(name, seen, survey, rng):
 
 @base_behavior
 def test_scaling_is_fitted_on_the_training_rows(name, seen, survey):
-    model = quick(name, scaling="standardise")
+    model = quick(name, scaling="standardize")
     model.fit(survey.X[:80], survey.Y[:80], validation_data=(survey.X[80:] + 5, survey.Y[80:]))
     ((train, validation),) = seen
     np.testing.assert_allclose(np.asarray(train.features).mean(0), 0, atol=1e-6)
@@ -81,7 +82,7 @@ def test_a_row_of_zero_weight_has_no_influence(name, survey, rng, given):
     Y[kept, 0], Y[~kept, 0] = 0, 1  # all that says otherwise has no weight
 
     def predictions(rows, X=X, Y=Y):
-        model = quick(name, scaling="standardise")
+        model = quick(name, scaling="standardize")
         model.fit(X[rows], Y[rows], sample_weight=weights[rows], validation_data=held)
         return np.hstack([model.predict_proba(survey.X), model.predict(survey.X)])
 
@@ -158,10 +159,16 @@ def test_cgmvae_keeps_up_with_binary_relevance(yeast):
         "feature_hidden": (64,),
         "label_hidden": (64,),
         "decoder_hidden": (64,),
-        "latent_dim": 16,
     }
-    plan = {"epochs": 8, "batch_size": 64, "learning_rate": 3e-3, "embedding_dim": 64}
-    models = quick("CGMVAEClassifier", settings=sizes, **plan), quick("BinaryRelevance")
+    plan = {
+        "network": sizes,
+        "latent_dim": 16,
+        "epochs": 8,
+        "batch_size": 64,
+        "learning_rate": 3e-3,
+        "embedding_dim": 64,
+    }
+    models = quick("CGMVAEClassifier", **plan), quick("BinaryRelevance")
     ours, plain = (
         micro_f1(test.Y, model.fit(train.X, train.Y).predict(test.X)) for model in models
     )

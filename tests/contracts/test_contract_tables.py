@@ -60,15 +60,15 @@ def test_fit_on_a_table_and_save_the_encoding(name, columns, tmp_path):
     assert np.isfinite(p).all()
     assert model.n_features_in_ == X.shape[1]
     assert model.feature_names_in_.tolist() == list(X)
-    assert model.prepared(X).shape == (N_ROWS, model.n_inputs_)
-    assert len(model.prepared_names()) == model.n_inputs_ > X.shape[1]
+    assert model.prepared(X).shape == (N_ROWS, model.pipeline_.n_inputs)
+    assert len(model.prepared_names()) == model.pipeline_.n_inputs > X.shape[1]
     assert sp.issparse(model.prepared(X)) == ("notes" in X)
-    model.save(tmp_path / "model", precision="float32")
+    model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_proba(X), p)
     assert again.input_kinds() == model.input_kinds() == as_columns(X).by_name()
     assert again.prepared_names() == model.prepared_names()
-    assert again.n_inputs_ == model.n_inputs_
+    assert again.pipeline_.n_inputs == model.pipeline_.n_inputs
 
 
 @base_behavior
@@ -112,9 +112,11 @@ def test_held_out_rows_do_not_change_the_preparation(name):
     models = [
         quick(name).fit(train, Y[:70], validation_data=(rows, Y[70:])) for rows in (held, other)
     ]
-    first, second = (model.preparation_.encoders_ for model in models)
+    first, second = (model.pipeline_.columns.encoders_ for model in models)
     assert first == second
-    np.testing.assert_array_equal(models[0].scaler_.shift_, models[1].scaler_.shift_)
+    np.testing.assert_array_equal(
+        models[0].pipeline_.scaler.shift_, models[1].pipeline_.scaler.shift_
+    )
     words = models[0].prepared_names()
     assert "notes: owl" in words
     assert "notes: heard" not in words
@@ -129,6 +131,29 @@ def test_internally_held_out_rows_do_not_change_the_preparation():
     other = X.copy()
     other.loc[held, ["habitat", "notes"]] = ["moor", "words never heard before"]
     again = quick(name, random_state=3).fit(other, Y)
-    assert again.preparation_.encoders_ == model.preparation_.encoders_
+    assert again.pipeline_.columns.encoders_ == model.pipeline_.columns.encoders_
     other.loc[np.setdiff1d(np.arange(N_ROWS), held)[:9], "habitat"] = "moor"
     assert "habitat=moor" in quick(name, random_state=3).fit(other, Y).prepared_names()
+
+
+@pytest.mark.parametrize("form", [list, tuple, np.array, pd.Series])
+@only("CGMVAEClassifier", "BlendClassifier", "BinaryRelevance")
+def test_texts_without_a_table(name, form, tmp_path):
+    """They are what a table with one text column is, in ``fit``, ``predict`` and files."""
+    frame, Y = table()
+    texts = [*frame["notes"][:-1], None]
+    given = form(texts) if form is not np.array else np.array(texts, dtype=object)
+    expected = quick(name).fit({"text": np.array(texts, dtype=object)}, Y)
+    p = expected.predict_proba({"text": texts[:9]})
+    model = quick(name).fit(given, Y)
+    np.testing.assert_array_equal(model.predict_proba(texts[:9]), p)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(given[:9]), p)
+    assert np.ptp(p, axis=0).max() > 0
+
+
+def test_texts_for_a_model_of_other_columns_are_refused():
+    frame, Y = table()
+    model = quick("BinaryRelevance").fit(frame, Y)
+    with pytest.raises(InputError, match="The data lacks 4 of the model's 4 columns"):
+        model.predict(["an owl"])

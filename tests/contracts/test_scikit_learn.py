@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from adapter import ADAPTERS
 from quick_estimators import LEARNING, NAMES, REPRESENTATIVES, quick_parameters
+from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from cgmvae.data import make_survey
 from cgmvae.methods import BinaryRelevance
-from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.neural import NeuralClassifier
 
 #: Checks that no method passes, and why.
 EXPECTED = {
@@ -34,7 +35,7 @@ EXPECTED_OF_NETWORKS = {
 
 
 def expected_failures(estimator):
-    return EXPECTED | (EXPECTED_OF_NETWORKS if isinstance(estimator, PackedClassifier) else {})
+    return EXPECTED | (EXPECTED_OF_NETWORKS if isinstance(estimator, NeuralClassifier) else {})
 
 
 #: Checks of what a method does in its own fit and prediction.
@@ -83,3 +84,21 @@ def test_unknown_labels_in_cross_validation():
     masked = np.ma.masked_invalid(Y)
     same = cross_val_score(BinaryRelevance(random_state=0), data.X, masked, cv=KFold(3))
     np.testing.assert_array_equal(same, scores)
+
+
+@pytest.mark.parametrize("n_labels", [1, 2, 4])
+def test_partial_dependence_and_permutation_importance(n_labels):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(250, 3))
+    Y = (X[:, [1]] + 0.3 * rng.normal(size=(250, n_labels)) > 0).astype(int)
+    model = BinaryRelevance(random_state=0).fit(X, Y)
+    found = partial_dependence(model, X, [1], grid_resolution=5)
+    (grid,) = found["grid_values"]
+    for place, value in enumerate(grid):
+        moved = X.copy()
+        moved[:, 1] = value
+        expected = model.predict_proba(moved).mean(0)
+        np.testing.assert_allclose(found["average"][:, place], expected)
+    importance = permutation_importance(model, X, Y, n_repeats=3, random_state=0).importances_mean
+    assert importance.argmax() == 1
+    assert importance[1] > 0.1

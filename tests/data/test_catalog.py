@@ -46,7 +46,7 @@ def test_the_fifteen_data_sets_are_there_the_papers_first():
 @pytest.mark.parametrize("entry", entries().values(), ids=lambda entry: entry.name)
 def test_every_entry_is_complete_and_downloads_files_at_a_commit(entry):
     assert re.fullmatch("[a-z0-9_]+", entry.name)
-    for text in (entry.title, entry.domain, entry.licence, entry.source):
+    for text in (entry.title, entry.domain, entry.license, entry.source):
         assert text
         assert "\n" not in text
     assert "https://" in entry.source
@@ -126,7 +126,7 @@ def tiny_entry(monkeypatch):
             title="Three rows",
             domain="tests",
             source="https://example.org",
-            licence="none",
+            license="none",
             file=fields.pop("file", "tiny/tiny.npz"),
             statistics=catalog.ExpectedStatistics(3, 2, 2, Decimal("1.33")),
             **fields,
@@ -394,7 +394,7 @@ def test_a_redirect_from_https_to_http_is_rejected():
 
 
 @pytest.fixture
-def serve(tmp_path, server, tiny_entry, tiny):
+def serve(tmp_path, server, tiny_entry, tiny, write_arff):
     """Return a function that serves the small data set in the form of Mulan, in the catalog too."""
     roles = {"tiny-train.arff": "train", "tiny-test.arff": "test", "names.xml": "labels"}
 
@@ -402,8 +402,9 @@ def serve(tmp_path, server, tiny_entry, tiny):
         folder = tmp_path / "served"
         folder.mkdir()
         for part, data in {"train": tiny.rows([0, 1]), "test": test or tiny.rows([2])}.items():
-            readers.write(data, folder / f"tiny-{part}.arff")
-            (folder / f"tiny-{part}.xml").rename(folder / "names.xml")
+            write_arff(data, folder / f"tiny-{part}.arff")
+        labels = "".join(f'<label name="{name}"/>' for name in tiny.label_names)
+        (folder / "names.xml").write_text(f"<labels>{labels}</labels>")
         server.folder = folder
         tiny_entry(
             downloads=tuple(

@@ -17,7 +17,6 @@ from cgmvae.data import files
 from cgmvae.data.files import (
     TEMPORARY_SUFFIX,
     atomic_path,
-    atomic_paths,
     check_file,
     check_unpacked,
     create_binary,
@@ -165,9 +164,10 @@ class TestCompression:
         limit = 100 * path.stat().st_size
         assert limit < 10**6
         monkeypatch.setattr(files, "UNPACKED_LIMIT", 10)
-        check_unpacked(path, limit)
-        with pytest.raises(InputError, match="divide it into several files"):
-            check_unpacked(path, limit + 1)
+        check_unpacked(path, limit, in_blocks=True)
+        for n_bytes, in_blocks in ((limit + 1, True), (11, False)):
+            with pytest.raises(InputError, match="divide it into several files"):
+                check_unpacked(path, n_bytes, in_blocks=in_blocks)
 
 
 class TestLimitedJson:
@@ -254,76 +254,10 @@ class TestAtomicPath:
             temporary.write_text("x")
         assert target.read_text() == "x"
 
-
-class TestAtomicPaths:
-    @staticmethod
-    def targets(folder, *, old):
-        """Return three paths, of which those numbered by ``old`` exist."""
-        paths = [folder / name for name in ("a", "b", "c")]
-        for place in old:
-            paths[place].write_text(f"old {place}")
-        return paths
-
-    @staticmethod
-    def write_new(targets):
-        with atomic_paths(*targets) as temporaries:
-            for temporary in temporaries:
-                temporary.write_text("new")
-
-    @staticmethod
-    def contents(folder):
-        return {path.name: path.read_text() for path in folder.iterdir()}
-
-    @pytest.mark.parametrize("old", [(), (1,), (0, 1, 2)])
-    def test_all_take_their_places(self, tmp_path, old):
-        targets = self.targets(tmp_path, old=old)
-        before = self.contents(tmp_path)
-        with atomic_paths(*targets) as temporaries:
-            for temporary in temporaries:
-                temporary.write_text("new")
-            temporaries_at = [temporary.parent.parent for temporary in temporaries]
-            assert {name: (tmp_path / name).read_text() for name in before} == before
-        assert temporaries_at == [tmp_path] * 3
-        assert self.contents(tmp_path) == dict.fromkeys("abc", "new")
-
-    @pytest.mark.parametrize(("old", "failing_place"), [((), "b"), ((1,), "c"), ((0, 1, 2), "b")])
-    def test_one_that_cannot_be_replaced_leaves_all_as_they_were(
-        self, tmp_path, monkeypatch, old, failing_place
-    ):
-        targets = self.targets(tmp_path, old=old)
-        before = self.contents(tmp_path)
-        replace = Path.replace
-
-        def fail_once(path, target):
-            if Path(target).name == failing_place and path.read_text() == "new":
-                raise PermissionError(1, "Operation not permitted")
-            return replace(path, target)
-
-        monkeypatch.setattr(Path, "replace", fail_once)
-        with pytest.raises(InputError, match=r"/a and .*/b and .*/c \(Operation not permitted\)"):
-            self.write_new(targets)
-        assert self.contents(tmp_path) == before
-
-    def test_an_interruption_between_the_places(self, tmp_path, monkeypatch):
-        targets = self.targets(tmp_path, old=(0, 2))
-        before = self.contents(tmp_path)
-        replace = Path.replace
-
-        def interrupt(path, target):
-            replace(path, target)
-            if Path(target).name == "b":
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(Path, "replace", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            self.write_new(targets)
-        assert self.contents(tmp_path) == before
-
     def test_a_file_that_the_block_did_not_write(self, tmp_path):
-        targets = self.targets(tmp_path, old=(0,))
-        with pytest.raises(InputError, match="Cannot write"), atomic_paths(*targets) as temporaries:
-            temporaries[0].write_text("new")
-        assert self.contents(tmp_path) == {"a": "old 0"}
+        with pytest.raises(InputError, match="Cannot write"), atomic_path(tmp_path / "a.csv"):
+            pass
+        assert list(tmp_path.iterdir()) == []
 
 
 def killed_while_writing(path: Path) -> Path:

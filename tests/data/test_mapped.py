@@ -1,5 +1,7 @@
 """Rows that are read when they are needed, against the same indexing of arrays in memory."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -118,3 +120,19 @@ def test_parts_are_numbered_on(table, tmp_path):
     np.testing.assert_array_equal(rows.gather(numbers), whole[numbers])
     for where, block in rows.blocks():
         np.testing.assert_array_equal(dense(block), whole[where])
+
+
+def test_what_is_between_the_steps_takes_no_memory(rng):
+    """Rows become a hundred times as wide on the way: each block of them for itself."""
+    matrix, wide = rng.normal(size=(20_000, 4)).astype(np.float32), 400
+
+    def widen(block):
+        return np.repeat(block, wide // 4, axis=1) + np.arange(wide, dtype=np.float32)
+
+    rows = MappedRows(matrix).then(widen).then(lambda block: block[:, ::100])
+    tracemalloc.start()
+    found = rows.gather(np.arange(20_000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found, widen(matrix)[:, ::100])
+    assert peak < 4 * mapped.BLOCK_BYTES + 4 * matrix.nbytes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from iterstrat.ml_stratifiers import MultilabelStratifiedShuffleSplit
 
 from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset
-from cgmvae.data.splits import Split, holdout, make_split
+from cgmvae.data.splits import Split, holdout, make_split, spatial_blocks
 from cgmvae.errors import InputError
 
 KINDS = ("random", "group", "stratified", "official")
@@ -97,6 +97,17 @@ class TestGroup:
         ):
             np.testing.assert_array_equal(np.sort(rows), kept[np.isin(group, chosen)])
 
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_each_part_has_its_fraction_of_the_groups(self, seed):
+        names = np.array([f"site {i:02}" for i in range(40)])
+        data = a_survey(groups=names[np.arange(200) % 40])
+        split = make_split(data, "group", seed=seed, fractions=(0.5, 0.2, 0.3))
+        order = names[np.random.RandomState(seed).permutation(40)]
+        for rows, expected in zip(
+            (split.train, split.validation, split.test), np.split(order, [20, 28]), strict=True
+        ):
+            assert set(data.groups[rows]) == set(expected)
+
     def test_a_small_training_fraction_is_of_rows_from_many_groups(self):
         data = a_survey(1000, groups=np.arange(1000) // 5)
         whole = make_split(data, "group")
@@ -135,6 +146,18 @@ class TestStratified:
         np.testing.assert_array_equal(Y[split.test].sum(axis=0), [10, 5, 2])
         assert (Y[split.test].sum(axis=1) == 0).sum() == 1
 
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_rarest_label_is_split_exactly(self, seed):
+        """It comes first: later, the rows of frequent labels would have taken its places."""
+        Y = np.random.default_rng(seed).random((200, 6)) < 0.4
+        Y[:, 0] = np.arange(200) % 20 == 7
+        split = make_split(MultiLabelDataset(np.zeros((200, 1)), Y), "stratified", seed=seed)
+        assert [Y[rows, 0].sum() for rows in (split.train, split.validation, split.test)] == [
+            8,
+            1,
+            1,
+        ]
+
     @given(seed=st.integers(0, 1000), frequency=st.floats(0.01, 0.9), n_labels=st.integers(1, 30))
     @settings(max_examples=50, deadline=None)
     def test_the_sizes_are_those_of_the_random_split(self, seed, frequency, n_labels):
@@ -153,13 +176,24 @@ class TestStratified:
 class TestOfficial:
     def test_the_publishers_test_rows_are_the_test_rows(self, data_folder):
         arrays = real_labels(data_folder, "delicious")
-        labelled = arrays["Y"].any(axis=1)
+        labeled = arrays["Y"].any(axis=1)
         split = make_split(dataset_of(arrays), "official", drop_empty=True)
         publisher = arrays["official_split"]
-        np.testing.assert_array_equal(split.test, np.flatnonzero((publisher == TEST) & labelled))
-        n_train = ((publisher == TRAIN) & labelled).sum()
+        np.testing.assert_array_equal(split.test, np.flatnonzero((publisher == TEST) & labeled))
+        n_train = ((publisher == TRAIN) & labeled).sum()
         assert len(split.train) + len(split.validation) == n_train
         assert abs(len(split.validation) - n_train / 9) <= 0.5
+
+    @pytest.mark.parametrize(
+        ("fractions", "n_validation"),
+        [((0.8, 0.1, 0.1), 20), ((0.6, 0.2, 0.2), 45), ((0.5, 0.5, 0.0), 90), ((1.0, 0.0, 0.0), 0)],
+    )
+    def test_validation_rows_are_drawn_in_the_ratio_of_the_fractions(self, fractions, n_validation):
+        codes = np.array([TEST] * 20 + [TRAIN] * 180)
+        split = make_split(a_survey(official_split=codes), "official", fractions=fractions)
+        assert len(split.validation) == n_validation
+        assert set(split.test) == set(range(20))
+        assert set(everything(split)) == set(range(200))
 
     def test_the_publishers_validation_rows_are_used(self):
         codes = np.array([TRAIN] * 10 + [VALIDATION] * 5 + [TEST] * 5)
@@ -256,11 +290,12 @@ class TestHoldout:
         holdout(Y, 0.2, seed=0)
         np.testing.assert_array_equal(Y.toarray(), before.toarray())
 
-    def test_an_unknown_label_is_no_positive(self):
+    @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+    def test_an_unknown_label_is_no_positive(self, form):
         Y = a_survey().Y.astype(np.float32)
         hidden = np.where(np.random.default_rng(0).random(Y.shape) < 0.3, np.nan, Y)
         for with_unknown, zeroed in zip(
-            holdout(hidden, 0.2, seed=0),
+            holdout(form(hidden), 0.2, seed=0),
             holdout(np.nan_to_num(hidden), 0.2, seed=0),
             strict=True,
         ):
@@ -320,7 +355,7 @@ class TestBadInput:
         with pytest.raises(InputError, match="leaves no validation rows"):
             make_split(data, kind)
 
-    def test_no_labelled_rows(self):
+    def test_no_labeled_rows(self):
         data = MultiLabelDataset(np.zeros((5, 1)), np.zeros((5, 2)))
         with pytest.raises(InputError, match="No row of 'data' has a positive label"):
             make_split(data, drop_empty=True)
@@ -380,3 +415,42 @@ class TestDamagedFiles:
         (tmp_path / "split.json").write_text(json.dumps(record | {"test": test}))
         with pytest.raises(InputError, match="not a usable split"):
             Split.load(tmp_path / "split.json")
+
+
+class TestSpatialBlocks:
+    def test_a_block_is_a_cell_of_the_grid(self, rng):
+        places = rng.uniform(-7, 5, (300, 2))
+        found = spatial_blocks(places, size=2.5)
+        cells = [tuple((place - places.min(0)) // 2.5) for place in places]
+        order = sorted(set(cells))
+        assert found.tolist() == [order.index(cell) for cell in cells]
+
+    def test_the_chosen_blocks_are_enough_and_hardly_smaller_than_needed(self, rng):
+        places = rng.normal(size=(500, 2)) * [1, 3]
+        blocks = spatial_blocks(places)
+        assert 30 <= len(np.unique(blocks)) <= 120  # of half the width there are four times as many
+        np.testing.assert_array_equal(spatial_blocks(places * 1000 + 5), blocks)
+
+    @pytest.mark.parametrize("n", [0, 1, 2, 7])
+    def test_few_places(self, rng, n):
+        places = np.repeat(rng.random((n, 2)), 3, axis=0)
+        blocks = spatial_blocks(places)
+        assert len(np.unique(blocks)) >= n // 2
+        np.testing.assert_array_equal(blocks, np.repeat(blocks[::3], 3))
+
+    def test_a_split_by_block_tests_in_other_places(self, rng):
+        places = rng.random((400, 2))
+        data = a_survey(400, groups=spatial_blocks(places, size=0.1))
+        split = make_split(data, "group", seed=0)
+        cells = [{tuple(c) for c in (places[p] - places.min(0)) // 0.1} for p in
+                 (split.train, split.test)]  # fmt: skip
+        assert not cells[0] & cells[1]
+
+    @pytest.mark.parametrize("places", [[1.0, 2.0], [[1.0, 2.0, 3.0]], [[np.nan, 1.0]]])
+    def test_other_coordinates_are_rejected(self, places):
+        with pytest.raises(InputError, match="two finite numbers"):
+            spatial_blocks(places)
+
+    def test_a_size_of_nothing_is_rejected(self):
+        with pytest.raises(InputError, match="above 0"):
+            spatial_blocks([[0, 1]], size=0)

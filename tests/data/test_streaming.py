@@ -2,7 +2,6 @@
 
 import gc
 import tracemalloc
-import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,20 +16,17 @@ from cgmvae.data import files, readers
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.mapped import dense
-from cgmvae.data.readers import arff, svmlight
 from cgmvae.data.readers.table import delimited
 from cgmvae.data.streaming import LoadedBlocks, open_blocks
 from cgmvae.errors import InputError
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz", ".arff", ".arff.bz2", ".svm")
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz", ".svm")
 
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Let every format cut its files into parts of a few rows."""
+    """Let CSV files be cut into parts of a few rows."""
     monkeypatch.setattr(delimited, "_SMALL_BLOCK", 128)
-    monkeypatch.setattr(arff, "_READ_BATCH", 64)
-    monkeypatch.setattr(svmlight, "_READ_BATCH", 16)
 
 
 def survey(n_rows=50, n_features=4, seed=0):
@@ -118,16 +114,11 @@ def peak_memory(path, n_rows):
     [
         (".csv", 20_000),  # Arrow reads ahead: some 50 KB more or less, as its threads come to it
         (".csv.gz", 20_000),
-        (".npz", 10_000),  # some 30 KB more or less, of whatever else the process does meanwhile
-        (".arff", 10_000),
-        (".svm", 5_000),
         (".parquet", 200_000),
     ],
 )
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, suffix, n_rows):
     monkeypatch.setattr(delimited, "_SMALL_BLOCK", 4096)
-    monkeypatch.setattr(arff, "_READ_BATCH", 4096)
-    monkeypatch.setattr(svmlight, "_READ_BATCH", 2048)
     peak_memory(tmp_path / f"first{suffix}", 100)  # imports, which would count as memory of few
     few, many = (peak_memory(tmp_path / f"{n}{suffix}", n) for n in (n_rows, 3 * n_rows))
     growth_of_features = 2 * n_rows * 8
@@ -282,19 +273,18 @@ def test_a_damaged_page_is_named(tmp_path):
         read_all(blocks)
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
-def test_what_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch, suffix):
+def test_what_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch):
     data = replace(survey(9000), X=np.zeros((9000, 4), np.float32))
-    readers.write(data, tmp_path / f"a{suffix}")
+    readers.write(data, tmp_path / "a.parquet")
     monkeypatch.setattr(files, "UNPACKED_LIMIT", 1000)
-    assert len(read_all(open_blocks(tmp_path / f"a{suffix}"), 9000)) == 1
+    assert len(read_all(open_blocks(tmp_path / "a.parquet"), 9000)) == 1
     monkeypatch.setattr(files, "_UNPACKED_FREE", 0)
     monkeypatch.setattr(files, "_UNPACKED_RATIO", 1)
     with pytest.raises(InputError, match="bytes, more than the"):
-        open_blocks(tmp_path / f"a{suffix}")
+        open_blocks(tmp_path / "a.parquet")
 
 
-# --- npz ----------------------------------------------------------------------------------------
+# --- What is loaded -----------------------------------------------------------------------------
 
 
 def test_npz_needs_no_labels_and_takes_any_order_and_type(tmp_path):
@@ -304,123 +294,14 @@ def test_npz_needs_no_labels_and_takes_any_order_and_type(tmp_path):
         parts = read_all(open_blocks(tmp_path / "a.npz"), 3)
         np.testing.assert_array_equal(np.concatenate(parts), X)
         assert parts[0].dtype == np.float32
-
-
-def csr_arrays(matrix):
-    matrix = sp.csr_array(matrix)
-    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    return {f"X_{key}": value for key, value in parts.items()} | {"X_shape": matrix.shape}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"X_indptr": [0, 1, 1, 9]}, "malformed"),
-        ({"X_indptr": [1, 2, 3, 3]}, "malformed"),
-        ({"X_indices": [0, 1, 7]}, "malformed"),
-        ({"X_shape": [0, 3], "X_indptr": [0]}, "no rows"),
-        ({"X_data": [1.0, np.inf, 1.0]}, "infinite"),
-    ],
-)
-def test_malformed_sparse_features_are_refused(tmp_path, changes, words):
-    np.savez(tmp_path / "a.npz", **(csr_arrays(np.eye(3)) | changes))
-    with pytest.raises(InputError, match=words):
-        read_all(open_blocks(tmp_path / "a.npz"), 1)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"Y": np.eye(3)}, "has no array 'X'"),
-        ({"X": np.ones(3)}, "two dimensions, not 1"),
-        ({"X": np.float64(3)}, "must have rows"),
-        ({"X": np.ones((0, 3))}, "no rows"),
-        ({"X": np.array([["a"]])}, "must be numbers"),
-        ({"X": np.eye(3), "feature_names": np.array(["a", "a", "b"])}, "more than once"),
-        ({"X": np.array([[None]])}, "never loaded"),
-    ],
-)
-def test_what_is_no_table_of_features_is_refused(tmp_path, arrays, words):
-    np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(InputError, match=words):
-        read_all(open_blocks(tmp_path / "a.npz"))
     with pytest.raises(InputError, match="no array 'site' to take the groups from"):
         open_blocks(tmp_path / "a.npz", groups="site")
 
 
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_damage_at_the_end_of_an_archive_is_found(tmp_path, is_sparse):
-    X = np.random.default_rng(0).normal(size=(500, 4))
-    path = tmp_path / "a.npz"
-    np.savez(path, **(csr_arrays(X) if is_sparse else {"X": X}))
-    with zipfile.ZipFile(path) as archive:
-        info = archive.infolist()[0]
-    content = bytearray(path.read_bytes())
-    content[info.header_offset + info.compress_size] ^= 1
-    blocks = open_blocks(write(path, bytes(content)))
-    with pytest.raises(InputError, match="is damaged"):
-        read_all(blocks, 100)
-
-
-# --- Text ---------------------------------------------------------------------------------------
-
-
-def read_svmlight(path):
-    blocks = open_blocks(path, n_features=5, n_labels=2)
-    return np.concatenate([part.toarray() for part in read_all(blocks)])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1 1:1 5:2\n" * 30,
-        "1 1:1 4:2\n" * 30 + "0 0:3\n",
-        "30 5 2\n" + "1 1:1 4:2\n" * 30,
-        "31 5 2\n" + "1 1:1 4:2\n" * 30 + "0 5:3\n",
-        "32 5 2\n" + "1 1:1\n\n" * 15 + "\n# the rest\n0 2:nan\n",
-        "1 # nothing\n" * 30,
-    ],
-)
-def test_where_features_are_counted_from_is_decided_by_the_whole_file(tmp_path, small_parts, text):
-    path = write(tmp_path / "a.svm", text)
-    expected = svmlight.read(path, n_features=5, n_labels=2).X.toarray()
-    np.testing.assert_array_equal(read_svmlight(path), expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("1 1:1\n" * 30 + "1 a:1\n", "line 31: "),
-        ("9 5 2\n" + "1 1:1\n" * 30, "states 9 rows and has 30"),
-        ("# nothing\n", "has no rows"),
-        (b"1 1:1\n" * 30 + b"\xff", "line 31: could not convert"),
-    ],
-)
-def test_a_wrong_line_of_svmlight_is_named(tmp_path, small_parts, text, words):
-    with pytest.raises(InputError, match=words):
-        read_svmlight(write(tmp_path / "a.svm", text))
-
-
-def test_more_features_than_are_accepted_are_refused_before_they_are_named(tmp_path):
-    path = write(tmp_path / "a.svm", "1 1:1\n")
-    with pytest.raises(InputError, match="would have 1,000,000,000,000 features, more than the"):
-        open_blocks(path, n_features=10**12, n_labels=2)
-
-
-HEADER = "@relation r\n@attribute a numeric\n@attribute b {x,y,z}\n@attribute y {0,1}\n@data\n"
-
-
-@pytest.mark.parametrize("rows", ["1,y,0\n" * 30 + "{0 5}\n" * 30 + "?,z,1\n" * 30, "{0 1}\n" * 9])
-def test_arff_rows_of_both_forms_and_categories(tmp_path, small_parts, rows):
-    path = write(tmp_path / "a.arff", HEADER + rows)
-    blocks = open_blocks(path, label_count=-1)
-    expected = readers.read(path, label_count=-1)
-    assert blocks.column_names == expected.feature_names == ("a", "b=x", "b=y", "b=z")
-    found = np.concatenate([dense(part) for part in read_all(blocks)])
-    np.testing.assert_array_equal(found, dense(expected.X))
-
-
-# --- What is loaded -----------------------------------------------------------------------------
+def test_svmlight_may_hold_labels_that_the_model_does_not_know(tmp_path):
+    path = write(tmp_path / "a.svm", "-1 1:1 3:2\n7 2:1\n 1:5\n")
+    (block,) = open_blocks(path, n_features=3, n_labels=2).read([0, 2], n_rows=9)
+    assert block.toarray().tolist() == [[1, 2], [0, 0], [5, 0]]
 
 
 def test_formats_that_are_read_in_one_piece_give_blocks_too(tmp_path):

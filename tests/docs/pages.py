@@ -22,11 +22,11 @@ from textwrap import dedent
 
 ROOT = Path(__file__).parents[2]
 
-#: All pages except the results, which list commands that took hours.
+#: All pages except the results, which list commands that took hours, and the notebook.
 PAGES = sorted(
     path.relative_to(ROOT)
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    if not path.is_relative_to(ROOT / "docs" / "results")
+    if not {"results", "notebook"} & {*path.relative_to(ROOT).parts}
 )
 
 CODE = ("python", "bash")

@@ -52,10 +52,11 @@ def test_the_oracle_does_look_at_the_test_labels():
 @pytest.mark.parametrize("seed", range(2))
 def test_the_oracle_is_at_least_as_good_as_any_of_the_nine_thresholds(seed, empty):
     test, validation = _rows(seed), _rows(seed + 100)
+    given = {"empty": empty, "absent": 0}
     oracle = evaluate(test, protocol="test-oracle", empty=empty).metrics
-    chosen = evaluate(test, validation, protocol="validation-per-metric", empty=empty).metrics
+    chosen = evaluate(test, validation, protocol="validation-per-metric", **given).metrics
     fixed = [
-        evaluate(test, rule=GlobalThreshold(float(t)), empty=empty).metrics for t in NINE_THRESHOLDS
+        evaluate(test, rule=GlobalThreshold(float(t)), **given).metrics for t in NINE_THRESHOLDS
     ]
     for name in THRESHOLDED_METRICS:
         assert oracle[name] >= chosen[name]
@@ -70,6 +71,13 @@ def test_one_rule_serves_all_metrics_under_validation():
     counts = count(test.labels, predicted, test.unknown)
     for name in THRESHOLDED_METRICS:
         assert result.metrics[name] == counts.value(name)
+
+
+def test_only_a_rule_of_its_own_is_finer_than_the_nine_thresholds():
+    rows = Scored(np.array([[1], [0]]), np.array([[0.558], [0.542]]))
+    assert evaluate(rows, rows).metrics["micro_f1"] == 1
+    for protocol in ("validation-per-metric", "test-oracle"):
+        assert evaluate(rows, rows, protocol=protocol).metrics["micro_f1"] < 1
 
 
 def test_a_learned_rule_needs_no_validation_rows():
@@ -112,6 +120,20 @@ def test_the_rule_is_learned_with_rows_without_labels_counted_as_asked():
     given = {"validation": rows, "metric": "example_f1"}
     assert evaluate(rows, **given, empty="skip").metrics["example_f1"] == pytest.approx(1 / 3)
     assert evaluate(rows, **given, empty=1).metrics["example_f1"] == pytest.approx(2 / 3)
+
+
+def test_macro_f1_is_over_labels_that_occur_but_in_the_papers_protocol():
+    Y = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]])
+    found = {
+        p: evaluate(Scored(Y, Y.astype(float)), protocol=p, rule=TopK(2))
+        for p in ("validation", "test-oracle")
+    }
+    assert {p: each.n_occurring for p, each in found.items()} == dict.fromkeys(found, 2)
+    by_label = [4 / 5, 4 / 5]
+    assert found["validation"].metrics["macro_f1"] == pytest.approx(np.mean(by_label))
+    assert found["test-oracle"].metrics["macro_f1"] == pytest.approx(2 / 3)
+    papers = evaluate(Scored(Y, Y.astype(float)), rule=TopK(2), absent=0)
+    assert papers.metrics["macro_f1"] == pytest.approx(sum(by_label) / 3)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """Threshold rules: how they are applied, counted and learned."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from cgmvae.errors import InputError
 from cgmvae.evaluation import GlobalThreshold, LabelThresholds, TopK, count, learn_rule, sweep
+from cgmvae.evaluation import thresholds as module
 from cgmvae.evaluation.metrics import SET_METRICS
 from cgmvae.evaluation.thresholds import (
     FINE_THRESHOLDS,
     NINE_THRESHOLDS,
     SHRINKAGE,
-    certain_limits,
+    describe_rule,
+    threshold_curve,
 )
 
 SCORES = np.array([[0.1, 0.5, 0.9], [0.5, 0.5, 0.2]])
@@ -114,34 +118,37 @@ def test_bad_options_are_named(options, message):
         learn_rule([[1, 0]], [[0.3, 0.1]], **options)
 
 
-class TestCertainLimits:
-    @pytest.mark.parametrize("precision", [0.6, 0.75, 0.9])
-    @pytest.mark.parametrize("with_unknown", [False, True])
-    def test_against_a_plain_loop(self, rows, rng, precision, with_unknown):
-        Y, scores = rows
-        unknown = rng.random(Y.shape) < 0.2 if with_unknown else None
-        absent, present = certain_limits(Y, scores, precision, unknown=unknown)
-        for i in range(Y.shape[1]):
-            known = np.ones(len(Y), bool) if unknown is None else ~unknown[:, i]
-            y, own = Y[known, i], scores[known, i]
-            sure = {0: [], 1: []}
-            for limit in np.unique(own):
-                for value, inside in ((0, own <= limit), (1, own >= limit)):
-                    right, wrong = (y[inside] == value).sum(), (y[inside] != value).sum()
-                    few = wrong <= (1 - precision) * (y != value).sum()
-                    if few and right >= precision * (right + wrong + 1):
-                        sure[value].append(limit)
-            assert absent[i] == max(sure[0], default=-np.inf)
-            assert present[i] == min(sure[1], default=np.inf)
-        assert np.isfinite(absent).any()
+@pytest.mark.parametrize("rule", ["global", "per-label", "top-k"])
+@pytest.mark.parametrize("metric", SET_METRICS)
+@pytest.mark.parametrize("empty", [1, 0, "skip"])
+def test_blocks_of_rows_change_nothing(rng, monkeypatch, rule, metric, empty):
+    """Rows without labels and unknown cells are in some blocks and not in others."""
+    Y = (rng.random((101, 4)) < 0.3) * (np.arange(101) > 40)[:, None]
+    scores, unknown = rng.random(Y.shape), rng.random(Y.shape) < 0.2
+    unknown[90:] = True
+    given = {"rule": rule, "metric": metric, "empty": empty, "unknown": unknown}
+    whole = describe_rule(learn_rule(Y, scores, **given))
+    curve = threshold_curve(Y, scores, unknown=unknown, out_of_fold=True).values[metric]
+    oracle = [count(Y, scores >= threshold, unknown).value(metric) for threshold in FINE_THRESHOLDS]
+    np.testing.assert_allclose(curve, oracle)
+    monkeypatch.setattr(module, "_ROWS_AT_A_TIME", 7)
+    assert describe_rule(learn_rule(Y, scores, **given)) == whole
+    again = threshold_curve(Y, scores, unknown=unknown, out_of_fold=True)
+    np.testing.assert_allclose(again.values[metric], oracle)
+    assert again.n_rows == 101
 
-    def test_too_few_rows_say_nothing(self):
-        for n_rows, expected in ((8, np.inf), (9, 0.7)):
-            _, present = certain_limits(np.ones((n_rows, 1)), np.full((n_rows, 1), 0.7), 0.9)
-            assert present.tolist() == [expected]
 
-    def test_a_rare_label_is_not_absent_everywhere(self):
-        Y = (np.arange(100) >= 98)[:, None]
-        absent, present = certain_limits(Y, np.arange(100)[:, None] / 100, 0.9)
-        assert absent.tolist() == [0.97]
-        assert present.tolist() == [np.inf]
+def test_memory_grows_as_the_scores_do(rng):
+    """Counts of all rows at all thresholds would take fifty times as much."""
+    Y = rng.random((160_000, 5)) < 0.3
+    scores = rng.random(Y.shape, dtype=np.float32)
+
+    def peak(n_rows):
+        tracemalloc.start()
+        learn_rule(Y[:n_rows], scores[:n_rows], metric="example_f1")
+        threshold_curve(Y[:n_rows], scores[:n_rows], out_of_fold=True)
+        _, found = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return found
+
+    assert peak(160_000) - peak(40_000) < scores.nbytes

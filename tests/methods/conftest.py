@@ -14,18 +14,16 @@ def tiny():
     """Return a function that creates a tiny, unfitted C-GMVAE."""
 
     def make(**changes) -> CGMVAEClassifier:
-        settings = SIZES | dict(changes.pop("settings", {}))
-        plan = PLAN | {"device": "cpu", "random_state": 0}
-        return CGMVAEClassifier(**(plan | changes), settings=settings)
+        model = CGMVAEClassifier(device="cpu", random_state=0)
+        return model.set_params(**model.as_parameters(PLAN | SIZES | changes))
 
     return make
 
 
 @pytest.fixture(scope="session")
 def fitted() -> CGMVAEClassifier:
-    """Return three fitted members with names, without votes; tests must not change them."""
+    """Return three fitted members with names; tests must not change them."""
     data, _ = make_survey(120, 6, 5, seed=0)
-    model = CGMVAEClassifier(
-        **(PLAN | {"n_members": 3}), n_neighbors=0, device="cpu", random_state=0, settings=SIZES
-    )
+    model = CGMVAEClassifier(device="cpu", random_state=0)
+    model.set_params(**model.as_parameters(PLAN | SIZES | {"n_members": 3}))
     return model.fit(data.X, data)

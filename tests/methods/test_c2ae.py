@@ -7,6 +7,7 @@ from scipy.linalg import subspace_angles
 from scipy.special import expit
 
 from cgmvae.methods.c2ae import C2AE, C2AEConfig, C2AENetwork, excess_covariance
+from cgmvae.methods.neural import begin_fit, member_blocks
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import GeneratorStreams
 
@@ -168,19 +169,19 @@ def correlated_views(rng, n_rows=400):
     """Return features and 6 labels, 4 of which depend on them more or less strongly."""
     features = rng.normal(size=(n_rows, N_FEATURES)) @ rng.normal(size=(N_FEATURES, N_FEATURES))
     signal = np.linalg.qr(rng.normal(size=(N_FEATURES, N_FEATURES)))[0]
-    streams = rng.normal(size=(n_rows, N_FEATURES)) * [0.1, 0.5, 1.0, 3.0]
+    noise = rng.normal(size=(n_rows, N_FEATURES)) * [0.1, 0.5, 1.0, 3.0]
     whitened = features @ np.linalg.inv(np.linalg.cholesky(np.cov(features.T)).T)
-    follow = whitened @ signal + streams > 0.2
+    follow = whitened @ signal + noise > 0.2
     return features, np.hstack([follow, rng.random((n_rows, 2)) < 0.3])
 
 
-def minimise(network, batch, constraint_weight):
+def minimize(network, batch, constraint_weight):
     """Find the minimum of distance + λ · constraint, all rows at once, in float64."""
     parameters = [
         *network.feature_encoder.parameters(),
         *network.label_encoder.parameters(),
     ]
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         parameters,
         max_iter=2000,
         tolerance_grad=1e-10,
@@ -189,28 +190,28 @@ def minimise(network, batch, constraint_weight):
     )
 
     def loss():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         terms = network.terms(batch, None)
         total = (terms["distance"] + constraint_weight * terms["constraint"]).mean()
         total.backward()
         return total
 
-    optimiser.step(loss)
+    optimizer.step(loss)
 
 
 def whiten(view):
-    centred = view - view.mean(0)
-    u, _, _ = np.linalg.svd(centred, full_matrices=False)
+    centered = view - view.mean(0)
+    u, _, _ = np.linalg.svd(centered, full_matrices=False)
     return u
 
 
 def codes_after_training(model, X, Y):
     """Train without validation rows, to the last epoch; return both codes and the labels."""
-    train, held, seed = model._prepare(X, Y, None, None, None, hold_out=True)
+    train, held, seed = begin_fit(model, X, Y, hold_out=True)
     model._fit_rows(train, held.take(np.arange(0)), seed)
     positive = torch.from_numpy(train.labels).bool().expand(model.n_members, -1, -1)
     with torch.no_grad():
-        (features,) = model._blocks(train.features)
+        (features,) = member_blocks(model.network_, train.features)
         feature_codes = model.network_.encode_features(features)
         label_codes = model.network_.encode_labels(positive, torch.ones_like(positive))
     return feature_codes, label_codes, positive
@@ -228,7 +229,7 @@ class TestCanonicalCorrelation:
             torch.ones_like(positive),
             torch.ones(1, len(features)).double(),
         )
-        minimise(network, batch, constraint_weight)
+        minimize(network, batch, constraint_weight)
         with torch.no_grad():
             found = [
                 network.encode_features(batch.features)[0].numpy(),

@@ -1,5 +1,6 @@
 """C-GMVAE: embeddings, latent space, known labels, presets and settings."""
 
+import copy
 import dataclasses
 from typing import get_args, get_origin, get_type_hints
 
@@ -9,26 +10,29 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy.special import expit
-from scipy.stats import norm, spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
-from cgmvae.data import load_dataset, make_survey
+from cgmvae.data import make_survey
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import CGMVAEClassifier, load
+from cgmvae.methods.conditioning import LabelFactors
+from cgmvae.methods.neural import member_blocks
 from cgmvae.model.network import NetworkConfig
-from cgmvae.model.presets import PRESETS, VERY_MANY_ROWS, for_data
-from cgmvae.nn.gaussian import Gaussian, mean_given_labels
+from cgmvae.model.plan import DataProfile, preset_for
+from cgmvae.model.presets import PRESETS
 from cgmvae.training.plan import TrainingConfig
+
+PROFILE = DataProfile(n_rows=100, n_columns=6, n_labels=5, features="dense")
 
 
 def members(model, X):
     """Return the logits of each member, (n_members, n_rows, n_labels)."""
     network = model.network_
     with torch.no_grad():
-        (x,) = model._blocks(model.inputs(X))
+        (x,) = member_blocks(model.network_, model.inputs(X))
         return network.logits(network.decode(x, network.encode(x).mean)).numpy()
 
 
@@ -44,8 +48,7 @@ class TestEmbeddings:
         )
 
     def test_embeddings_of_one_member_give_its_probabilities(self, tiny, survey):
-        settings = {"label_bias": False, "unit_norm": True}
-        model = tiny(n_members=1, n_neighbors=0, settings=settings).fit(survey.X, survey.Y)
+        model = tiny(n_members=1, label_bias=False, unit_norm=True).fit(survey.X, survey.Y)
         logits = model.embed(survey.X) @ model.label_embeddings_.T + model.label_bias_
         np.testing.assert_allclose(expit(logits), model.predict_proba(survey.X), atol=1e-4)
         np.testing.assert_allclose(np.linalg.norm(model.embed(survey.X), axis=1), 1, rtol=1e-5)
@@ -55,7 +58,7 @@ class TestEmbeddings:
         np.testing.assert_allclose(similarity, similarity.T, atol=1e-6)
         np.testing.assert_allclose(np.diag(similarity), 1, atol=1e-5)
         assert np.abs(similarity).max() <= 1 + 1e-5
-        plain = fitted.label_similarity(normalise=False)
+        plain = fitted.label_similarity(normalize=False)
         embeddings = fitted.label_embeddings_
         np.testing.assert_allclose(plain, embeddings @ embeddings.T, atol=1e-5)
         each = embeddings.reshape(5, 3, 16)
@@ -110,7 +113,7 @@ class TestLatentSpace:
         repeated = np.tile(X, (2000, 1))
         draws = fitted.sample_latent(repeated, random_state=3).reshape(2000, 6, 12)
         with torch.no_grad():
-            (x,) = fitted._blocks(fitted.inputs(X))
+            (x,) = member_blocks(fitted.network_, fitted.inputs(X))
             log_variance = fitted.network_.encode(x).log_variance
         spread = np.exp(0.5 * log_variance.numpy()).transpose(1, 0, 2).reshape(6, 12)
         error = (draws.mean(0) - fitted.transform(X)) / (spread / np.sqrt(2000))
@@ -141,7 +144,7 @@ class TestLatentSpace:
         X = survey.X[:4]
         network = fitted.network_
         with torch.no_grad():
-            (x,) = fitted._blocks(fitted.inputs(X))
+            (x,) = member_blocks(fitted.network_, fitted.inputs(X))
             generator = np.random.default_rng(0)
             posterior = network.encode(x)
             p = []
@@ -157,111 +160,62 @@ class TestLatentSpace:
 
 
 class TestKnownLabels:
+    @pytest.fixture
+    def conditional(self, fitted):
+        """Return the model with labels of which each says something about the others."""
+        model = copy.copy(fitted)
+        loadings = np.linspace(-0.8, 0.8, 5, dtype=np.float32)[:, None]
+        model.label_factors_ = LabelFactors(loadings, np.zeros(4, np.float32))
+        return model
+
     @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, pd.DataFrame])
-    def test_known_labels_are_returned_unchanged(self, fitted, survey, rng, form):
+    def test_known_labels_are_returned_unchanged(self, conditional, survey, rng, form):
         known = np.where(rng.random(survey.Y.shape) < 0.4, survey.Y, np.nan)
         given = form(known)
         if isinstance(given, pd.DataFrame):
-            given.columns = fitted.label_names_
-        p = fitted.predict_proba(survey.X, known=given)
+            given.columns = conditional.label_names_
+        p = conditional.predict_proba(survey.X, known=given)
         certain = ~np.isnan(known)
         np.testing.assert_array_equal(p[certain], known[certain])
         assert ((p >= 0) & (p <= 1)).all()
-        plain = fitted.predict_proba(survey.X)
-        informed = (known == 1).any(1)
-        others = ~certain & ~informed[:, None]
-        np.testing.assert_allclose(p[others], plain[others], atol=1e-6)
-        changed = ~certain & informed[:, None]
-        assert np.abs(p - plain)[changed].max() > 1e-3
+        assert np.abs(p - conditional.predict_proba(survey.X))[~certain].max() > 1e-3
 
-    def test_no_known_labels_gives_the_plain_prediction(self, fitted, survey):
-        nothing = np.full(survey.Y.shape, np.nan)
-        plain = fitted.predict_proba(survey.X)
-        np.testing.assert_allclose(fitted.predict_proba(survey.X, nothing), plain, atol=1e-6)
-        absent = np.where(np.arange(5) == 2, 0.0, nothing)
-        p = fitted.predict_proba(survey.X, absent)
-        assert (p[:, 2] == 0).all()
-        np.testing.assert_allclose(np.delete(p, 2, 1), np.delete(plain, 2, 1), atol=1e-6)
-
-    def test_blocks_keep_rows_and_their_labels_together(self, fitted, survey, rng):
+    def test_blocks_keep_rows_and_their_labels_together(self, conditional, survey, rng):
         known = np.where(rng.random(survey.Y.shape) < 0.4, survey.Y, np.nan)
-        p = fitted.predict_proba(survey.X, known)
+        p = conditional.predict_proba(survey.X, known)
         X, tiled = np.tile(survey.X, (20, 1)), np.tile(known, (20, 1))
-        np.testing.assert_allclose(fitted.predict_proba(X, tiled), np.tile(p, (20, 1)), atol=1e-5)
+        found = conditional.predict_proba(X, tiled)
+        np.testing.assert_allclose(found, np.tile(p, (20, 1)), atol=1e-5)
 
-    def test_a_known_label_improves_the_others(self, rng):
-        """Measured on yeast: cross-entropy of the other labels .417 instead of .421."""
-        data = load_dataset("yeast")
-        train, test = data.rows(data.official_split == 0), data.rows(data.official_split == 1)
-        model = CGMVAEClassifier(epochs=8, n_members=1, device="cpu", random_state=0)
-        model.fit(train.X, train.Y)
-        known = np.full(test.Y.shape, np.nan)
-        shown = (test.Y * rng.random(test.Y.shape)).argmax(1)
-        known[np.arange(test.n_samples), shown] = 1
-        others = np.isnan(known)
-
-        def cross_entropy(p):
-            return -np.log(np.where(test.Y == 1, p, 1 - p)[others]).mean()
-
-        plain, informed = model.predict_proba(test.X), model.predict_proba(test.X, known)
-        assert cross_entropy(informed) < cross_entropy(plain) - 0.0005
-        lifts = []
-        for label in range(14):
-            one = np.where(np.arange(14) == label, 1.0, np.full(test.Y.shape, np.nan))
-            lifts.append((model.predict_proba(test.X, one) - plain).mean(0))
-        pairs = ~np.eye(14, dtype=bool)
-        together = np.corrcoef(train.Y.T)[pairs]
-        assert spearmanr(np.array(lifts)[pairs], together).statistic > 0.2
+    def test_where_labels_share_no_factor_the_others_keep_their_probabilities(self, fitted, survey):
+        model = copy.copy(fitted)
+        model.label_factors_ = None
+        known = np.full(survey.Y.shape, np.nan)
+        known[:, 2] = 1
+        expected = fitted.predict_proba(survey.X)
+        expected[:, 2] = 1
+        np.testing.assert_array_equal(model.predict_proba(survey.X, known), expected)
 
     @pytest.mark.parametrize(
         "known", [np.ones((120, 4)), np.ones((119, 5)), np.full((120, 5), 2), np.ones(5)]
     )
-    def test_mismatched_known_labels_are_rejected(self, fitted, survey, known):
+    def test_mismatched_known_labels_are_rejected(self, conditional, survey, known):
         with pytest.raises(InputError):
-            fitted.predict_proba(survey.X, known)
+            conditional.predict_proba(survey.X, known)
 
-
-class TestMeanGivenLabels:
-    """The product of a Gaussian and a mixture, against sums over a fine grid."""
-
-    @pytest.mark.parametrize("dim", [1, 2])
-    def test_against_numerical_integration(self, rng, dim):
-        q_mean, q_spread = rng.normal(size=(3, 4, dim)), rng.uniform(0.4, 1.2, (3, 4, dim))
-        mean, spread = 2 * rng.normal(size=(3, 6, dim)), rng.uniform(0.4, 1.2, (3, 6, dim))
-        positive = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [1, 1, 1, 0, 1]])
-        found = mean_given_labels(
-            Gaussian(torch.tensor(q_mean), torch.tensor(2 * np.log(q_spread))),
-            Gaussian(torch.tensor(mean), torch.tensor(2 * np.log(spread))),
-            torch.tensor(positive, dtype=torch.bool),
-        ).numpy()
-        line = np.linspace(-10, 10, 4001 if dim == 1 else 401)
-        grid = np.stack(np.meshgrid(*[line] * dim), axis=-1).reshape(-1, dim)
-        for member in range(3):
-            for row in range(4):
-                density = norm.pdf(grid, q_mean[member, row], q_spread[member, row]).prod(-1)
-                mixture = [
-                    norm.pdf(grid, mean[member, i], spread[member, i]).prod(-1)
-                    for i in np.flatnonzero(positive[row])
-                ]
-                density *= np.sum(mixture, axis=0) if mixture else 1
-                expected = density @ grid / density.sum()
-                np.testing.assert_allclose(found[member, row], expected, atol=1e-6)
-
-    def test_far_components_do_not_vanish(self):
-        """Both weights underflow; the nearer component must still win."""
-        posterior = Gaussian(torch.zeros(1, 1, 1), torch.full((1, 1, 1), -8.0))
-        components = Gaussian(torch.tensor([[[50.0], [60.0], [0.0]]]), torch.full((1, 3, 1), -8.0))
-        found = mean_given_labels(posterior, components, torch.tensor([[True, True]]))
-        assert found.item() == pytest.approx(25)
+    def test_a_model_that_is_not_conditional_refuses_them(self, fitted, survey):
+        model = copy.copy(fitted).set_params(conditional=False)
+        with pytest.raises(InputError, match="fit it with conditional=True"):
+            model.predict_proba(survey.X, known=np.full(survey.Y.shape, np.nan))
 
 
 class TestSettings:
     def test_a_given_parameter_overrides_the_preset_and_nothing_else(self):
         for name in PRESETS:
-            preset = for_data(name, 100, sparse=False)
-            assert CGMVAEClassifier(name).resolved_preset(100) == preset
+            preset = preset_for(name, PROFILE)
+            assert CGMVAEClassifier(name).settings(PROFILE) == preset
             changed = CGMVAEClassifier(name, kl_weight=7.0, epochs=3, embedding_dim=5)
-            found = changed.resolved_preset(100)
+            found = changed.settings(PROFILE)
             assert (found.kl_weight, found.training["epochs"]) == (7.0, 3)
             assert found.network == dataclasses.replace(preset.network, embedding_dim=5)
             rest = dataclasses.replace(
@@ -272,11 +226,9 @@ class TestSettings:
     @pytest.mark.parametrize("name", ["learning_rate", "dropout", "kl_weight", "temperature"])
     def test_parameters_override_the_preset(self, name):
         value = 0.123
-        assert getattr(CGMVAEClassifier(**{name: value}).resolved_preset(1), name) == value
-        zero = CGMVAEClassifier(**{name: 0.0}).resolved_preset(1)
+        assert getattr(CGMVAEClassifier(**{name: value}).settings(PROFILE), name) == value
+        zero = CGMVAEClassifier(**{name: 0.0}).settings(PROFILE)
         assert getattr(zero, name) == 0
-        by_settings = CGMVAEClassifier(settings={name: value}).resolved_preset(1)
-        assert getattr(by_settings, name) == value
 
     @pytest.mark.parametrize(("value", "dropout"), [(1.0, 0.5), (0.7, 0.2)])
     def test_sparse_features_of_0_and_1_are_recognized(self, tiny, survey, value, dropout):
@@ -290,7 +242,7 @@ class TestSettings:
         weights = {"kl": 0.1, "reconstruction": 0.2, "contrastive": 0.4, "cross_entropy": 0.8}
         own = {f"{term}_weight": weight for term, weight in weights.items()}
         head = {"reconstruction": "gaussian"}
-        model = tiny(**numbers, **own, settings=head).fit(survey.X, survey.Y)
+        model = tiny(**numbers, **own, **head).fit(survey.X, survey.Y)
         found = dict(model.member_settings_[0])
         assert found.pop("weights") == weights
         assert found.pop("settings")["temperature"] == numbers.pop("temperature")
@@ -311,12 +263,13 @@ class TestSettings:
                 value = (3,)
             if name == "decoder_dropout":
                 value = False
-            for given in ({name: value}, {"settings": {name: value}}):
-                found = CGMVAEClassifier(**given).resolved_preset(1)
-                if config is NetworkConfig:
-                    assert getattr(found.network, name) == value
-                else:
-                    assert getattr(TrainingConfig(**found.training), name) == value
+            of = "network" if config is NetworkConfig else "training"
+            for given in ({name: value}, config(**{name: value})):
+                found = CGMVAEClassifier(**{of: given}).plan(PROFILE)
+                assert getattr(getattr(found, of), name) == value
+            by_name = CGMVAEClassifier()
+            by_name.set_params(**by_name.as_parameters({name: value}))
+            assert getattr(getattr(by_name.plan(PROFILE), of), name) == value
 
     @pytest.mark.parametrize(
         "settings",
@@ -326,7 +279,7 @@ class TestSettings:
             {"skip_dropout": 0.5, "decoder_dropout": False, "n_draws": 2},
             {"prior": "standard", "alignment": "triplet"},
             {"prior": "label-sum", "alignment": "ranking"},
-            {"normalise_labels": False, "label_branch": True},
+            {"normalize_labels": False, "label_branch": True},
             {"reconstruction": "gaussian", "reconstruction_weight": 0.1},
             {"label_hidden": (), "feature_hidden": (8, 8), "decoder_hidden": (8, 4)},
             {"optimizer": "adam", "schedule": "warm-restarts", "clip": None, "patience": 1},
@@ -335,7 +288,7 @@ class TestSettings:
     )
     def test_every_switch_changes_the_predictions(self, tiny, fitted, survey, settings):
         plain = tiny().fit(survey.X, survey.Y).predict_proba(survey.X)
-        found = tiny(settings=settings).fit(survey.X, survey.Y).predict_proba(survey.X)
+        found = tiny(**settings).fit(survey.X, survey.Y).predict_proba(survey.X)
         assert np.isfinite(found).all()
         assert np.abs(found - plain).max() > 1e-4
 
@@ -349,10 +302,11 @@ class TestSettings:
         ("parameters", "message"),
         [
             ({"preset": "best"}, "no preset 'best'.*tuned"),
-            ({"settings": {"latent": 3}}, "no setting 'latent'"),
-            ({"settings": {"prior": "flat"}}, "prior is 'flat'.*mixture"),
-            ({"settings": {"optimizer": "sgd"}}, "optimizer"),
-            ({"settings": {"selection": "accuracy"}}, "no metric 'accuracy'"),
+            ({"network": {"latent": 3}}, "no setting 'latent'"),
+            ({"network": {"prior": "flat"}}, "prior is 'flat'.*mixture"),
+            ({"network": 3}, "neither a mapping nor a NetworkConfig"),
+            ({"training": {"optimizer": "sgd"}}, "optimizer"),
+            ({"training": {"selection": "accuracy"}}, "no metric 'accuracy'"),
             ({"device": "abacus"}, "abacus"),
         ],
     )
@@ -360,14 +314,6 @@ class TestSettings:
         model = CGMVAEClassifier(**({"epochs": 1, "n_members": 1} | parameters))
         with pytest.raises(InputError, match=message):
             model.fit(survey.X, survey.Y)
-
-    @pytest.mark.parametrize("n_rows", [VERY_MANY_ROWS - 1, VERY_MANY_ROWS])
-    def test_the_preset_depends_on_the_number_of_training_rows(self, tiny, rng, n_rows):
-        X = rng.normal(size=(n_rows, 2)).astype(np.float32)
-        Y = (X > 0).astype(int)
-        model = tiny(n_members=1, epochs=1, batch_size=2048)
-        model.fit(X, Y, validation_data=(X[:50], Y[:50]))
-        assert model.member_settings_[0]["dropout"] == (0.2 if n_rows < VERY_MANY_ROWS else 0.1)
 
 
 def test_an_unfitted_model_raises(tiny, survey):
@@ -404,7 +350,7 @@ def models():
     sizes |= {"label_hidden": (8,), "feature_hidden": (16,), "decoder_hidden": (16,)}
     plan = {"learning_rate": 0.1, "epochs": 4, "dropout": 0.0, "n_members": 4, "random_state": 0}
     plain, calibrated = (
-        CGMVAEClassifier(**sizes, **plan, n_neighbors=0, calibrate=calibrate).fit(data.X, data)
+        CGMVAEClassifier(network=sizes, **plan, calibrate=calibrate).fit(data.X, data)
         for calibrate in (False, True)
     )
     return data, plain, calibrated
@@ -420,6 +366,8 @@ class TestCalibration:
         np.testing.assert_allclose(members(model, data.X), expected, atol=1e-4)
         mean = expit(expected).mean(0)
         np.testing.assert_allclose(model.predict_proba(data.X), mean, atol=1e-5)
+        logits = model.embed(data.X) @ model.label_embeddings_.T + model.label_bias_
+        np.testing.assert_allclose(logits, expected.mean(0), atol=1e-4)
         loss = [log_loss(data.Y.ravel(), each.oof_proba_.ravel()) for each in (plain, model)]
         assert loss[1] < loss[0]
 
@@ -431,7 +379,7 @@ class TestCalibration:
 
     def test_a_file_keeps_it(self, models, tmp_path):
         data, _, model = models
-        model.save(tmp_path / "m.cgmvae", precision="float32")
+        model.save(tmp_path / "m.cgmvae")
         loaded = load(tmp_path / "m.cgmvae")
         assert loaded.calibration_ == model.calibration_
         np.testing.assert_array_equal(loaded.predict_proba(data.X), model.predict_proba(data.X))
@@ -445,30 +393,20 @@ class TestCalibration:
         with pytest.raises(InputError, match="one shift per label"):
             load(path)
 
-    def test_not_where_weights_cannot_take_it_up(self, models):
+    def test_not_with_embeddings_of_norm_1(self, models):
         data, _, model = models
-        assert clone(model).set_params(unit_norm=True).fit(data.X, data).calibration_ is None
+        assert (
+            clone(model).set_params(network={"unit_norm": True}).fit(data.X, data).calibration_
+            is None
+        )
 
     @pytest.mark.parametrize("preset", list(PRESETS))
     def test_the_presets_of_others_stay_as_they_are(self, tiny, survey, preset):
         model = tiny(preset=preset, n_members=1, epochs=1).fit(survey.X, survey.Y)
-        assert model.network_.can_rescale_logits == (preset == "tuned")
+        assert model.network_.can_be_calibrated == (preset == "tuned")
 
     def test_not_with_validation_rows(self, models):
         data, _, model = models
         rest = data.rows(slice(200, None))
         other = clone(model).fit(data.X[:200], data.Y[:200], validation_data=(rest.X, rest.Y))
         assert other.calibration_ is None
-
-
-def test_a_file_has_a_column_per_feature_in_the_last_layer_of_the_reconstruction(
-    tiny, survey, tmp_path
-):
-    """As in files of earlier versions, which stay readable; in memory it has a row per feature."""
-    model = tiny(preset="paper", epochs=1).fit(survey.X, survey.Y)
-    model.save(tmp_path / "m.cgmvae", precision="float32")
-    stored = read_tensors(tmp_path / "m.cgmvae")[0]["fitted.reconstruction.layers.1.weight"]
-    assert stored.shape == (2, 16, survey.n_features)
-    loaded = load(tmp_path / "m.cgmvae").network_.reconstruction.layers[1].weight
-    assert torch.equal(loaded, model.network_.reconstruction.layers[1].weight)
-    np.testing.assert_array_equal(stored, loaded.mT.detach())

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal, norm, truncnorm
 
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import load
-from cgmvae.methods.conditioning import LabelFactors, learn_factors
+from cgmvae.methods.conditioning import LabelFactors, _given_labels, learn_factors
 from cgmvae.methods.inputs import Rows
 
 PLAIN = np.zeros(4, np.float32)
@@ -57,6 +57,19 @@ class TestClosedForm:
         both = multivariate_normal.cdf([a, b], cov=[[1, correlation], [correlation, 1]])
         assert found == pytest.approx(both / norm.cdf(a), abs=0.015)
 
+    @pytest.mark.parametrize("present", [True, False])
+    @pytest.mark.parametrize("p", [0.02, 0.3, 0.5, 0.9])
+    def test_a_known_label_has_the_mean_and_variance_of_a_truncated_normal(self, p, present):
+        """The first label is the factor itself, or nearly."""
+        a, q = norm.ppf(p), 0.4
+        of_factor = truncnorm(*((-a, np.inf) if present else (-np.inf, -a)))
+        found = factors([0.9999999], [0.8]).condition(
+            np.array([[p, q]]), np.array([[present, False]]), np.array([[True, False]])
+        )[0, 1]
+        spread = np.sqrt(1 - 0.8**2 + 0.8**2 * of_factor.var())
+        expected = norm.cdf((norm.ppf(q) + 0.8 * of_factor.mean()) / spread)
+        assert found == pytest.approx(expected, rel=1e-4)
+
     def test_a_surprise_says_more_than_what_was_expected(self):
         own, given = factors([0.8], [0.8]), np.array([[True, False]])
         surprising, expected = (
@@ -83,6 +96,36 @@ class TestClosedForm:
         assert named[0, 1] == pytest.approx(norm.cdf(np.log(0.5)), abs=1e-6)
         assert absent[0, 1] == pytest.approx(0.5)
 
+    @pytest.mark.parametrize(
+        ("ignored", "counts_alone", "counts_beside_absent"),
+        [(0, True, False), (1, True, True), (2, False, True)],
+    )
+    def test_which_strength_is_that_of_a_present_label(
+        self, ignored, counts_alone, counts_beside_absent
+    ):
+        """The second label has no factors: that it is absent says only that absent ones are known.
+
+        Strengths are of present labels, of absent ones, and of present ones that alone are known.
+        """
+        strengths = np.where(np.arange(4) == ignored, -60, 0).astype(np.float32)
+        own = LabelFactors(np.array([[0.8], [0.0], [0.8]], np.float32), strengths)
+        scores, present = np.full((2, 3), 0.3), np.array([[True, False, False]] * 2)
+        given = np.array([[True, False, False], [True, True, False]])
+        changed = own.condition(scores, present, given)[:, 2] > 0.4
+        assert changed.tolist() == [counts_alone, counts_beside_absent]
+        np.testing.assert_allclose(
+            own.condition(scores, present, given)[~changed, 2], 0.3, rtol=1e-5
+        )
+
+    @pytest.mark.parametrize("ignored", [True, False])
+    def test_which_strength_is_that_of_an_absent_label(self, ignored):
+        strengths = np.array([0, -60 if ignored else 0, 0, 0], np.float32)
+        own = LabelFactors(np.full((2, 1), 0.8, np.float32), strengths)
+        found = own.condition(
+            np.full((1, 2), 0.3), np.full((1, 2), False), np.array([[True, False]])
+        )
+        assert (found[0, 1] < 0.29) != ignored
+
 
 class TestLearning:
     @pytest.mark.parametrize("kind", ["any", "present"])
@@ -98,8 +141,8 @@ class TestLearning:
 
     def test_labels_that_say_nothing_about_each_other_have_no_factors(self, rng):
         """Each group of rows has random labels of its own: only other groups can tell."""
-        labels = (rng.random((60, 4)) < 0.5).repeat(10, axis=0)
-        groups = np.arange(60).repeat(10)
+        labels = (rng.random((40, 20)) < 0.5).repeat(10, axis=0)
+        groups = np.arange(40).repeat(10)
         rows = rows_of(labels, groups=groups)
         assert learn_factors(rows, np.full(labels.shape, 0.5), seed=0) is None
 
@@ -108,6 +151,14 @@ class TestLearning:
         labels = (rng.random((200, 1)) < 0.5).repeat(n_labels, axis=1)
         learned = learn_factors(rows_of(labels), np.full(labels.shape, 0.5), seed=0)
         assert (learned is None) == (n_labels == 1)
+
+    def test_only_known_labels_are_given(self, rng):
+        known = rng.random((500, 6)) < 0.6
+        labels = known & (rng.random(known.shape) < 0.4)
+        given = _given_labels(labels, known, rng)
+        assert not (given & ~known).any()
+        assert (given & labels).any()
+        assert (given & ~labels).any()
 
     def test_unknown_labels_are_neither_given_nor_predicted(self, probit_rows, rng):
         labels, scores = probit_rows
@@ -122,7 +173,7 @@ class TestLearning:
         self, tiny, opposites, tmp_path
     ):
         X, Y = opposites
-        model = tiny(n_members=4, conditional=True).fit(X, Y)
+        model = tiny(n_members=4).fit(X, Y)
         plain, nothing = model.predict_proba(X), np.full(Y.shape, np.nan)
         np.testing.assert_allclose(model.predict_proba(X, nothing), plain, atol=1e-6)
         for value in (0.0, 1.0):
@@ -132,24 +183,10 @@ class TestLearning:
             assert np.abs(p[:, 1] - value).mean() < 0.2
             assert np.abs(p[:, 2] - (1 - value)).mean() < 0.2
         path = tmp_path / "model.cgmvae"
-        model.save(path, precision="float32")
+        model.save(path)
         np.testing.assert_array_equal(load(path).predict_proba(X, known), p)
         tensors, description = read_tensors(path)
         broken = {n: 9 * a if "loadings" in n else a for n, a in tensors.items()}
         write_tensors(path, broken, description)
         with pytest.raises(InputError, match="explain more"):
             load(path)
-
-    def test_effects_of_an_earlier_version_are_left_out_with_a_warning(
-        self, tiny, opposites, tmp_path
-    ):
-        X, Y = opposites
-        path = tmp_path / "model.cgmvae"
-        model = tiny(n_members=2).fit(X, Y)
-        model.save(path, precision="float32")
-        tensors, description = read_tensors(path)
-        effects = np.zeros((2, 3, 3), np.float32)
-        write_tensors(path, {**tensors, "fitted.label_effects": effects}, description)
-        with pytest.warns(UserWarning, match="fit it again"):
-            loaded = load(path)
-        np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))

@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 
 from cgmvae.evaluation import micro_f1
 from cgmvae.methods.diagnostics import similarity_cooccurrence
+from cgmvae.methods.neural import member_blocks
 
 
 def test_the_numbers_match_their_definitions(fitted, survey):
@@ -29,7 +30,7 @@ def test_the_kl_matches_the_closed_form(fitted, survey):
     chosen = np.argmax(survey.Y[rows], axis=1)
     Y = np.eye(5)[chosen]
     with torch.no_grad():
-        (x,) = fitted._blocks(fitted.inputs(survey.X[rows]))
+        (x,) = member_blocks(fitted.network_, fitted.inputs(survey.X[rows]))
         posterior, labels = fitted.network_.encode(x), fitted.network_.label_gaussians()
     mean, log_variance = posterior.mean.double(), posterior.log_variance.double()
     prior_mean = labels.mean[:, chosen].double()
@@ -53,7 +54,7 @@ def test_unknown_labels_are_ignored(fitted, survey, rng):
 
 
 def test_a_decoder_without_features_needs_its_z(tiny, survey):
-    model = tiny(epochs=20, settings={"decoder_input": "z"}).fit(survey.X, survey.Y)
+    model = tiny(epochs=20, decoder_input="z").fit(survey.X, survey.Y)
     found = model.diagnostics(survey.X, survey.Y)
     assert found["micro_f1_shuffled_z"] < found["micro_f1"] - 0.03
 

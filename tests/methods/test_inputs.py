@@ -11,6 +11,7 @@ from cgmvae.methods import ASL, C2AE, HARAM, MPVAE, RBCC, SLEEC, CGMVAEClassifie
 from cgmvae.methods.inputs import (
     LabelWarning,
     Rows,
+    as_known,
     as_targets,
     check_whole,
     targets_of_rows,
@@ -172,9 +173,9 @@ def test_an_invalid_count_is_rejected(value):
         ({"threshold_rule": "best"}, "threshold_rule is 'best'; choose one of global"),
         ({"threshold_metric": "f2"}, "no metric 'f2'"),
         ({"validation_fraction": 1.0}, "validation_fraction is 1.0; it must be between 0 and 1"),
-        ({"settings": {"feature_hidden": (8, 0)}}, "feature_hidden is .* whole numbers"),
-        ({"settings": {"layer_norm": 1}}, "layer_norm is 1; it must be true or false"),
-        ({"settings": {"temperature": -1.0}}, "temperature is -1.0"),
+        ({"network": {"feature_hidden": (8, 0)}}, "feature_hidden is .* whole numbers"),
+        ({"network": {"layer_norm": 1}}, "layer_norm is 1; it must be true or false"),
+        ({"temperature": -1.0}, "temperature is -1.0"),
     ],
 )
 def test_parameters_out_of_range_are_refused_before_training(survey, parameters, message):
@@ -196,7 +197,6 @@ def test_parameters_out_of_range_are_refused_before_training(survey, parameters,
         (LaMP, {"graph": "priors"}, "graph is 'priors'"),
         (LaMP, {"graph": np.eye(4)}, r"shape \(5, 5\)"),
         (LaMP, {"graph": np.full((5, 5), np.nan)}, "0 and 1"),
-        (MLkNN, {"neighbors": "some"}, "exact, approximate"),
         (MPVAE, {"covariance_rank": -1}, "covariance_rank is -1"),
         (MPVAE, {"ranking_slope": 0.0}, "ranking_slope is 0"),
         (RBCC, {"max_parents": 9, "structure": [(i, 9) for i in range(9)]}, "9 parents"),
@@ -239,3 +239,26 @@ def test_columns_of_numbers_are_matched_by_name(survey):
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(InputError, match="lacks 1 of the model's 6 columns: 'x0'"):
         model.predict(frame.drop(columns="x0"))
+
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ([{"owl"}, set()], [[NAN, NAN, 1], [NAN, NAN, NAN]]),
+        (pd.Series([["hawk", "crow"], ["owl"]]), [[1, 1, NAN], [NAN, NAN, 1]]),
+        (pd.DataFrame({"owl": [1, 0], "crow": [NAN, 1]}), [[NAN, NAN, 1], [1, NAN, 0]]),
+        (np.array([[0, 1, NAN], [1, 0, 0]]), [[0, 1, NAN], [1, 0, 0]]),
+    ],
+)
+def test_what_is_known_of_labels(known, expected):
+    np.testing.assert_array_equal(as_known(known, NAMES), expected)
+
+
+def test_what_is_known_of_other_labels_is_refused():
+    with pytest.raises(InputError, match="no label 'wren'"):
+        as_known(pd.DataFrame({"wren": [1], "owl": [0]}), NAMES)
+    with pytest.raises(InputError, match="not fitted with the label 'wren'"):
+        as_known([{"wren"}], NAMES)

@@ -202,6 +202,9 @@ def test_parents_precede_children(rng):
         assert all(position[parent] < position[child] for parent, child in edges)
         assert structure.edges == sorted((int(a), int(b)) for a, b in edges)
         assert structure.is_ordered()
+        for label, last in enumerate(structure.last_needed()):
+            children = [position[child] for parent, child in edges if parent == label]
+            assert last == max(children, default=position[label])
 
 
 def test_children_follow_closely():

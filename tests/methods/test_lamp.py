@@ -102,7 +102,7 @@ class TestAgainstLoops:
     def test_a_round_of_messages(self, fused, n_heads, all_to_all, monkeypatch):
         monkeypatch.setattr(lamp, "_FEW_NEIGHBORS", 0 if fused else 64)
         config = LaMPConfig(**(SIZES | {"n_heads": n_heads}))
-        layer = MessagePassing(config, GeneratorStreams([1, 2]), dtype=torch.float64)
+        layer = MessagePassing(config, GeneratorStreams([1, 2]), "round", dtype=torch.float64)
         nodes, neighbors = random_states(2, 3, 4, 8), random_states(2, 3, 5, 8)
         edges = None if all_to_all else some_edges(4, 5)
         given = None if edges is None else edges[:, None]
@@ -178,7 +178,9 @@ def plain_cross_entropy(logits, batch, member, row):
 
 class TestGraph:
     def test_a_node_without_neighbors_gets_no_message_and_finite_gradients(self):
-        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorStreams([1, 2]), dtype=torch.float64)
+        layer = MessagePassing(
+            LaMPConfig(**SIZES), GeneratorStreams([1, 2]), "round", dtype=torch.float64
+        )
         edges = some_edges(4, 4)
         nodes = random_states(2, 3, 4, 8).requires_grad_()
         states = layer(nodes, nodes, edges[:, None], None, NO_DROPOUT)
@@ -243,7 +245,9 @@ class TestNetwork:
 
     @pytest.mark.parametrize("silent", ["message", "update"])
     def test_dropout_is_active_in_training_only(self, silent):
-        layer = MessagePassing(LaMPConfig(**SIZES), GeneratorStreams([1, 2]), dtype=torch.float64)
+        layer = MessagePassing(
+            LaMPConfig(**SIZES), GeneratorStreams([1, 2]), "round", dtype=torch.float64
+        )
         last = layer.output if silent == "message" else layer.update.layers[-1]
         with torch.no_grad():
             last.weight.zero_()
@@ -336,7 +340,7 @@ class TestEstimator:
         model = tiny(graph=form(edges)).fit(survey.X, survey.Y)
         np.testing.assert_array_equal(model.label_graph_, edges)
         given = model.graph
-        model.save(tmp_path / "model", precision="float32")
+        model.save(tmp_path / "model")
         assert model.graph is given
         loaded = cgmvae.load(tmp_path / "model")
         np.testing.assert_array_equal(loaded.label_graph_, edges)

@@ -75,41 +75,17 @@ def test_equals_scikit_multilearn(survey, form):
     np.testing.assert_array_equal(p >= 0.5, other.predict(queries).toarray())
 
 
-@pytest.mark.parametrize("neighbors", ["exact", "approximate"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.95])
-def test_sparse_rows_and_blocks_give_the_same_result(survey, rng, monkeypatch, neighbors, share):
+def test_sparse_rows_and_blocks_give_the_same_result(survey, rng, monkeypatch, share):
     X = np.where(np.abs(survey.X) < 0.5, 0, survey.X).astype(np.float64)
     Y = np.where(rng.random(survey.Y.shape) < share, np.nan, survey.Y)
-    settings = {"k": 5, "neighbors": neighbors, "n_probes": 3}
-    expected = fit(X, Y, **settings).predict_proba(X)
-    sparse = fit(sp.csr_array(X), sp.csr_array(Y), **settings)
+    expected = fit(X, Y, k=5).predict_proba(X)
+    sparse = fit(sp.csr_array(X), sp.csr_array(Y), k=5)
     np.testing.assert_allclose(sparse.predict_proba(sp.csr_array(X)), expected, rtol=1e-12)
     assert sp.issparse(sparse.features_)
     monkeypatch.setattr(mlknn, "_BLOCK_ROWS", 7)
     monkeypatch.setattr(mlknn, "_HELD_CELLS", 1)
-    np.testing.assert_allclose(fit(X, Y, **settings).predict_proba(X), expected, rtol=1e-12)
-
-
-def test_approximate_search_of_all_cells_is_exact(survey, rng):
-    Y = np.where(rng.random(survey.Y.shape) < 0.2, np.nan, survey.Y)
-    for labels in (survey.Y, Y):
-        exact = fit(survey.X, labels, k=5)
-        every = fit(survey.X, labels, k=5, neighbors="approximate", n_probes=1000)
-        np.testing.assert_array_equal(every.predict_proba(survey.X), exact.predict_proba(survey.X))
-        few = fit(survey.X, labels, k=5, neighbors="approximate", n_probes=2)
-        difference = few.predict_proba(survey.X) - exact.predict_proba(survey.X)
-        assert np.abs(difference).max() > 0.01
-        assert np.abs(difference).mean() < 0.1
-        few.n_probes = 1000
-        closer = few.predict_proba(survey.X) - exact.predict_proba(survey.X)
-        assert np.abs(closer).mean() < np.abs(difference).mean()
-
-
-def test_too_few_rows_in_the_cells_fall_back_to_an_exact_search(survey):
-    exact = fit(survey.X, survey.Y, k=60)
-    few = fit(survey.X, survey.Y, k=60, neighbors="approximate", n_probes=1)
-    assert np.bincount(few.cells_.cell_of_row).max() < 60
-    np.testing.assert_array_equal(few.predict_proba(survey.X), exact.predict_proba(survey.X))
+    np.testing.assert_allclose(fit(X, Y, k=5).predict_proba(X), expected, rtol=1e-12)
 
 
 def test_constant_and_unknown_labels(survey):
@@ -148,7 +124,7 @@ def test_constant_features_and_few_rows(survey):
 
 
 def test_later_parameters_do_not_change_a_fitted_or_saved_model(survey, tmp_path):
-    model = fit(survey.X, survey.Y, neighbors="approximate", k=4, s=0.5)
+    model = fit(survey.X, survey.Y, k=4, s=0.5)
     expected = model.predict_proba(survey.X)
     model.set_params(k=7, s=3.0)
     np.testing.assert_array_equal(model.predict_proba(survey.X), expected)
@@ -164,12 +140,11 @@ def test_later_parameters_do_not_change_a_fitted_or_saved_model(survey, tmp_path
         ("labels.data", lambda array: array + 1),
         ("unknown.indices", lambda array: array + 5),
         ("counts", lambda array: array[:1]),
-        ("cells.cell_of_row", lambda array: array + 1),
     ],
 )
 def test_a_damaged_file_is_refused(survey, rng, tmp_path, name, change):
     Y = np.where(rng.random(survey.Y.shape) < 0.3, np.nan, survey.Y)
-    fit(survey.X, sp.csr_array(Y), neighbors="approximate").save(tmp_path / "model")
+    fit(survey.X, sp.csr_array(Y)).save(tmp_path / "model")
     tensors, description = read_tensors(tmp_path / "model")
     key = f"fitted.{name}"
     write_tensors(tmp_path / "model", tensors | {key: change(tensors[key])}, description)

@@ -81,10 +81,10 @@ def planted(n_rows, strength, seed=1, n_labels=8):
     X = rng.normal(size=(n_rows, 4))
     slopes = rng.normal(size=(4, n_labels))
     factors = strength * rng.normal(size=(n_labels, 2))
-    streams = rng.normal(size=(n_rows, 2)) @ factors.T + rng.normal(size=(n_rows, n_labels))
+    noise = rng.normal(size=(n_rows, 2)) @ factors.T + rng.normal(size=(n_rows, n_labels))
     covariance = np.eye(n_labels) + factors @ factors.T
     deviation = np.sqrt(np.diag(covariance))
-    return X, (X @ slopes + streams > 0.3).astype(int), covariance / np.outer(deviation, deviation)
+    return X, (X @ slopes + noise > 0.3).astype(int), covariance / np.outer(deviation, deviation)
 
 
 def off_diagonal(matrix):
@@ -225,7 +225,7 @@ class TestCovariance:
         expected = [c / np.outer(d, d) for c, d in zip(covariances, deviations, strict=True)]
         np.testing.assert_allclose(model.label_similarity(), np.mean(expected, 0), atol=1e-6)
         np.testing.assert_allclose(
-            model.label_similarity(normalise=False), np.mean(covariances, 0), rtol=1e-5
+            model.label_similarity(normalize=False), np.mean(covariances, 0), rtol=1e-5
         )
 
 

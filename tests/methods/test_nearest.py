@@ -1,4 +1,4 @@
-"""Nearest rows against scikit-learn and a plain sort, and the recall of cells."""
+"""Nearest rows against scikit-learn and a plain sort."""
 
 import numpy as np
 import pytest
@@ -6,19 +6,14 @@ import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
 from cgmvae.methods import nearest
-from cgmvae.methods.nearest import Cells, NearestRows, divide, smallest
+from cgmvae.methods.nearest import NearestRows, smallest
 
 
 @pytest.fixture
 def clustered(rng):
     """Return 900 rows around 30 points."""
-    centres = rng.normal(size=(30, 12)) * 3
-    return centres[rng.integers(0, 30, 900)] + rng.normal(size=(900, 12))
-
-
-def recall(found, expected):
-    pairs = zip(found.tolist(), expected.tolist(), strict=True)
-    return np.mean([len(set(a) & set(b)) / len(b) for a, b in pairs])
+    centers = rng.normal(size=(30, 12)) * 3
+    return centers[rng.integers(0, 30, 900)] + rng.normal(size=(900, 12))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -45,7 +40,7 @@ def test_sparse_rows_equal_dense_rows(rng):
 
 
 def test_ties_go_to_the_first_rows(rng):
-    rows = np.repeat(rng.normal(size=(3, 5)), 40, axis=0)  # a standardised tie is one to rounding
+    rows = np.repeat(rng.normal(size=(3, 5)), 40, axis=0)  # a standardized tie is one to rounding
     expected = [[0, 1, 2, 3], [40, 41, 42, 43], [80, 81, 82, 83]]
     for offset in (0.0, 1e6):
         search = NearestRows(rows + offset)
@@ -97,39 +92,3 @@ def test_smallest_equals_a_stable_sort(rng, n_columns):
         for n in (1, 3, 10):
             expected = np.argsort(values, axis=1, kind="stable")[:, :n]
             np.testing.assert_array_equal(smallest(values, n), expected)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_recall_of_cells(clustered, form):
-    rows = form(clustered)
-    expected = NearestRows(rows).find(rows, 10, np.arange(900))
-    cells = divide(rows, seed=0)
-    assert 20 < len(cells.centres) <= 30
-    cells.check((900, 12))
-    by_probes = [NearestRows(rows, cells, n).find(rows, 10, np.arange(900)) for n in (1, 4, 100)]
-    few, some, every = (recall(found, expected) for found in by_probes)
-    # A cell holds about a thirtieth of the rows, so four chance cells would hold .13 of them.
-    assert 0.3 < few < some
-    assert some > 0.9
-    assert every == 1
-    np.testing.assert_array_equal(by_probes[-1], expected)
-
-
-def test_cells_of_equal_rows(rng):
-    cells = divide(np.ones((50, 3)), seed=0)
-    assert cells.centres.shape == (1, 3)
-    assert (NearestRows(np.ones((50, 3)), cells, 8).find(np.ones((2, 3)), 3) == [0, 1, 2]).all()
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        Cells(np.zeros((2, 3)), np.array([0, 1, 1])),
-        Cells(np.zeros((2, 3)), np.array([0, 1, 2, 1])),
-        Cells(np.zeros((2, 3)), np.array([0, 2, 2, 0])),
-        Cells(np.zeros((2, 2)), np.array([0, 1, 1, 0])),
-    ],
-)
-def test_invalid_cells_are_rejected(cells):
-    with pytest.raises(ValueError, match="cells"):
-        cells.check((4, 3))

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import cgmvae
+from cgmvae import OwnEncoder
 from cgmvae.errors import InputError
 from cgmvae.methods import fit_together
 
@@ -67,7 +68,7 @@ def differs(state, net):
 def test_end_to_end_training_learns_what_a_frozen_encoder_cannot_tell(own, net, images):
     X, Y = images
     trained = own(net, epochs=12).fit(X[:180], Y[:180])
-    frozen = own(net, epochs=12, encoder_learning_rate=0.0, n_neighbors=0).fit(X[:180], Y[:180])
+    frozen = own(OwnEncoder(net, learning_rate=0.0), epochs=12).fit(X[:180], Y[:180])
     assert trained.score(X[180:], Y[180:]) > frozen.score(X[180:], Y[180:])
     assert trained.score(X[180:], Y[180:]) > 0.85
 
@@ -103,13 +104,13 @@ def test_a_member_does_not_depend_on_the_others(own, images):
 
 
 def test_a_function_gives_each_member_initial_weights_of_its_own(own, images):
-    model = own(Net, encoder_frozen_epochs=2).fit(*images)
+    model = own(OwnEncoder(Net, frozen_epochs=2)).fit(*images)
     assert not torch.equal(weights(model, 0)["conv.weight"], weights(model, 1)["conv.weight"])
 
 
 def test_the_first_epochs_leave_the_encoder_alone(own, net, images):
     statistics = {f"norm.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
-    model = own(net, epochs=6, encoder_frozen_epochs=3).fit(*images)
+    model = own(OwnEncoder(net, frozen_epochs=3), epochs=6).fit(*images)
     assert model.best_epoch_.max() > 3
     for member, epoch in enumerate(model.best_epoch_):
         assert (differs(weights(model, member), net) > statistics) == (epoch > 3)
@@ -117,8 +118,8 @@ def test_the_first_epochs_leave_the_encoder_alone(own, net, images):
 
 def test_the_learning_rate_of_the_encoder_is_its_own(own, net, images):
     def distance(rate):
-        training = {"schedule": "constant", "weight_decay": 0.0}
-        model = own(net, epochs=1, encoder_learning_rate=rate, settings=training).fit(*images)
+        plan = {"epochs": 1, "schedule": "constant", "weight_decay": 0.0}
+        model = own(OwnEncoder(net, learning_rate=rate), **plan).fit(*images)
         return max(
             float((weights(model)[name] - each.detach()).abs().max())
             for name, each in net.named_parameters()
@@ -152,7 +153,7 @@ def test_tied_weights_stay_tied(own, images):
 
 def test_a_shared_encoder_is_trained_once_and_on_no_held_out_row(own, net, images):
     X, Y = images
-    model = own(net, n_members=3, shared_encoder=True).fit(X, Y)
+    model = own(OwnEncoder(net, shared=True), n_members=3).fit(X, Y)
     assert model.network_.row_encoder is None
     assert "conv.weight" in differs(weights(model), net)
     assert (model.member_folds_ == -1).all()
@@ -164,7 +165,7 @@ def test_a_frozen_encoder_is_a_preparation(own, tiny, net, images):
     X, Y = images
     with torch.no_grad():
         features = net.eval()(torch.as_tensor(X)).numpy()
-    model = own(net, encoder_learning_rate=0.0).fit(X, Y)
+    model = own(OwnEncoder(net, learning_rate=0.0)).fit(X, Y)
     plain = tiny(epochs=2).fit(features, Y)
     np.testing.assert_allclose(model.predict_proba(X), plain.predict_proba(features), atol=1e-5)
     assert not differs(weights(model), net)
@@ -194,23 +195,23 @@ def test_collated_rows_and_a_mapping_of_tensors_give_the_same(own, frozen):
     rng = np.random.default_rng(1)
     texts = ["".join(map(str, rng.integers(1, 9, size=rng.integers(1, 5)))) for _ in range(200)]
     Y = np.array([["1" in text, "2" in text] for text in texts], int)
-    changes = {"epochs": 1, "encoder_learning_rate": 0.0 if frozen else None}
+    rate = 0.0 if frozen else None
     torch.manual_seed(0)
     encoder = Tokens()
-    collated = own(encoder, collate=pad, **changes).fit(texts, Y)
-    direct = own(encoder, **changes).fit(pad(texts), Y)
+    collated = own(OwnEncoder(encoder, pad, rate), epochs=1).fit(texts, Y)
+    direct = own(OwnEncoder(encoder, learning_rate=rate), epochs=1).fit(pad(texts), Y)
     np.testing.assert_allclose(
         collated.predict_proba(texts), direct.predict_proba(pad(texts)), atol=1e-6
     )
 
 
-@pytest.mark.parametrize("changes", [{}, {"encoder_learning_rate": 0.0}, {"shared_encoder": True}])
+@pytest.mark.parametrize("changes", [{}, {"learning_rate": 0.0}, {"shared": True}])
 def test_a_saved_model_is_rebuilt_with_the_encoder_that_is_given(
     own, net, images, changes, tmp_path
 ):
     X, Y = images
-    model = own(net, epochs=1, **changes).fit(X, Y)
-    model.save(tmp_path / "model", precision="float32")
+    model = own(OwnEncoder(net, **changes), epochs=1).fit(X, Y)
+    model.save(tmp_path / "model")
     same = cgmvae.load(tmp_path / "model", encoder=Net)
     np.testing.assert_allclose(same.predict_proba(X), model.predict_proba(X), atol=1e-6)
     assert same.transform(X).shape == model.transform(X).shape
@@ -244,7 +245,7 @@ def test_models_with_other_encoders_are_not_fitted_together(own, net, images):
         (lambda X: {"encoder": nn.Conv2d(1, 2, 3)}, r"returns \(1, 2, 4, 4\) for a batch"),
         (lambda X: {"X": np.full_like(X, np.nan)}, "NaN or infinite"),
         (lambda X: {"X": ["a", "b"]}, "give a collate function"),
-        (lambda X: {"encoder_frozen_epochs": -1}, "encoder_frozen_epochs is -1"),
+        (lambda X: {"encoder": OwnEncoder(Net, frozen_epochs=-1)}, "frozen_epochs is -1"),
     ],
 )
 def test_bad_input_is_rejected_in_one_sentence(own, net, images, change, message):

@@ -16,6 +16,7 @@ from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
 from cgmvae.methods import fit_together
 from cgmvae.methods.label_structure import LabelStructure
+from cgmvae.methods.neural import member_blocks
 from cgmvae.methods.rbcc import (
     RBCC,
     RBCCConfig,
@@ -146,7 +147,7 @@ def make_network(*edges, n_members=2, n_parents=3):
     network = RBCCNetwork(
         config,
         4,
-        streams.normal(5, dtype=torch.float64).numpy(),
+        streams.normal("log_odds", 5, dtype=torch.float64).numpy(),
         streams,
         dropout=[0.3] * n_members,
         input_dropout=[0.1] * n_members,
@@ -282,7 +283,7 @@ def test_the_most_probable_set_as_the_prediction(fitted, survey):
 
 def test_probabilities_of_label_sets_are_means_of_the_members(fitted, survey):
     with torch.no_grad():
-        (x,) = fitted._blocks(fitted.inputs(survey.X))
+        (x,) = member_blocks(fitted.network_, fitted.inputs(survey.X))
         labels = torch.as_tensor(survey.Y).bool().expand(2, -1, -1)
         logits = fitted.network_.forced_logits(x, labels, torch.ones_like(labels))
         each = torch.where(labels, logits, -logits).sigmoid().prod(-1)
@@ -346,7 +347,7 @@ def test_different_networks_cannot_be_fitted_together(survey, other):
 
 def test_a_model_needs_pgmpy_for_nothing_but_learning_a_structure(survey, tmp_path, monkeypatch):
     model = quick().fit(survey.X, survey.Y)
-    model.save(tmp_path / "model", precision="float32")
+    model.save(tmp_path / "model")
     for module in ("base", "causal_discovery", "structure_score"):
         monkeypatch.setitem(sys.modules, f"pgmpy.{module}", None)
     loaded = cgmvae.load(tmp_path / "model")
@@ -361,7 +362,7 @@ def test_a_model_needs_pgmpy_for_nothing_but_learning_a_structure(survey, tmp_pa
 def test_a_given_structure_is_saved(fitted, survey, tmp_path):
     names = fitted.label_names_
     assert fitted.edges_ == [(names[a], names[b]) for a, b in sorted(EDGES)]
-    fitted.save(tmp_path / "model", precision="float32")
+    fitted.save(tmp_path / "model")
     loaded = cgmvae.load(tmp_path / "model")
     assert loaded.edges_ == fitted.edges_
     again = clone(loaded).set_params(random_state=0, device="cpu").fit(survey.X, survey.Y)
@@ -369,7 +370,7 @@ def test_a_given_structure_is_saved(fitted, survey, tmp_path):
 
 
 def test_a_damaged_structure_is_rejected(fitted, tmp_path):
-    fitted.save(tmp_path / "model", precision="float32")
+    fitted.save(tmp_path / "model")
     tensors, description = read_tensors(tmp_path / "model")
     tensors = {name: array.copy() for name, array in tensors.items()}
     tensors["fitted.parents"][:, 0, 0] = 3  # a cycle

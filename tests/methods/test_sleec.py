@@ -288,7 +288,7 @@ def test_prediction_is_a_vote_of_neighbors_in_the_nearest_cluster(survey, rng):
     Y[:4, 3] = [1, 0, 1, 1]  # hardly any neighbor knows it
     model = quick(n_clusters=3, n_neighbors=4)
     model.fit(survey.X, Y, sample_weight=rng.choice([0.5, 1.0, 3.0], 120))
-    rows = model.scaler_.transform(survey.X[:40].astype(np.float64))
+    rows = model.pipeline_.scaler.transform(survey.X[:40].astype(np.float64))
     assert (model.learners_[0].cluster_of_row != model.learners_[1].cluster_of_row).any()
     expected = np.mean([votes_of(model, learner, rows) for learner in model.learners_], axis=0)
     np.testing.assert_allclose(model.predict_proba(survey.X[:40].astype(np.float64)), expected)
@@ -309,7 +309,7 @@ def votes_of(model, learner, rows):
     for r, row in enumerate(rows):
         x = np.append(row / model.mean_length_, 1)
         x /= np.linalg.norm(x)
-        cluster = min(range(3), key=lambda c: np.linalg.norm(x - learner.centres[c]))
+        cluster = min(range(3), key=lambda c: np.linalg.norm(x - learner.centers[c]))
         members = [i for i in range(n_rows) if learner.cluster_of_row[i] == cluster]
         z = learner.regressors[cluster].T @ x
         members.sort(key=lambda i: np.linalg.norm(z - learner.embeddings[i]))
@@ -330,15 +330,15 @@ def test_each_cluster_has_its_own_map_and_stores_its_predictions(survey):
         members = learner.cluster_of_row == cluster
         np.testing.assert_allclose(learner.embeddings[members], inputs[members] @ regressor)
         mean = inputs[members].mean(axis=0)
-        np.testing.assert_allclose(learner.centres[cluster], mean, atol=1e-6)
+        np.testing.assert_allclose(learner.centers[cluster], mean, atol=1e-6)
 
 
 def test_the_default_number_of_clusters(survey, monkeypatch):
     monkeypatch.setattr(sleec, "ROWS_PER_CLUSTER", 40)
     model = quick(n_learners=1).fit(survey.X, survey.Y)  # 108 rows
-    assert len(model.learners_[0].centres) == 3
+    assert len(model.learners_[0].centers) == 3
     model = quick(n_learners=1, n_clusters=5).fit(survey.X, survey.Y)
-    assert len(model.learners_[0].centres) == 5
+    assert len(model.learners_[0].centers) == 5
 
 
 @pytest.mark.parametrize(("n_clusters", "dim", "expected"), [(1, 50, 5), (1, 3, 3), (40, 50, 5)])
@@ -357,9 +357,20 @@ def test_equal_rows(survey, value, form):
     X = form(np.full((120, 6), value))
     model = quick(n_clusters=3, scaling="none").fit(X, survey.Y)
     p = model.predict_proba(X)
-    assert len(model.learners_[0].centres) == 1
+    assert len(model.learners_[0].centers) == 1
     assert np.ptp(p, axis=0).max() == 0
     np.testing.assert_allclose(p, model.predict_proba(form(np.zeros((1, 6)))).repeat(120, axis=0))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_the_mean_length_is_that_of_weighted_rows(rng, form):
+    X, Y = rng.normal(2, 1, (40, 3)), rng.random((40, 2)) < 0.4
+    weights = rng.choice([1, 5], 40)
+    given = {"sample_weight": weights, "validation_data": (form(X), Y)}  # all rows train
+    model = quick(scaling="none").fit(form(X), Y, **given)
+    repeated = np.repeat(X, weights, axis=0)
+    expected = np.sqrt((repeated**2).sum(axis=1).mean())
+    assert model.mean_length_ == pytest.approx(expected)
 
 
 def test_rows_that_differ_only_in_length(rng):
@@ -384,7 +395,7 @@ def test_wide_sparse_features_stay_sparse(rng):
 @pytest.mark.parametrize(
     ("part", "change"),
     [
-        ("centres", lambda a: a[:, 1:]),
+        ("centers", lambda a: a[:, 1:]),
         ("embeddings", lambda a: a[1:]),
         ("cluster_of_row", lambda a: a + 1),
     ],

@@ -5,7 +5,6 @@ import pytest
 
 from cgmvae.data import make_survey
 from cgmvae.methods.cgmvae import CGMVAEClassifier
-from cgmvae.nn.sparse import SparseRows
 from cgmvae.training import rows as training_rows
 
 PLAIN = {
@@ -16,7 +15,7 @@ PLAIN = {
     "input_dropout": 0.0,
     "random_state": 0,
     "device": "cpu",
-    "settings": {
+    "network": {
         "feature_hidden": (16,),
         "label_hidden": (16,),
         "decoder_hidden": (16,),
@@ -43,16 +42,22 @@ def scores(survey, **parameters):
     return model, model.predict_proba(survey.X)
 
 
-#: Reconstructs all 40 features.
+#: Reconstructs features.
 PAPER = {
     "preset": "paper",
-    "sampled_features": 40,
-    "settings": {"feature_hidden": (8,), "decoder_hidden": (8,)},
+    "network": {"feature_hidden": (8,), "decoder_hidden": (8,)},
 }
 
 
 @pytest.mark.parametrize(
-    "own", [{}, {"n_draws": 2}, {"optimizer": "adam"}, {"first_stage": 0.5}, PAPER]
+    "own",
+    [
+        {},
+        {"network": PLAIN["network"] | {"n_draws": 2}},
+        {"training": {"optimizer": "adam"}},
+        {"training": {"first_stage": 0.5}},
+        PAPER,
+    ],
 )
 def test_sparse_and_dense_batches_train_the_same_model(survey, monkeypatch, own):
     dense_batches, expected = scores(survey, **own)
@@ -68,7 +73,7 @@ def test_a_member_is_the_same_alone_and_in_a_pack(survey):
     noisy = {
         "dropout": 0.3,
         "input_dropout": 0.2,
-        "settings": PLAIN["settings"] | {"skip_dropout": 0.3},
+        "network": PLAIN["network"] | {"skip_dropout": 0.3},
     }
     members = [{"learning_rate": 1e-3}, {"learning_rate": 3e-3}, {"learning_rate": 5e-3}]
     pack, _ = scores(survey, members=members, **noisy)
@@ -76,20 +81,3 @@ def test_a_member_is_the_same_alone_and_in_a_pack(survey):
     for name, weights in alone.network_.state_dict().items():
         found = pack.network_.state_dict()[name][:1]
         np.testing.assert_allclose(found, weights, atol=1e-5)
-
-
-@pytest.mark.usefixtures("wide")
-def test_a_reconstruction_of_sampled_features_learns(survey, monkeypatch):
-    widths, dense = [], SparseRows.dense
-
-    def watched(rows, chosen=None):
-        widths.append(dense(rows, chosen).shape[-1])
-        return dense(rows, chosen)
-
-    monkeypatch.setattr(SparseRows, "dense", watched)
-    own = {"sampled_features": 4, "batch_size": 16, "epochs": 5}
-    model, found = scores(survey, **PAPER | own)
-    assert np.isfinite(found).all()
-    first, *_, last = model.history_["reconstruction"].mean(1)
-    assert last < first
-    assert 4 < max(widths) < 40

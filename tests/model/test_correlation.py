@@ -92,6 +92,18 @@ class TestGraph:
         moved = (graph(changed) - before).abs().sum(-1)[0] > 1e-12
         assert moved.tolist() == [True, True, False, False]
 
+    def test_two_rounds_of_messages_are_added_to_the_embeddings(self):
+        graph = self.make([[10, 5, 1], [5, 20, 0], [1, 0, 4]])
+        embeddings = torch.randn(1, 3, 5, dtype=torch.float64)
+        edges = graph.edges[0].numpy()
+        (first, shift), (second, offset) = (
+            (layer.weight[0].detach().numpy(), layer.bias[0].detach().numpy())
+            for layer in (graph.first, graph.second)
+        )
+        hidden = np.maximum(edges @ embeddings[0].numpy() @ first + shift, 0)
+        expected = embeddings[0].numpy() + edges @ hidden @ second + offset
+        np.testing.assert_allclose(graph(embeddings)[0].detach(), expected, rtol=1e-12)
+
     def test_a_label_that_never_occurs_stays_finite(self):
         graph = self.make([[10, 0], [0, 0]])
         np.testing.assert_array_equal(graph.edges[0], np.eye(2))

@@ -30,7 +30,7 @@ def made_network(dropout=0.0, seeds=(1, 2), **settings):
         streams,
         dropout=rates,
         input_dropout=[0.0] * len(seeds),
-        temperature=[0.1, 0.5][: len(seeds)],
+        temperature=[0.1 * seed for seed in seeds],
         dtype=torch.float64,
     )
 
@@ -81,13 +81,17 @@ def test_each_term_has_the_same_gradient(monkeypatch, term):
 def test_a_member_is_the_same_alone_and_in_a_pack(monkeypatch):
     monkeypatch.setattr(network, "MANY_LABELS", 2)
     batch = made_batch()
+    batch.positive[0, :, 3:] = False  # this member scores fewer labels, and its sample is filled
+    batch.positive[0, 3, 0] = batch.known[0, 3, 0] = True  # up with the first label
+    n_present = batch.positive.any(1).sum(1)
+    assert 1 < n_present[0] < n_present[1] - 2
     both = made_network(dropout=0.4, sampled_labels=4)
     in_pack = terms_of(both, batch)
-    alone = made_network(dropout=0.4, seeds=(1,), sampled_labels=4)
-    first = Batch(*(part[:1] for part in batch))
-    by_itself = terms_of(alone, first, seeds=(1,))
-    for name, term in by_itself.items():
-        torch.testing.assert_close(in_pack[name][:1], term, rtol=1e-10, atol=1e-10)
+    for i, seed in enumerate((1, 2)):
+        alone = made_network(dropout=0.4, seeds=(seed,), sampled_labels=4)
+        own = Batch(*(part[i : i + 1] for part in batch))
+        for name, term in terms_of(alone, own, seeds=(seed,)).items():
+            torch.testing.assert_close(in_pack[name][i : i + 1], term, rtol=1e-10, atol=1e-10)
 
 
 def test_a_sample_contains_the_labels_of_the_batch():

@@ -106,8 +106,7 @@ class TestSizes:
         assert of("label_encoder.network") == widths(10, 8, 6, 6)
         assert of("feature_encoder.network") == widths(7, 9, 5, 11, 6)
         assert of("decoder.network") == widths(7 + 3, 12, 4, 10)
-        # The last matrix has a row for each output.
-        assert of("reconstruction") == [*widths(3, 12, 4), (7, 4), (7,)]
+        assert of("reconstruction") == widths(3, 12, 4, 7)
         assert len(shapes) == 3 + 2 * (3 + 4 + 3 + 3)
         assert all(p.shape[0] == len(SEEDS) for p in network.parameters())
 
@@ -181,7 +180,7 @@ class TestDecoder:
         assert torch.allclose(still, noisy) != drops
 
     def test_skip_dropout_hides_the_features_of_whole_rows(self, rng, batch):
-        network = _quiet(skip_dropout=0.5)
+        network = _quiet(skip_dropout=0.2)
         z = torch.from_numpy(rng.normal(size=(3, 6, 3)))
         shown, hidden = (
             network.decode(features, z)
@@ -189,12 +188,13 @@ class TestDecoder:
         )
         streams = GeneratorStreams(SEEDS)
         n_hidden = 0
-        for _ in range(40):
+        for step in range(40):
+            streams.seek([step] * len(SEEDS))
             drawn = network.decode(batch.features, z, streams)
             is_hidden = torch.isclose(drawn, hidden).all(-1)
             assert bool((is_hidden | torch.isclose(drawn, shown).all(-1)).all())
             n_hidden += int(is_hidden.sum())
-        assert 290 < n_hidden < 430  # of 720
+        assert 90 < n_hidden < 200  # of 720
         assert not torch.isclose(shown, hidden).all(-1).any()
 
 
@@ -321,12 +321,12 @@ class TestAlignment:
         return network.decode(batch.features, network.encode(batch.features).mean)
 
     @pytest.mark.parametrize("unit_norm", [True, False])
-    @pytest.mark.parametrize("normalise_labels", [True, False])
-    def test_contrastive(self, batch, unit_norm, normalise_labels):
-        network = _network(unit_norm=unit_norm, normalise_labels=normalise_labels)
+    @pytest.mark.parametrize("normalize_labels", [True, False])
+    def test_contrastive(self, batch, unit_norm, normalize_labels):
+        network = _network(unit_norm=unit_norm, normalize_labels=normalize_labels)
         ours = network.terms(batch, None)["contrastive"]
         embedding, labels = self._embedding(network, batch), network.label_encoder.embeddings
-        if normalise_labels:
+        if normalize_labels:
             embedding, labels = normalize(embedding, dim=-1), normalize(labels, dim=-1)
         for m, i in np.ndindex(3, 6):
             similarity = (labels[m] @ embedding[m, i]).tolist()
@@ -454,7 +454,7 @@ SWITCHES = [
     {"prior": "standard"},
     {"prior": "label-sum", "alignment": "ranking"},
     {"alignment": "triplet", "skip_dropout": 0.3},
-    {"label_branch": True, "n_draws": 2, "unit_norm": True, "normalise_labels": False},
+    {"label_branch": True, "n_draws": 2, "unit_norm": True, "normalize_labels": False},
     {"decoder_input": "z", "layer_norm": False, "reconstruction": "bernoulli"},
 ]
 
@@ -556,8 +556,8 @@ class TestDegenerate:
             assert parameter.grad is None or torch.isfinite(parameter.grad).all()
 
 
-class TestSections:
-    """A term without weight is not computed and does not change the draws of the others."""
+class TestDraws:
+    """A part that is left out does not change the draws of the others, nor their first weights."""
 
     @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
     @pytest.mark.parametrize("left_out", ["kl", "reconstruction", "contrastive"])
@@ -570,3 +570,29 @@ class TestSections:
         assert set(results[0]) == {*results[1], left_out}
         for name, term in results[1].items():
             assert torch.equal(term, results[0][name]), name
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"correlation": "covariance"},
+            {"correlation": "graph"},
+            {"reconstruction": "none"},
+            {"n_draws": 3, "own_kl_draw": True, "label_branch": True},
+        ],
+    )
+    def test_other_parts_do_not_change(self, batch, changes):
+        plain, other = _network(), _network(**changes)
+        own = dict(plain.named_parameters())
+        for name, weight in other.named_parameters():
+            if name in own and name != "label_bias":
+                assert torch.equal(weight, own[name]), name
+        first, second = (each.outputs(batch, GeneratorStreams(SEEDS)) for each in (plain, other))
+        assert torch.equal(first.posterior.mean, second.posterior.mean)
+        assert torch.equal(first.prior.mean, second.prior.mean)
+        assert torch.equal(first.views[0].embedding, second.views[0].embedding)
+
+    @pytest.mark.parametrize("prior", ["mixture", "standard", "label-sum"])
+    def test_every_draw_has_its_own_name(self, batch, prior):
+        changes = {"prior": prior, "label_branch": True, "n_draws": 2, "own_kl_draw": True}
+        network = _network(skip_dropout=0.3, alignment="triplet", label_relu=True, **changes)
+        network.terms(batch, GeneratorStreams(SEEDS))  # would raise

@@ -156,6 +156,22 @@ class TestOracle:
         )
         torch.testing.assert_close(ours, torchs.sum(-1))
 
+    @pytest.mark.parametrize("term", ["contrastive", "cross_entropy"])
+    def test_a_sampled_label_counts_as_often_as_it_stands_for_others(self, term, scores, masks):
+        """Whole counts: the label is simply repeated. A label with a positive stands for itself."""
+        positive, known = (mask[:, :, [0, 1, 2, 2, 3, 4]] for mask in masks)
+        scores, positive = scores[:, :, [0, 1, 2, 2, 3, 4]], positive.clone()
+        counts = torch.tensor([[1, 4, 1, 3, 7, 2], [2, 1, 5, 1, 1, 3]])
+        positive &= counts[:, None] == 1
+        found = LABEL_TERMS[term](scores, positive, known, counts.double())
+        for m, times in enumerate(counts):
+            repeated = (
+                part[m : m + 1].repeat_interleave(times, dim=2)
+                for part in (scores, positive, known)
+            )
+            torch.testing.assert_close(found[m : m + 1], LABEL_TERMS[term](*repeated))
+        assert bool((found != LABEL_TERMS[term](scores, positive, known)).any())
+
     def test_cross_entropy_is_precise_for_nearly_certain_labels(self):
         for sign, positive in ((1, True), (-1, False)):
             logits = torch.tensor([[[18.0 * sign]]], requires_grad=True)
@@ -172,17 +188,6 @@ class TestOracle:
         np.testing.assert_allclose(ours, -logs - 7 * 0.5 * math.log(2 * math.pi), rtol=1e-12)
         pairs = zip(features[1, 2].tolist(), predicted[1, 2].tolist(), strict=True)
         assert ours[1, 2] == pytest.approx(math.fsum(0.5 * (a - b) ** 2 for a, b in pairs))
-
-    @pytest.mark.parametrize(
-        "loss", [objective.gaussian_reconstruction, objective.bernoulli_reconstruction]
-    )
-    def test_a_feature_counts_for_several(self, rng, loss):
-        features, predicted = torch.from_numpy(rng.random((2, 3, 2))), _tensor(rng, 2, 3, 2)
-        counts = torch.tensor([[1.0, 3.0], [2.0, 0.0]], dtype=torch.float64)
-        found = loss(features, predicted, counts)
-        for i, columns in enumerate([[0, 1, 1, 1], [0, 0]]):
-            expected = loss(features[i, :, columns], predicted[i, :, columns])
-            torch.testing.assert_close(found[i], expected)
 
     def test_bernoulli_reconstruction(self, rng):
         logits = _tensor(rng, 2, 3, 7, scale=3)
@@ -231,45 +236,6 @@ class TestOracle:
                 own = density(m, i, posterior, i)
                 expected = math.log(own) - math.log(math.fsum(prior) / len(prior))
             assert ours[m, i] == pytest.approx(expected, rel=1e-10, abs=1e-12)
-
-    def test_kl_to_predicted(self, rng):
-        posterior, components = _gaussian(rng, N_ROWS), _gaussian(rng, N_LABELS + 1)
-        z = _tensor(rng, N_MEMBERS, N_ROWS, DIM)
-        p = torch.from_numpy(rng.random((N_MEMBERS, N_ROWS, N_LABELS)))
-        p[:, 0], p[:, 1, 0] = 0.0, 1.0  # certainly no label, certainly the first
-        ours = objective.kl_to_predicted(z, posterior, components, p).numpy()
-
-        def density(m, i, gaussian, k):
-            mean, log_variance = gaussian.mean[m, k].numpy(), gaussian.log_variance[m, k].numpy()
-            return stats.norm(mean, np.exp(log_variance / 2)).pdf(z[m, i].numpy()).prod()
-
-        for m, i in np.ndindex(N_MEMBERS, N_ROWS):
-            weights = [*p[m, i].tolist(), math.prod(1 - value for value in p[m, i].tolist())]
-            parts = [weight * density(m, i, components, k) for k, weight in enumerate(weights)]
-            expected = math.log(density(m, i, posterior, i)) - math.log(
-                math.fsum(parts) / math.fsum(weights)
-            )
-            assert ours[m, i] == pytest.approx(expected, rel=1e-10)
-
-    @pytest.mark.parametrize("confidence", [0.5, 0.8])
-    def test_consistency(self, scores, masks, rng, confidence):
-        clean = torch.from_numpy(rng.random(scores.shape))
-        ours = objective.consistency(scores, clean, masks[1], confidence=confidence).numpy()
-
-        def one_row(place, own, yes, no):
-            terms = []
-            for k in set(range(N_LABELS)) - {*yes, *no}:
-                target, p = float(clean[*place, k]), 1 / (1 + math.exp(-own[k]))
-                if confidence > 0.5:
-                    if 1 - confidence < target < confidence:
-                        continue
-                    target = round(target)
-                terms.append(-target * math.log(p) - (1 - target) * math.log(1 - p))
-            return math.fsum(terms)
-
-        expected = _by_loop(one_row, scores, *masks)
-        np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-14)
-        assert (expected > 0.1).any()
 
     def test_cosine_similarity(self, rng):
         features, labels = _tensor(rng, 2, 3, 7), _tensor(rng, 2, 4, 7)
@@ -494,7 +460,7 @@ class TestAppendix:
             total = total + project(label) * share
         return total
 
-    def test_gradient_with_respect_to_the_normalised_embedding(self, w, v_labels):
+    def test_gradient_with_respect_to_the_normalized_embedding(self, w, v_labels):
         v = (w / w.norm()).detach().requires_grad_()
         (ours,) = torch.autograd.grad(self._loss(v_labels @ v), v)
         derived = self._bracket(v.detach(), v_labels, lambda label: label) / self.TAU

@@ -1,23 +1,19 @@
-"""Presets: their numbers, and gradients of all parameters."""
+"""Presets: their numbers, what a fit builds, and gradients of all parameters."""
 
 import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from cgmvae.errors import InputError
+from cgmvae.methods import CGMVAEClassifier
 from cgmvae.model.network import CGMVAENetwork
-from cgmvae.model.presets import (
-    LARGE_BATCHES,
-    MANY_COLUMNS,
-    MANY_ROWS,
-    PRESETS,
-    VERY_MANY_ROWS,
-    for_data,
-)
+from cgmvae.model.presets import PRESETS
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import CounterStreams
+from cgmvae.training import pack as pack_module
 from cgmvae.training.plan import TrainingConfig
 
 SEEDS = (3, 4)
@@ -83,7 +79,7 @@ class TestNumbers:
         assert network.decoder_input == "z"
         assert network.prior == "mixture"
         assert network.alignment == "contrastive"
-        assert network.normalise_labels
+        assert network.normalize_labels
         assert network.reconstruction == "gaussian"
         assert not network.label_bias
         assert not network.layer_norm
@@ -105,7 +101,7 @@ class TestNumbers:
         assert network.unit_norm
         assert not network.label_bias
         assert not network.layer_norm
-        assert not network.normalise_labels
+        assert not network.normalize_labels
         assert not network.decoder_dropout
         assert network.n_draws == 2
         assert network.own_kl_draw
@@ -130,96 +126,143 @@ class TestNumbers:
         assert training.selection == "macro_f1"
 
 
-class TestSizeOfTheData:
-    def test_tuned_has_less_dropout_for_very_many_dense_rows(self):
-        few = for_data("tuned", VERY_MANY_ROWS - 1, sparse=False)
-        many = for_data("tuned", VERY_MANY_ROWS, sparse=False)
-        assert (few.dropout, few.input_dropout) == (0.2, 0.1)
-        assert many == dataclasses.replace(few, dropout=0.1, input_dropout=0.0)
+class TestWhatAFitBuilds:
+    """By the number of rows, and whether their features are sparse, or all 0 or 1."""
 
-    def test_tuned_has_narrow_layers_and_few_epochs_for_very_many_sparse_rows(self):
-        few, many = (
-            for_data("tuned", n_rows, sparse=True, n_columns=MANY_COLUMNS)
-            for n_rows in (VERY_MANY_ROWS - 1, VERY_MANY_ROWS)
+    @pytest.fixture
+    def fit(self, monkeypatch):
+        """Return a function that fits for one epoch; plans of training are kept in its ``plan``."""
+        train = pack_module.train
+
+        def shortened(network, members, rows, config, **more):
+            fitted.plan = config
+            return train(network, members, rows, dataclasses.replace(config, epochs=1), **more)
+
+        monkeypatch.setattr(pack_module, "train", shortened)
+
+        def fitted(n_rows, kind="dense", n_columns=12, **parameters):
+            rng = np.random.default_rng(0)
+            if kind == "dense":
+                X = rng.normal(size=(n_rows, n_columns))
+            else:
+                shape, n_stored = (n_rows, n_columns), 3 * n_rows
+                values = np.ones(n_stored) if kind == "bits" else rng.random(n_stored)
+                columns = rng.permuted(np.tile(np.arange(9), (n_rows, 1)), axis=1)[:, :3].ravel()
+                X = sp.csr_array((values, columns, np.arange(0, n_stored + 1, 3)), shape)
+            Y = rng.integers(0, 2, (n_rows, 3))
+            return CGMVAEClassifier(n_members=1, random_state=0, **parameters).fit(X, Y)
+
+        return fitted
+
+    @staticmethod
+    def sizes(model):
+        config = model.network_.config
+        return config.embedding_dim, config.latent_dim, config.feature_hidden, config.decoder_hidden
+
+    @staticmethod
+    def dropouts(model):
+        (own,) = model.member_settings_
+        return own["dropout"], own["input_dropout"]
+
+    @pytest.mark.parametrize(
+        ("n_rows", "kind", "sizes"),
+        [
+            (60, "dense", (128, 32, (64,), (192, 192))),
+            (5_000, "dense", (181, 45, (64,), (272, 272))),
+            (10_000, "dense", (256, 64, (64,), (384, 384))),
+            (60, "bits", (256, 64, (64,), (192,))),
+            (5_000, "counts", (256, 64, (64,), (192,))),
+        ],
+    )
+    def test_sizes(self, fit, n_rows, kind, sizes):
+        model = fit(n_rows, kind)
+        assert self.sizes(model) == sizes
+        assert model.network_.config.label_scale == (0.3 if kind == "dense" else 1.0)
+
+    @pytest.mark.parametrize(
+        ("n_rows", "kind", "dropouts"),
+        [
+            (60, "dense", (0.2, 0.1)),
+            (3_536, "dense", (0.15, 0.05)),
+            (5_000, "dense", (0.1, 0.0)),
+            (60, "counts", (0.2, 0.1)),
+            (5_000, "counts", (0.1, 0.1)),
+            (60, "bits", (0.5, 0.5)),
+            (2_449, "bits", (0.3, 0.3)),
+            (6_000, "bits", (0.1, 0.1)),
+        ],
+    )
+    def test_dropout(self, fit, n_rows, kind, dropouts):
+        assert self.dropouts(fit(n_rows, kind)) == pytest.approx(dropouts, abs=1e-4)
+
+    @pytest.mark.parametrize(
+        ("n_rows", "kind", "epochs", "batch_size", "patience", "learning_rate"),
+        [
+            (60, "dense", 240, 128, 24, 4e-3),
+            (300, "dense", 200, 128, 20, 4e-3),
+            (1_600, "dense", 50, 200, 6, 6.25e-3),
+            (5_000, "dense", 50, 256, 6, 8e-3),
+            (300, "bits", 200, 128, 20, 2e-3),
+            (1_600, "counts", 38, 200, 6, 3.125e-3),
+            (5_000, "counts", 30, 256, 6, 4e-3),
+            (18_000, "counts", 25, 256, 6, 4e-3),
+        ],
+    )
+    def test_training(self, fit, n_rows, kind, epochs, batch_size, patience, learning_rate):
+        model = fit(n_rows, kind)
+        assert (fit.plan.epochs, fit.plan.batch_size, fit.plan.patience) == (
+            epochs,
+            batch_size,
+            patience,
         )
-        hidden = {"feature_hidden": (64,), "decoder_hidden": (192,)}
-        network = dataclasses.replace(few.network, **hidden)
-        assert many == dataclasses.replace(
-            few,
-            network=network,
-            dropout=0.1,
-            learning_rate=4e-3,
-            training={**few.training, "batch_size": 256, "epochs": 15, "patience": 5},
-        )
-        few_columns = for_data("tuned", VERY_MANY_ROWS, sparse=True, n_columns=MANY_COLUMNS - 1)
-        assert few_columns == dataclasses.replace(few, dropout=0.1)
-        wide = {"sparse": True, "n_columns": MANY_COLUMNS}
-        numbers = (20_000, 30_000, 10**6)
-        epochs = [for_data("tuned", n, **wide).training["epochs"] for n in numbers]
-        assert epochs == [15, 10, 5]
+        assert model.member_settings_[0]["learning_rate"] == pytest.approx(learning_rate)
 
-    def test_tuned_is_larger_for_many_or_sparse_rows_and_stops_early_with_few(self):
-        few = for_data("tuned", LARGE_BATCHES - 1, sparse=False)
-        sparse = for_data("tuned", MANY_ROWS, sparse=True)
-        many = for_data("tuned", MANY_ROWS, sparse=False)
-        layers = {"feature_hidden": (384,), "decoder_hidden": (384,)}
-        assert many.network == dataclasses.replace(
-            few.network, embedding_dim=256, latent_dim=64, decoder_hidden=(384, 384)
-        )
-        assert sparse.network == dataclasses.replace(many.network, **layers, label_scale=1.0)
-        assert (sparse.learning_rate, many.learning_rate) == (2e-3, 4e-3)
-        assert sparse.training == many.training
-        assert (few.training["patience"], many.training["patience"]) == (10, None)
+    @pytest.mark.parametrize(
+        ("n_rows", "kind", "weight", "temperature"),
+        [
+            (1_000, "dense", 0.3, 0.2),
+            (1_581, "dense", 0.5477, 0.2828),
+            (2_500, "dense", 1.0, 0.4),
+            (2_500, "counts", 0.3, 0.2),
+        ],
+    )
+    def test_the_contrastive_term(self, fit, n_rows, kind, weight, temperature):
+        model = fit(n_rows, kind)
+        found = model.member_settings_[0]["weights"]["contrastive"]
+        assert found == pytest.approx(weight, abs=1e-3)
+        assert model.network_.temperature.tolist() == pytest.approx([temperature], abs=1e-3)
 
-    def test_few_sparse_rows_have_narrow_layers(self):
-        few, medium = (for_data("tuned", LARGE_BATCHES - i, sparse=True) for i in (1, 0))
-        narrow = {"feature_hidden": (64,), "decoder_hidden": (192,)}
-        assert few.network == dataclasses.replace(medium.network, **narrow)
-
-    def test_few_rows_are_seen_more_often(self):
-        def plan(n_rows, **more):
-            training = for_data("tuned", n_rows, sparse=False, **more).training
-            return training["epochs"], training["patience"]
-
-        assert [plan(n) for n in (10, 300, 1000)] == [(240, 40), (200, 33), (60, 10)]
-        assert plan(300, n_unlabelled=5000) == (30, 10)
-        assert plan(LARGE_BATCHES) == (25, 10)
-
-    def test_few_rows_of_bits_are_learned_with_more_dropout(self):
-        def dropouts(n_rows, **more):
-            preset = for_data("tuned", n_rows, **more)
-            return preset.dropout, preset.input_dropout
-
-        assert dropouts(300, sparse=True, binary=True) == (0.5, 0.5)
-        bits, words = (for_data("tuned", 1400, sparse=True, binary=b) for b in (True, False))
-        assert (bits.training["patience"], words.training["patience"]) == (6, 10)
-        assert bits.network == dataclasses.replace(words.network, latent_dim=32)
-        others = [dropouts(300, sparse=True), dropouts(300, sparse=False, binary=True)]
-        others.append(dropouts(LARGE_BATCHES, sparse=True, binary=True))
-        assert others == [(0.2, 0.1)] * 3
-
-    def test_batches_of_dense_rows_grow(self):
-        medium = for_data("tuned", LARGE_BATCHES, sparse=False)
-        assert (medium.training["batch_size"], medium.learning_rate) == (256, 8e-3)
-        assert medium.network == PRESETS["tuned"].network
-
-    def test_the_contrastive_term_counts_more_with_enough_dense_rows(self):
-        def contrast(n_rows, *, sparse):
-            preset = for_data("tuned", n_rows, sparse=sparse)
-            return preset.contrastive_weight, preset.temperature
-
-        assert contrast(LARGE_BATCHES - 1, sparse=False) == (0.3, 0.2)
-        assert contrast(LARGE_BATCHES, sparse=False) == (1.0, 0.4)
-        assert contrast(VERY_MANY_ROWS, sparse=False) == (1.0, 0.4)
-        assert contrast(VERY_MANY_ROWS, sparse=True) == (0.3, 0.2)
+    @pytest.mark.parametrize(
+        ("n_rows", "n_columns", "encoding", "n_bins", "width"),
+        [
+            (70, 7, "auto", 8, 63),
+            (70, 8, "auto", 8, 64),
+            (70, 800, "auto", 5, 64),
+            (70, 3_000, "auto", 0, 64),
+            (70, 800, "piecewise-linear", 8, 64),
+            (5_000, 20, "auto", 16, 340),
+            (5_000, 40, "auto", 16, 512),
+            (70, 70, "standard", 0, 64),
+        ],
+    )
+    def test_bins_and_components(self, fit, n_rows, n_columns, encoding, n_bins, width):
+        pipeline = fit(n_rows, "dense", n_columns, encoding=encoding).pipeline_
+        assert pipeline.bins.n_columns == n_bins * n_columns
+        assert pipeline.n_columns == width
 
     @pytest.mark.parametrize("name", ["paper", "released"])
-    def test_other_presets_do_not_depend_on_the_data(self, name):
-        assert for_data(name, 10 * MANY_ROWS, sparse=False) is PRESETS[name]
+    def test_other_presets_do_not_depend_on_the_data(self, fit, name):
+        small = {"label_hidden": (8,), "feature_hidden": (8,), "decoder_hidden": (8,)}
+        for n_rows in (60, 6_000):
+            model = fit(n_rows, preset=name, embedding_dim=8, network=small)
+            expected = dataclasses.replace(PRESETS[name].network, embedding_dim=8, **small)
+            assert model.network_.config == expected
+            assert fit.plan == TrainingConfig(**PRESETS[name].training)
+            assert self.dropouts(model) == (PRESETS[name].dropout, PRESETS[name].input_dropout)
 
-    def test_an_unknown_preset_is_rejected(self):
+    def test_an_unknown_preset_is_rejected(self, survey):
         with pytest.raises(InputError, match=r"'tuend'.*paper, released, tuned"):
-            for_data("tuend", 10, sparse=False)
+            CGMVAEClassifier("tuend").fit(survey.X, survey.Y)
 
 
 class TestLearning:

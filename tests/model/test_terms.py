@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgmvae import CGMVAEClassifier, make_survey
+from cgmvae import CGMVAEClassifier, InputError, load, make_survey
 from cgmvae.model import objective
 from cgmvae.model.presets import PRESETS
 
@@ -49,9 +49,12 @@ def test_a_new_term_is_a_function_and_a_weight(monkeypatch, device, n_labels):
     X, Y = np.random.default_rng(1).normal(size=(300, 5)), sparse_labels(300, n_labels)
     last = []
     for weight in (1e-9, 1000.0):
-        settings = SIZES | {"squared_logits_weight": weight}
         model = CGMVAEClassifier(
-            **TINY | {"epochs": 8}, learning_rate=0.02, device=device, settings=settings
+            **TINY | {"epochs": 8},
+            learning_rate=0.02,
+            device=device,
+            network=SIZES,
+            training={"squared_logits_weight": weight},
         )
         last.append(model.fit(X, Y).history_["squared_logits"][-1].mean())
     assert last[1] < 0.5 * last[0]
@@ -71,7 +74,7 @@ def test_a_default_fit_runs_every_weighted_term(device):
     data, _ = make_survey(120, 6, 5, seed=0)
     sys.setprofile(watch)
     try:
-        CGMVAEClassifier(**TINY, device=device, settings=SIZES).fit(data.X, data.Y)
+        CGMVAEClassifier(**TINY, device=device, network=SIZES).fit(data.X, data.Y)
     finally:
         sys.setprofile(None)
     assert expected | formulas | {objective.cross_entropy.__code__} <= seen
@@ -92,11 +95,25 @@ def test_from_the_estimator_to_the_loop_are_four_frames(monkeypatch):
 
     monkeypatch.setattr(pack, "train", counted)
     data, _ = make_survey(210, 6, 5, seed=0)
-    CGMVAEClassifier(**TINY, settings=SIZES).fit(data.X, data.Y)
-    assert depths == [4]  # _fit_rows, Pack.train, Pack._train_parts, train
+    CGMVAEClassifier(**TINY, network=SIZES).fit(data.X, data.Y)
+    assert depths == [4]  # train_together, Pack.train, Pack._train_parts, train
 
 
 def test_an_unknown_term_is_rejected():
     data, _ = make_survey(210, 6, 5, seed=0)
     with pytest.raises(ValueError, match="no setting 'nothing_weight'"):
-        CGMVAEClassifier(**TINY, settings={"nothing_weight": 1.0}).fit(data.X, data.Y)
+        CGMVAEClassifier(**TINY, training={"nothing_weight": 1.0}).fit(data.X, data.Y)
+
+
+def test_a_loaded_model_predicts_without_a_term_of_ones_own(survey, tmp_path, monkeypatch):
+    def brier(out):
+        return ((torch.sigmoid(out.views[0].logits) - out.labels.positive.float()) ** 2).sum(-1)
+
+    monkeypatch.setitem(objective.TERMS, "brier", brier)
+    model = CGMVAEClassifier(**TINY, training={"brier_weight": 3.0}).fit(survey.X, survey.Y)
+    model.save(tmp_path / "model")
+    monkeypatch.delitem(objective.TERMS, "brier")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
+    with pytest.raises(InputError, match="no setting 'brier_weight'"):
+        loaded.fit(survey.X, survey.Y)

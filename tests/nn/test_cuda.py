@@ -75,9 +75,9 @@ def test_hidden_layer_equals_its_operations(width, slope):
     plain = [part.double().requires_grad_() for part in (x, *vectors)]
     bias, gain, shift = (part[:, None] for part in plain[1:])
     normal = F.layer_norm(plain[0] + bias, (width,)) * gain + shift
-    expected = noise_on("cpu").dropout(F.leaky_relu(normal, slope), RATE)
+    expected = noise_on("cpu").dropout("layer", F.leaky_relu(normal, slope), RATE)
     on_card = [part.to(CUDA).requires_grad_() for part in (x, *vectors)]
-    found = cuda.hidden(*on_card, noise_on(CUDA).dropping(RATE.to(CUDA)), slope)
+    found = cuda.hidden(*on_card, noise_on(CUDA).dropping("layer", RATE.to(CUDA)), slope)
     assert torch.equal(found.cpu() == 0, expected == 0) or slope == 0
     torch.testing.assert_close(found.cpu().double(), expected, rtol=2e-4, atol=1e-4)
     grads = torch.autograd.grad(found, on_card, dy.to(CUDA))
@@ -89,7 +89,7 @@ def test_hidden_layer_takes_vectors_that_lie_apart():
     x, flat = torch.randn(3, 13, 37, device=CUDA), torch.randn(3, 200, device=CUDA)
     vectors = [flat[:, 40 * i : 40 * i + 37] for i in range(3)]
     outputs = [
-        cuda.hidden(x, *parts, noise_on(CUDA).dropping(RATE.to(CUDA)), 0.0)
+        cuda.hidden(x, *parts, noise_on(CUDA).dropping("layer", RATE.to(CUDA)), 0.0)
         for parts in (vectors, [part.contiguous() for part in vectors])
     ]
     assert torch.equal(*outputs)
@@ -107,7 +107,7 @@ def test_normalized_sum_equals_its_operations(width, drops):
         norm.to(device, torch.float32 if device is CUDA else dtype)
         given = [part.to(device, dtype).requires_grad_() for part in (x, message)]
         streams = noise_on(device) if drops else None
-        y = norm.residual(*given, streams, RATE.to(device))
+        y = norm.residual(*given, streams, "message", RATE.to(device))
         assert y.dtype == dtype
         slopes = torch.linspace(-1, 1, y.numel()).view(y.shape).to(y)
         found.append([y, *torch.autograd.grad(y, [*given, *own], slopes)])
@@ -179,6 +179,7 @@ def test_gaussians_and_draws():
 
 @pytest.mark.parametrize("n_labels", [1, 14, 16])
 def test_inner_products_and_cosines(n_labels):
+    torch.manual_seed(n_labels)
     x, labels = torch.randn(3, 9, 24), torch.randn(3, n_labels, 24)
     assert_same_on_both_devices(inner_products_and_cosines, [x, labels])
     x[0, 0], labels[1, 0] = 0.0, 0.0
@@ -211,9 +212,9 @@ def test_affine_maps_of_very_many_rows(n_rows, biased):
 
 def test_dropout_is_the_same_on_both_devices():
     x = torch.randn(3, 11, 13)
-    expected = noise_on("cpu").dropout(x, RATE)
+    expected = noise_on("cpu").dropout("x", x, RATE)
     on_card = x.to(CUDA).requires_grad_()
-    found = noise_on(CUDA).dropout(on_card, RATE.to(CUDA))
+    found = noise_on(CUDA).dropout("x", on_card, RATE.to(CUDA))
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-6, atol=0)
     (gradient,) = torch.autograd.grad(found.sum(), on_card)
     torch.testing.assert_close(gradient.cpu(), (expected / x), rtol=1e-4, atol=1e-6)
@@ -224,7 +225,11 @@ def test_a_network_is_the_same_on_both_devices():
     x = torch.randn(3, 20, 6)
     for device in ("cpu", "cuda"):
         network = PackedMLP(
-            (6, 33, 17, 4), CounterStreams([1, 2, 3], device), layer_norm=True, activation="relu"
+            (6, 33, 17, 4),
+            CounterStreams([1, 2, 3], device),
+            "mlp",
+            layer_norm=True,
+            activation="relu",
         )
         networks.append(network)
         outputs.append(network(x.to(device), noise_on(device), RATE.to(device)).cpu())
@@ -236,11 +241,18 @@ def test_a_network_is_the_same_on_both_devices():
 @pytest.mark.parametrize("n", [1, 7, 4097])
 def test_random_numbers_are_the_same_on_both_devices(n):
     here, there = noise_on("cpu"), noise_on(CUDA)
-    for section in (0, 3):
-        for streams in (here, there):
-            streams.section(section)
-        assert torch.equal(here.uniform(n), there.uniform(n).cpu())
-        torch.testing.assert_close(here.normal(n, 1), there.normal(n, 1).cpu(), rtol=0, atol=2e-5)
+    # Keys of names are 32 bits, of which a kernel takes half as negative numbers.
+    for name in ("a", "b", "c", "decoder.0", "decoder.1", "z"):
+        for part in ("first", "second"):
+            own, other = here.within(part), there.within(part)
+            assert torch.equal(own.uniform(name, n), other.uniform(name, n).cpu())
+        samples = [
+            Gaussian(*torch.zeros(2, 3, n, 1, device=device)).sample(streams, name).cpu()
+            for device, streams in ((CPU, here), (CUDA, there))
+        ]
+        torch.testing.assert_close(*samples, rtol=0, atol=2e-5)
+    own, other = (streams.within("third").normal("z", n, 1) for streams in (here, there))
+    torch.testing.assert_close(own, other.cpu(), rtol=0, atol=2e-5)
 
 
 def test_gradient_norms():
@@ -295,7 +307,7 @@ def test_update_equals_adam(dtype, kind, clip):
 @pytest.mark.parametrize("half", [True, False])
 def test_training_precision(half):
     network = PackedMLP(
-        (6, 64, 32, 4), CounterStreams([1, 2, 3], CUDA), layer_norm=True, activation="relu"
+        (6, 64, 32, 4), CounterStreams([1, 2, 3], CUDA), "mlp", layer_norm=True, activation="relu"
     )
     x = torch.randn(3, 20, 6, device=CUDA)
     exact = network(x, noise_on(CUDA), RATE.to(CUDA))

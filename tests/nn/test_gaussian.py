@@ -169,14 +169,22 @@ class TestGaussian:
         assert gaussian.mean.tolist() == [[[1.0, -50.0], [2.0, 3.0]]]
         assert gaussian.log_variance.tolist() == [[[8.0, -8.0], [0.5, -8.0]]]
 
+    def test_only_log_variances_within_their_bounds_learn(self):
+        low, high = LOG_VARIANCE_RANGE
+        output = torch.tensor([[[0.0] * 5, [low - 1, low + 1e-3, 0.0, high - 1e-3, high + 1]]])
+        output = output.flatten(1)[:, None].requires_grad_()
+        mean, log_variance = Gaussian.from_output(output)
+        (gradient,) = torch.autograd.grad((2 * mean + 3 * log_variance).sum(), output)
+        assert gradient.flatten().tolist() == [2.0] * 5 + [0.0, 3.0, 3.0, 3.0, 0.0]
+
     def test_without_streams_a_sample_is_the_mean(self, components):
         assert components.sample(None) is components.mean
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_a_sample_is_scaled_noise(self, components, dtype):
         gaussian = Gaussian(*(part.to(dtype) for part in components))
-        epsilon = GeneratorStreams([1, 2]).normal(N_COMPONENTS, DIM, dtype=dtype)
+        epsilon = GeneratorStreams([1, 2]).normal("own", N_COMPONENTS, DIM, dtype=dtype)
         expected = gaussian.mean + epsilon * gaussian.log_variance.exp().sqrt()
-        sample = gaussian.sample(GeneratorStreams([1, 2]))
+        sample = gaussian.sample(GeneratorStreams([1, 2]), "own")
         assert sample.dtype == dtype
         torch.testing.assert_close(sample, expected)

@@ -10,8 +10,8 @@ from cgmvae.nn import cuda
 from cgmvae.nn.packed import (
     PackedLinear,
     PackedMLP,
-    PackedOutput,
     inner_products,
+    inner_products_and_cosines,
     keep_members,
 )
 from cgmvae.nn.rng import CounterStreams, GeneratorStreams, make_streams
@@ -33,7 +33,12 @@ def x(rng):
 
 def _mlp(seeds=SEEDS, widths=WIDTHS, *, layer_norm=True, activation="relu", rng=None):
     mlp = PackedMLP(
-        widths, GeneratorStreams(seeds), layer_norm=layer_norm, activation=activation, dtype=DOUBLE
+        widths,
+        GeneratorStreams(seeds),
+        "mlp",
+        layer_norm=layer_norm,
+        activation=activation,
+        dtype=DOUBLE,
     )
     if rng is not None:  # gains and shifts that are not those of the start
         with torch.no_grad():
@@ -111,7 +116,10 @@ def test_gradients_with_dropout_equal_those_of_a_sequential(x, rng, layer_norm, 
     given = x.clone().requires_grad_()
     ((mlp(given, streams, rates) - target) ** 2).sum().backward()
     streams.seek([0] * len(SEEDS))
-    masks = [streams.mask(5, width, rate=rates, dtype=DOUBLE) for width in WIDTHS[1:-1]]
+    masks = [
+        streams.mask(f"mlp.{i}", 5, width, rate=rates, dtype=DOUBLE)
+        for i, width in enumerate(WIDTHS[1:-1])
+    ]
     for i in range(len(SEEDS)):
         blocks, last = _own_modules(mlp, i, activation)
         own = given.detach()[i].requires_grad_()
@@ -132,7 +140,8 @@ def test_dropout_follows_the_activation(x, rng, layer_norm, activation):
     out = mlp(x, streams, rates)
     streams.seek([4, 4, 4])
     masks = [
-        streams.dropout(torch.ones(3, 5, width, dtype=DOUBLE), rates) for width in WIDTHS[1:-1]
+        streams.dropout(f"mlp.{i}", torch.ones(3, 5, width, dtype=DOUBLE), rates)
+        for i, width in enumerate(WIDTHS[1:-1])
     ]
     assert any(bool((mask == 0).any()) for mask in masks)
     for i in range(len(SEEDS)):
@@ -147,7 +156,8 @@ def test_dropout_follows_the_activation(x, rng, layer_norm, activation):
 @pytest.mark.parametrize("kind", [GeneratorStreams, CounterStreams])
 def test_initial_weights_and_outputs_do_not_depend_on_the_pack(x, kind):
     def made(seeds):
-        return PackedMLP(WIDTHS, kind(seeds), layer_norm=True, activation="relu", dtype=DOUBLE)
+        style = {"layer_norm": True, "activation": "relu", "dtype": DOUBLE}
+        return PackedMLP(WIDTHS, kind(seeds), "mlp", **style)
 
     pack, rates = made(SEEDS), torch.full((3,), 0.4)
     streams = kind(SEEDS)
@@ -161,7 +171,7 @@ def test_initial_weights_and_outputs_do_not_depend_on_the_pack(x, kind):
 
 
 def test_initial_weights_are_those_of_torch():
-    layer = PackedLinear(100, 300, GeneratorStreams([1, 2]), dtype=torch.float32)
+    layer = PackedLinear(100, 300, GeneratorStreams([1, 2]), "layer", dtype=torch.float32)
     assert layer.weight.dtype == torch.float32
     for member in layer.weight.detach().numpy():
         assert np.abs(member).max() <= 0.1
@@ -179,24 +189,9 @@ def test_an_mlp_without_hidden_layers_is_affine(x):
     assert len(mlp.norms) == 0
 
 
-@pytest.mark.parametrize("n_spare", [0, 3])
-def test_a_layer_with_a_row_per_output_equals_a_linear_one(x, n_spare):
-    linear, output = (
-        kind(6, 5, GeneratorStreams(SEEDS), dtype=DOUBLE) for kind in (PackedLinear, PackedOutput)
-    )
-    # As on a GPU, where rows of zeros fill up the last tile.
-    padded = nn.functional.pad(output.weight.detach(), (0, 0, 0, n_spare)).requires_grad_()
-    output.training_weight = padded
-    torch.testing.assert_close(output(x), linear(x))
-    upstream = torch.rand_like(linear(x))
-    (found,) = torch.autograd.grad(output(x), padded, upstream)
-    (expected,) = torch.autograd.grad(linear(x), linear.weight, upstream)
-    torch.testing.assert_close(found[:, :5], expected.mT)
-
-
 def test_kept_members_are_unchanged():
     network = PackedMLP(
-        (3, 5, 2), make_streams([1, 2, 3], "cpu"), layer_norm=True, activation="relu"
+        (3, 5, 2), make_streams([1, 2, 3], "cpu"), "mlp", layer_norm=True, activation="relu"
     )
     network.register_buffer("rate", torch.tensor([0.1, 0.2, 0.3]))
     x = torch.randn(3, 4, 3)
@@ -211,6 +206,15 @@ def test_inner_products():
     x, labels = torch.randn(2, 5, 7), torch.randn(2, 3, 7)
     expected = torch.einsum("mbe,mle->mbl", x, labels)
     torch.testing.assert_close(inner_products(x, labels), expected)
+
+
+def test_inner_products_and_cosines():
+    x, labels = (torch.randn(2, n, 7, dtype=DOUBLE, requires_grad=True) for n in (5, 3))
+    inner, cosines = inner_products_and_cosines(x, labels)
+    torch.testing.assert_close(inner, torch.einsum("mbe,mle->mbl", x, labels))
+    expected = torch.cosine_similarity(x[:, :, None], labels[:, None], dim=-1)
+    torch.testing.assert_close(cosines, expected)
+    assert torch.autograd.gradcheck(inner_products_and_cosines, (x, labels))
 
 
 @pytest.mark.parametrize("n_rows", [1, 7, 12])

@@ -18,13 +18,13 @@ def _everything(streams):
     """One of each kind of draw, with sizes that do not divide into whole words."""
     rates = torch.full((streams.n_members,), 0.4)
     return [
-        streams.half_words(3, 5),
-        streams.uniform(7),
-        streams.normal(5, 3),
-        streams.dropout(torch.ones(streams.n_members, 4, 9), rates),
-        streams.uniform(3, 3, dtype=torch.float64),
-        streams.normal(1, 11, dtype=torch.float64),
-        streams.normal(6, 40),
+        streams.half_words("words", 3, 5),
+        streams.uniform("u", 7),
+        streams.normal("z", 5, 3),
+        streams.dropout("layer.0", torch.ones(streams.n_members, 4, 9), rates),
+        streams.uniform("u.double", 3, 3, dtype=torch.float64),
+        streams.normal("z.double", 1, 11, dtype=torch.float64),
+        streams.within("branch").normal("z", 6, 40),
     ]
 
 
@@ -64,11 +64,37 @@ class TestStreams:
         for a, b in zip(first, _everything(streams), strict=True):
             assert torch.equal(a, b)
 
+    @both_kinds
+    def test_a_draw_does_not_depend_on_the_others(self, kind):
+        all_of_them = kind(SEEDS)
+        found = {name: all_of_them.normal(name, 9) for name in ("a", "b", "c")}
+        inner = all_of_them.within("part").normal("a", 9)
+        innermost = all_of_them.within("part").within("part").normal("a", 9)
+        some = kind(SEEDS)
+        assert torch.equal(some.within("part").normal("a", 9), inner)
+        assert torch.equal(some.normal("c", 9), found["c"])
+        assert torch.equal(some.normal("a", 9), found["a"])
+        assert not torch.isclose(inner, found["a"]).any()
+        assert not torch.isclose(innermost, inner).any()
+        assert not torch.isclose(found["a"], found["c"]).any()
+
+    @both_kinds
+    def test_a_name_can_be_drawn_once_in_a_step(self, kind):
+        streams = kind(SEEDS)
+        streams.uniform("a", 2)
+        with pytest.raises(ValueError, match="'a' is drawn twice in a step"):
+            streams.normal("a", 2)
+        streams.within("part").uniform("a", 2)
+        with pytest.raises(ValueError, match="'part/a' is drawn twice in a step"):
+            streams.within("part").uniform("a", 2)
+        streams.seek([1] * len(SEEDS))
+        streams.uniform("a", 2)
+
     def test_cpu_uses_generators_and_other_devices_a_counter(self):
         assert isinstance(make_streams([1, 2], "cpu"), GeneratorStreams)
         streams = make_streams([1, 2], "meta")
         assert isinstance(streams, CounterStreams)
-        assert streams.uniform(3).device.type == "meta"
+        assert streams.uniform("u", 3).device.type == "meta"
 
     def test_stream_seeds_differ_by_seed_and_purpose(self):
         made = [stream_seed(seed, f"order {e}") for seed in range(40) for e in range(40)]
@@ -84,7 +110,7 @@ class TestDropout:
     def test_each_member_has_its_own_rate(self, kind):
         rates = torch.tensor([0.0, 0.1, 0.3, 0.5, 0.9, 0.999])
         n = 300 * 200
-        out = kind(SEEDS[:6]).dropout(torch.ones(6, 300, 200), rates)
+        out = kind(SEEDS[:6]).dropout("layer", torch.ones(6, 300, 200), rates)
         for rate, member in zip(rates.tolist(), out, strict=True):
             dropped = int((member == 0).sum())
             low, high = stats.binom.interval(1 - 1e-6, n, rate)
@@ -92,18 +118,14 @@ class TestDropout:
             kept = member[member != 0]
             assert torch.equal(kept, torch.full_like(kept, 1 / (1 - rate)))
 
-    def test_padding_rows_does_not_change_later_draws(self):
+    def test_padding_rows_does_not_change_the_first(self):
         """A member may be padded by the others of its pack."""
         rates = torch.tensor([0.3, 0.6])
-        found = []
-        for n_rows in (3, 5):
-            streams = GeneratorStreams(SEEDS[:2])
-            masks = [
-                streams.mask(n_rows, width, rate=rates, dtype=torch.float64) for width in (5, 8)
-            ]
-            found.append([mask[:, :3] for mask in masks])
-        for few, many in zip(*found, strict=True):
-            assert torch.equal(few, many)
+        few, many = (
+            GeneratorStreams(SEEDS[:2]).mask("layer", n_rows, 5, rate=rates, dtype=torch.float64)
+            for n_rows in (3, 5)
+        )
+        assert torch.equal(few, many[:, :3])
 
 
 class TestDistributions:
@@ -111,7 +133,7 @@ class TestDistributions:
 
     @both_kinds
     def test_half_words_have_all_bit_patterns(self, kind):
-        words = kind([21]).half_words(400, 500).numpy().ravel().astype(np.int64)
+        words = kind([21]).half_words("words", 400, 500).numpy().ravel().astype(np.int64)
         assert words.min() < -32_600
         assert words.max() > 32_600
         levels = np.bincount((words + 2**15) // 256, minlength=256)
@@ -125,7 +147,7 @@ class TestDistributions:
     @both_kinds
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_uniform_is_uniform(self, kind, dtype):
-        u = kind([22]).uniform(self.N, dtype=dtype)[0].numpy()
+        u = kind([22]).uniform("u", self.N, dtype=dtype)[0].numpy()
         assert u.min() >= 0
         assert u.max() < 1
         assert stats.kstest(u, "uniform").pvalue > 1e-3
@@ -133,7 +155,7 @@ class TestDistributions:
     @both_kinds
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_normal_is_normal(self, kind, dtype):
-        z = kind([23]).normal(self.N + 1, dtype=dtype)[0].numpy()
+        z = kind([23]).normal("z", self.N + 1, dtype=dtype)[0].numpy()
         assert np.isfinite(z).all()
         assert stats.kstest(z, "norm").pvalue > 1e-3
         assert stats.kstest(z[: self.N // 2], "norm").pvalue > 1e-3
@@ -144,12 +166,13 @@ class TestDistributions:
     @both_kinds
     @pytest.mark.parametrize("draw", ["uniform", "normal"])
     def test_streams_are_independent(self, kind, draw):
-        # Seeds and steps side by side are what a weak hash would betray.
+        # Seeds, steps and names side by side are what a weak hash would betray.
         streams, n = kind([0, 1, 2, 3]), 20_000
         rows = []
         for step in (0, 1, 2):
             streams.seek([step] * 4)
-            rows += [*getattr(streams, draw)(n).numpy(), *getattr(streams, draw)(n).numpy()]
+            for name in ("decoder.0", "decoder.1"):
+                rows += [*getattr(streams, draw)(name, n).numpy()]
         bound = _correlation_bound(n)
         for a, b in itertools.combinations(rows, 2):
             assert _correlation(a, b) < bound
@@ -157,8 +180,8 @@ class TestDistributions:
 
     @both_kinds
     @pytest.mark.parametrize("draw", ["uniform", "normal"])
-    def test_neighboring_positions_do_not_know_each_other(self, kind, draw):
-        values = getattr(kind([24]), draw)(self.N)[0].numpy()
+    def test_neighboring_positions_are_independent(self, kind, draw):
+        values = getattr(kind([24]), draw)("x", self.N)[0].numpy()
         half = self.N // 2  # where the counter's sines follow its cosines
         for lag in (1, 2, 3, 4, 8, 64, 256, 1024, half):
             a, b = values[:-lag], values[lag:]
@@ -170,7 +193,7 @@ class TestDistributions:
     def test_the_first_numbers_of_members_are_uniform_too(self, kind):
         streams = kind(range(2000))
         streams.seek([1] * 2000)
-        assert stats.kstest(streams.uniform(1)[:, 0].numpy(), "uniform").pvalue > 1e-3
+        assert stats.kstest(streams.uniform("u", 1)[:, 0].numpy(), "uniform").pvalue > 1e-3
 
 
 class _CounterReference:
@@ -188,8 +211,8 @@ class _CounterReference:
         x = (x ^ (x >> np.uint32(15))) * np.uint32(0x735A2D97)
         return x ^ (x >> np.uint32(15))
 
-    def words(self, draw, n):
-        keys = self.mixed(self.key + np.array([draw], np.uint32) * self.STRIDE)
+    def words(self, name, n):
+        keys = self.mixed(self.key + np.random.SeedSequence([*name.encode()]).generate_state(1))
         return self.mixed(self.mixed(np.arange(n, dtype=np.uint32) ^ keys) + keys)
 
 
@@ -198,27 +221,31 @@ class TestCounter:
     def test_signed_overflow_gives_the_numbers_of_unsigned_arithmetic(self, step):
         streams = CounterStreams(SEEDS)
         streams.seek([step] * len(SEEDS))
-        for draw in range(1, 41):
-            ours = streams.half_words(2 * 97).numpy().view(np.uint32)
+        for name in (f"layer.{i}" for i in range(40)):
+            ours = streams.half_words(name, 2 * 97).numpy().view(np.uint32)
             for row, seed in zip(ours, SEEDS, strict=True):
-                assert np.array_equal(row, _CounterReference(seed, step).words(draw, 97))
+                assert np.array_equal(row, _CounterReference(seed, step).words(name, 97))
 
-    def test_uniform_is_the_upper_24_bits(self):
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_uniform_is_the_upper_24_bits(self, dtype):
         streams = CounterStreams(SEEDS)
         streams.seek(range(8))
-        ours = streams.uniform(501, dtype=torch.float64).numpy()
+        ours = streams.uniform("u", 501, dtype=dtype).numpy()
         for i, seed in enumerate(SEEDS):
-            words = _CounterReference(seed, i).words(1, 501)
+            words = _CounterReference(seed, i).words("u", 501)
             assert np.array_equal(ours[i], (words >> np.uint32(8)) / 2**24)
 
-    def test_normal_is_box_and_muller(self):
+    @pytest.mark.parametrize(
+        ("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-12)]
+    )
+    def test_normal_is_box_and_muller(self, dtype, tolerance):
         streams = CounterStreams([8])
-        u = _CounterReference(8, 0).words(1, 10) >> np.uint32(8)
+        u = _CounterReference(8, 0).words("z", 10) >> np.uint32(8)
         first, second = u.reshape(2, 5) / 2**24
         radius = np.sqrt(-2 * np.log(1 - first))
         expected = np.concatenate(
             [radius * np.cos(2 * np.pi * second), radius * np.sin(2 * np.pi * second)]
         )
         np.testing.assert_allclose(
-            streams.normal(9, dtype=torch.float64)[0].numpy(), expected[:9], rtol=1e-12
+            streams.normal("z", 9, dtype=dtype)[0].numpy(), expected[:9], rtol=tolerance
         )

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from cgmvae.nn.batch import BatchShard
 from cgmvae.nn.rng import GeneratorStreams
-from cgmvae.nn.sparse import Scratch, SparseRows, chosen_outputs, sparse_affine
+from cgmvae.nn.sparse import Scratch, SparseRows, sparse_affine
 
 
 def made_rows(lengths, n_columns, seed=0):
@@ -72,41 +71,6 @@ def test_two_gradients_of_a_step_do_not_share_memory():
         torch.testing.assert_close(found.to_dense(), expected)
 
 
-@pytest.mark.parametrize("chosen", [[[0, 2, 5]], [[1], [0, 3, 4, 5]], [[], [2]], [[], []]])
-def test_chosen_outputs_and_gradients_equal_those_of_all(chosen):
-    rows = [torch.tensor(own, dtype=torch.int64) for own in chosen]
-    shapes = (len(rows), 4, 3), (len(rows), 6, 3), (len(rows), 6)
-    leaves = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    found, (x, weight, bias) = chosen_outputs(*leaves, rows), leaves
-    whole = torch.bmm(x, weight.mT) + bias[:, None]
-    expected = torch.zeros_like(found)
-    for i, own in enumerate(chosen):
-        expected[i, :, : len(own)] = whole[i, :, own]
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    upstream = torch.randn_like(expected)
-    gradients = torch.autograd.grad(found, leaves, upstream)
-    wanted = torch.autograd.grad(expected, leaves, upstream)
-    for a, b in zip(gradients, wanted, strict=True):
-        torch.testing.assert_close(a.to_dense(), b, rtol=1e-12, atol=1e-12)
-    used = [[i, row] for i, own in enumerate(chosen) for row in own]
-    assert gradients[1].indices().T.tolist() == used
-
-
-def test_dense_rows_of_some_columns():
-    x = made_rows([[2, 0, 3], [1, 1, 0]], 20)
-    chosen = [x.used_columns()[0], torch.arange(20)]
-    found, whole = x.dense(chosen), x.dense()
-    assert torch.equal(found[1], whole[1])
-    assert torch.equal(found[0, :, : len(chosen[0])], whole[0][:, chosen[0]])
-    assert not found[0, :, len(chosen[0]) :].any()
-
-
-def test_a_shard_knows_the_columns_of_the_whole_batch():
-    x = made_rows([[2, 0, 3], [1, 1, 0]], 20)
-    for found, own in zip(x.take(BatchShard(1, 2, 3)).used_columns(), x.dense(), strict=True):
-        assert found.tolist() == own.any(0).nonzero().squeeze(1).tolist()
-
-
 def test_rows_are_multiplied_by_their_factors():
     x = made_rows([[2, 0, 3], [1, 1, 0]], 5)
     factors = torch.tensor([[2.0, 3.0, 0.0], [0.5, -1.0, 7.0]], dtype=torch.float64)
@@ -123,8 +87,8 @@ def test_a_member_drops_the_same_values_alone_and_in_a_pack():
     n_first = int(both.starts[0, -1])
     alone = SparseRows(both.values[:n_first], both.columns[:n_first], both.starts[:1], 9)
     rates = torch.tensor([0.4, 0.0], dtype=torch.float64)
-    in_pack = both.dropout(GeneratorStreams([3, 4]), rates)
-    by_itself = alone.dropout(GeneratorStreams([3]), rates[:1])
+    in_pack = both.dropout(GeneratorStreams([3, 4]), "features", rates)
+    by_itself = alone.dropout(GeneratorStreams([3]), "features", rates[:1])
     assert torch.equal(in_pack.values[:n_first], by_itself.values)
     assert torch.equal(in_pack.values[n_first:], both.values[n_first:])
     kept = by_itself.values != 0

@@ -1,5 +1,7 @@
 """Principal components: what is kept, when they are used, and how they are stored."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,7 +17,7 @@ SMALL = {"epochs": 1, "embedding_dim": 8, "n_members": 2, "random_state": 0}
 
 
 def test_components_are_orthogonal_sorted_and_scaled_by_one_number():
-    found = PrincipalComponents(3).fit(WIDE, encoded=False)
+    found = PrincipalComponents(3).fit(WIDE)
     rows = found.transform(WIDE)
     covariance = np.cov(rows.T)
     np.testing.assert_allclose(covariance - np.diag(np.diag(covariance)), 0, atol=1e-6)
@@ -26,31 +28,21 @@ def test_components_are_orthogonal_sorted_and_scaled_by_one_number():
 
 
 def test_rows_on_disk_and_in_another_precision_get_the_same_components():
-    found = PrincipalComponents(2).fit(WIDE, encoded=False)
+    found = PrincipalComponents(2).fit(WIDE)
     mapped = found.transform(MappedRows(WIDE))
     np.testing.assert_allclose(mapped.gather([3, 1]), found.transform(WIDE)[[3, 1]], rtol=1e-9)
     assert found.transform(WIDE.astype(np.float32)).dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "n_columns", "encoded", "expected"),
-    [
-        (300, 128, True, 64),
-        (300, 127, True, 0),
-        (300, 256, False, 128),
-        (300, 255, False, 0),
-        (3000, 512, True, 256),
-        (3000, 400, True, 0),
-    ],
-)
-def test_auto_chooses_by_rows_and_columns(n_rows, n_columns, encoded, expected):
-    X = RNG.normal(size=(n_rows, n_columns))
-    found = PrincipalComponents("auto").fit(X, encoded=encoded)
-    assert found.vectors_.shape[-1] == expected
+def test_rows_with_no_more_columns_are_left_as_they_are():
+    assert PrincipalComponents(39).fit(WIDE).transform(WIDE).shape == (60, 39)
+    for n_components in (40, 41, None):
+        found = PrincipalComponents(n_components).fit(WIDE)
+        assert found.transform(WIDE) is WIDE
 
 
 def test_constant_columns_and_fewer_rows_than_components():
-    found = PrincipalComponents(30).fit(np.ones((5, 40)), encoded=False)
+    found = PrincipalComponents(30).fit(np.ones((5, 40)))
     assert np.isfinite(found.transform(np.ones((2, 40)))).all()
     assert found.transform(np.ones((2, 40))).shape == (2, 5)
 
@@ -65,7 +57,7 @@ def test_constant_columns_and_fewer_rows_than_components():
     ],
 )
 def test_damaged_state_is_refused(damage):
-    state = PrincipalComponents(2).fit(WIDE, encoded=False).state()
+    state = PrincipalComponents(2).fit(WIDE).state()
     with pytest.raises(ValueError, match="principal components"):
         PrincipalComponents.from_state({**state, **damage}, 40)
 
@@ -77,32 +69,42 @@ def survey():
 
 def test_a_model_learns_from_components_and_keeps_them(survey, tmp_path):
     model = CGMVAEClassifier(**SMALL).fit(survey.X, survey.Y)
-    assert model.encoding_.n_columns > 0
-    assert model.n_columns_ == model.inputs(survey.X).shape[1] == 64
-    model.save(tmp_path / "model.cgmvae", precision="float32")
+    assert model.pipeline_.bins.n_columns > 0
+    assert model.pipeline_.n_columns == model.inputs(survey.X).shape[1] == 64
+    model.save(tmp_path / "model.cgmvae")
     loaded = load(tmp_path / "model.cgmvae")
     np.testing.assert_array_equal(loaded.predict_proba(survey.X), model.predict_proba(survey.X))
     plain = CGMVAEClassifier(**SMALL, encoding="standard").fit(survey.X, survey.Y)
-    assert plain.n_columns_ == survey.X.shape[1]
+    assert plain.pipeline_.n_columns == survey.X.shape[1]
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_the_papers_presets_see_the_features_themselves(survey, preset):
     small = {"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)}
-    model = CGMVAEClassifier(preset, settings=small, **SMALL).fit(survey.X, survey.Y)
-    assert model.n_columns_ == 20
+    model = CGMVAEClassifier(preset, network=small, **SMALL).fit(survey.X, survey.Y)
+    assert model.pipeline_.n_columns == 20
 
 
 def test_sparse_rows_stay_as_they_are(survey):
     X = sp.csr_array(np.abs(survey.X))
     model = CGMVAEClassifier(**SMALL).fit(X, survey.Y)
-    assert model.n_columns_ == 20
+    assert model.pipeline_.n_columns == 20
 
 
 def test_models_with_different_numbers_of_components_are_fitted_together(survey):
     models = [CGMVAEClassifier(**SMALL) for _ in range(2)]
     parts = [survey.rows(np.arange(50)), survey.rows(np.arange(120))]
     fit_together(models, [(part.X, part.Y, None) for part in parts])
-    assert {model.n_columns_ for model in models} == {64}
+    assert {model.pipeline_.n_columns for model in models} == {64}
     for model, part in zip(models, parts, strict=True):
         assert np.isfinite(model.predict_proba(part.X)).all()
+
+
+def test_the_rows_are_held_twice_at_most(rng):
+    """As they are and centered, both in float32."""
+    X = rng.normal(size=(20_000, 300)).astype(np.float32)
+    tracemalloc.start()
+    PrincipalComponents(16).fit(X)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2.7 * X.nbytes

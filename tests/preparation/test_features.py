@@ -129,16 +129,20 @@ class TestDates:
         assert self.parts("NaT") == ("year",)
 
     def test_against_the_calendar(self):
-        days = np.array(["2024-01-01T00:00", "2023-07-02T12:00", "NaT"], dtype="datetime64[s]")
+        days = np.array(
+            ["2024-01-01T00:00", "2023-07-02T12:00", "2024-07-02T00:00", "NaT"],
+            dtype="datetime64[s]",
+        )
         preparation, columns = fitted({"d": days})
         assert preparation.feature_names_ == [
             *("d (year)", "d (season, sine)", "d (season, cosine)", "d (hour, sine)"),
             *("d (hour, cosine)", "d (missing)"),
         ]
         found = preparation.transform(columns)
-        expected = [[2024, 0, 1, 0, 1, 0], [2023.5, 0, -1, 0, -1, 0]]
-        np.testing.assert_allclose(found[:2], expected, atol=1e-6)
-        np.testing.assert_array_equal(found[2], [*[np.nan] * 5, 1])
+        # The middle of a year of 365 days is a noon, that of a leap year a midnight.
+        expected = [[2024, 0, 1, 0, 1, 0], [2023.5, 0, -1, 0, -1, 0], [2024.5, 0, -1, 0, 1, 0]]
+        np.testing.assert_allclose(found[:3], expected, atol=1e-6)
+        np.testing.assert_array_equal(found[3], [*[np.nan] * 5, 1])
 
 
 class TestText:

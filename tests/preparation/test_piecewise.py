@@ -7,14 +7,12 @@ import pytest
 import scipy.sparse as sp
 
 from cgmvae.data.mapped import MappedRows
-from cgmvae.errors import InputError
-from cgmvae.preparation import piecewise
 from cgmvae.preparation.piecewise import PiecewiseLinear
 
 
 def test_each_column_rises_through_its_quantile_bin(rng):
     X = rng.exponential(size=(500, 2))
-    encoding = PiecewiseLinear("piecewise-linear", n_bins=4).fit(X)
+    encoding = PiecewiseLinear(4).fit(X)
     found = encoding.transform(X)
     np.testing.assert_array_equal(found[:, :2], X)
     for i, row in enumerate(X[:20]):
@@ -30,39 +28,20 @@ def test_few_values_constants_and_sparse_rows_are_left_alone(rng):
     X = np.column_stack(
         [rng.integers(0, 10, 300), np.ones(300), rng.normal(size=300), np.r_[np.zeros(290), 1:11]]
     )
-    encoding = PiecewiseLinear("auto").fit(X)
+    encoding = PiecewiseLinear(8).fit(X)
     assert set(encoding.feature_) == {2}
     sparse = sp.csr_array(X)
-    unchanged = PiecewiseLinear("piecewise-linear").fit(sparse)
+    unchanged = PiecewiseLinear(8).fit(sparse)
     assert unchanged.transform(sparse) is sparse
-    assert PiecewiseLinear("standard").fit(X).n_columns == 0
-
-
-def test_auto_bounds_the_number_of_columns(rng, monkeypatch):
-    monkeypatch.setattr(piecewise, "MAX_COLUMNS", 30)
-    X = rng.normal(size=(100, 10))
-    assert PiecewiseLinear("auto").fit(X).n_columns == 30
-    assert PiecewiseLinear("piecewise-linear").fit(X).n_columns == 80
-    assert PiecewiseLinear("auto").fit(np.tile(X, 2)).n_columns == 0
-
-
-def test_many_rows_have_more_bins(rng, monkeypatch):
-    monkeypatch.setattr(piecewise, "MANY_ROWS", 100)
-    X = rng.normal(size=(100, 2))
-    assert [PiecewiseLinear().fit(rows).n_columns for rows in (X[:-1], X)] == [16, 32]
+    assert PiecewiseLinear(1).fit(X).n_columns == 0
 
 
 def test_rows_on_disk_are_encoded_when_they_are_read(rng):
     X = rng.normal(size=(50, 3))
-    encoding = PiecewiseLinear().fit(X)
+    encoding = PiecewiseLinear(8).fit(X)
     lazy = encoding.transform(MappedRows(X))
     assert isinstance(lazy, MappedRows)
     np.testing.assert_array_equal(lazy.gather(np.arange(50)), encoding.transform(X))
-
-
-def test_an_unknown_encoding_is_rejected(rng):
-    with pytest.raises(InputError, match="encoding is 'splines'; choose one of"):
-        PiecewiseLinear("splines").fit(rng.normal(size=(20, 2)))
 
 
 @pytest.mark.parametrize(

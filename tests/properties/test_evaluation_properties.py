@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cgmvae.evaluation import (
+    bootstrap_interval,
     brier_score,
     count,
     expected_calibration_error,
@@ -73,6 +74,24 @@ def test_what_is_under_the_mask_does_not_matter(rows, data):
     for rule in ("global", "per-label"):
         learned = [learn_rule(*a, rule=rule, unknown=unknown) for a in (altered, (Y, scores))]
         assert repr(learned[0]) == repr(learned[1])
+
+
+@repeatable
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(10, 60),
+    st.integers(1, 400),
+    st.sampled_from([0.02, 0.1, 0.5]),
+    st.sampled_from([*SET_METRICS, "precision_at_1"]),
+    st.sampled_from(["skip", 0]),
+)
+def test_a_metric_is_inside_its_interval(seed, n_rows, n_labels, share, metric, absent):
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n_rows, n_labels)) < share).astype(int)  # many labels have few rows, or none
+    scores = rng.random(Y.shape) + 0.5 * Y
+    outputs = scores if metric == "precision_at_1" else (scores > 1).astype(int)
+    found = bootstrap_interval(metric, Y, outputs, n_resamples=100, absent=absent)
+    assert 0 <= found.low <= found.value <= found.high <= 1
 
 
 @repeatable

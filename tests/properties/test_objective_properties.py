@@ -23,7 +23,7 @@ def _array(draw, shape, elements):
 
 
 @st.composite
-def labelled(draw):
+def labeled(draw):
     """Draw (scores, draws, positive, known), (n_members, n_rows, n_labels); any may be odd."""
     shape = draw(hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=5))
     known = torch.from_numpy(draw(hnp.arrays(np.bool_, shape)))
@@ -64,7 +64,7 @@ def _same(ours, expected):
 
 
 @repeatable
-@given(labelled(), st.randoms(use_true_random=False))
+@given(labeled(), st.randoms(use_true_random=False))
 def test_terms_follow_rows_and_ignore_the_order_of_labels_and_other_members(case, random):
     _, n_rows, n_labels = case[0].shape
     rows, labels = random.sample(range(n_rows), n_rows), random.sample(range(n_labels), n_labels)
@@ -77,7 +77,7 @@ def test_terms_follow_rows_and_ignore_the_order_of_labels_and_other_members(case
 
 
 @repeatable
-@given(labelled(), st.data())
+@given(labeled(), st.data())
 def test_what_lies_under_unknown_labels_changes_no_term_and_no_gradient(case, data):
     scores, draws, positive, known = case
     junk = _array(data.draw, tuple(scores.shape), JUNK)
@@ -98,7 +98,7 @@ def test_what_lies_under_unknown_labels_changes_no_term_and_no_gradient(case, da
 
 
 @repeatable
-@given(labelled(), st.floats(-50, 50))
+@given(labeled(), st.floats(-50, 50))
 def test_a_constant_on_all_similarities_leaves_what_compares_them(case, constant):
     for name in ("contrastive", "triplet", "ranking"):
         shifted = _label_term(name, case[0] + constant, *case[1:])
@@ -106,7 +106,7 @@ def test_a_constant_on_all_similarities_leaves_what_compares_them(case, constant
 
 
 @repeatable
-@given(labelled())
+@given(labeled())
 def test_terms_are_losses(case):
     """No term is negative, and none falls when a known label's score moves to the wrong side."""
     scores, draws, positive, known = case

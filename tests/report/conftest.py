@@ -16,7 +16,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from cgmvae.data import Columns, MultiLabelDataset, make_split, make_survey
 from cgmvae.evaluation import PAPER_METRICS, Scored, evaluate
-from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
+from cgmvae.methods import BinaryRelevance, BlendClassifier, CGMVAEClassifier, ExtraTrees
 from cgmvae.report.contents import Contents, collect
 from cgmvae.report.page import write_page
 from cgmvae.report.rows import ReportRows
@@ -186,7 +186,7 @@ class Page:
 
 @pytest.fixture(scope="session")
 def report_rows():
-    data, _ = make_survey(600, 6, len(NAMES), seed=2)
+    data, _ = make_survey(600, 6, len(NAMES), frequency_decay=0.7, seed=2)
     unknown = np.random.default_rng(0).random(data.Y.shape) < 0.08
     data = replace(
         data, label_names=NAMES, unknown=unknown, groups=None, name="birds & <b>bees</b>"
@@ -208,9 +208,19 @@ def make_report(folder, model, rows):
 def report(tmp_path_factory, report_rows):
     """Return the report of a small C-GMVAE."""
     sizes = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
-    model = CGMVAEClassifier(
-        n_members=2, epochs=6, embedding_dim=16, settings=sizes, random_state=0
-    )
+    model = CGMVAEClassifier(n_members=2, epochs=6, embedding_dim=16, network=sizes, random_state=0)
+    return make_report(tmp_path_factory.mktemp("report"), model, report_rows)
+
+
+@pytest.fixture(scope="session", params=["with C-GMVAE", "without"])
+def blend_report(request, tmp_path_factory, report_rows):
+    """Return the report of a blend."""
+    sizes = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
+    network = CGMVAEClassifier(n_members=2, epochs=3, embedding_dim=16, network=sizes)
+    experts = [("trees", ExtraTrees(n_trees=20)), ("logistic", BinaryRelevance())]
+    if request.param == "with C-GMVAE":
+        experts.append(("net", network))
+    model = BlendClassifier(experts, random_state=0)
     return make_report(tmp_path_factory.mktemp("report"), model, report_rows)
 
 

@@ -11,25 +11,38 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from sklearn.svm import LinearSVC
 
 from cgmvae.data import MultiLabelDataset, make_split, make_survey
+from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
-from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule, macro_auc
-from cgmvae.evaluation.thresholds import GlobalThreshold
-from cgmvae.methods import BinaryRelevance
+from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule, macro_auc, sweep
+from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold
+from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
+from cgmvae.report import ThresholdCurveDisplay
 from cgmvae.report.contents import (
     N_TREES,
     Verdict,
+    about_latent_space,
     collect,
     find,
     fit_baselines,
     label_similarity,
 )
-from cgmvae.report.page import render
-from cgmvae.report.rows import ReportRows
+from cgmvae.report.page import make_picture, pictures, render
+from cgmvae.report.rows import (
+    ReportRows,
+    compared_labels,
+    of_labels,
+    on_features,
+    plain_columns,
+    prepared_rows,
+    words_of,
+)
+
+from .conftest import Elements
 
 
 @pytest.fixture(scope="module")
 def rows():
-    data, _ = make_survey(500, 5, 6, seed=3)
+    data, _ = make_survey(500, 5, 6, frequency_decay=0.5, seed=3)
     return ReportRows.of_split(data, make_split(data, seed=0, fractions=(0.5, 0.2, 0.3)))
 
 
@@ -67,8 +80,11 @@ def test_the_models_numbers(contents, model, rows):
         for i in range(6)
     ]
     np.testing.assert_allclose(list(own.ranking.values()), np.mean(by_label, axis=0))
-    f1 = [row.f1 for row in contents.labels]
-    assert f1 == sorted(f1_score(rows.test.Y, own.predicted, average=None))
+    skill = [row.skill for row in contents.labels]
+    assert skill == sorted(skill, reverse=True)
+    f1 = f1_score(rows.test.Y, own.predicted, average=None)
+    assert [row.f1 for row in sorted(contents.labels)] == pytest.approx(f1)
+    assert contents.all_labels == pytest.approx(expected)
     assert contents.oracle == evaluate(scored, protocol="test-oracle").metrics
     true, given = rows.test.Y.astype(bool), own.predicted.astype(bool)
     assert contents.precision == pytest.approx(true[given].mean())
@@ -192,7 +208,7 @@ def test_few_groups_have_no_interval_and_no_verdict(model, rows):
     assert contents.verdicts == []
     text = render(model, contents)
     assert "no verdict" in text
-    assert "95% interval" not in text
+    assert "95% interval 0" not in text
 
 
 def test_labels_never_predicted_or_never_there(model, rows, contents):
@@ -208,6 +224,83 @@ def test_labels_never_predicted_or_never_there(model, rows, contents):
     absent = next(title for title in texts if "without a test row" in title)
     assert absent.startswith("1 of 6 labels is")
     assert "'species_4'" in texts[absent]
+
+
+def with_rare_labels(rows):
+    """Return the rows with a label that is always there, one that never is, and a rare one."""
+
+    def more(part):
+        if part is None:
+            return None
+        always, rare = np.ones(part.n_samples, np.uint8), np.zeros(part.n_samples, np.uint8)
+        rare[:4] = 1
+        Y = np.column_stack([part.Y, always, np.zeros_like(rare), rare])
+        return replace(part, Y=Y, label_names=(*part.label_names, "grass", "unicorn", "orchid"))
+
+    return replace(
+        rows, **{part: more(getattr(rows, part)) for part in ("test", "train", "validation")}
+    )
+
+
+def test_labels_that_hardly_vary_are_named_once_and_compared_nowhere(rows, contents):
+    rare = with_rare_labels(rows)
+    held = rare.validation
+    model = BinaryRelevance(random_state=0)
+    model.fit(rare.train.X, rare.train, validation_data=(held.X, held))
+    found = collect(model, rare)
+    assert found.compared.tolist() == list(range(6))
+    for old, new in zip(contents.measured, found.measured, strict=True):
+        precision = old.metrics["precision_at_1"]
+        assert new.metrics["precision_at_1"] == pytest.approx(precision, abs=0.1)
+        assert new.metrics["precision_at_1"].value < 1
+    assert found.explorer.names == rows.test.label_names
+    assert [row.label for row in found.labels[6:]] == ["grass", "unicorn", "orchid"]
+    (named,) = (each for each in found.findings if "left out" in each.title)
+    assert named.title.startswith("3 of 9 labels are left out of comparisons, maps and lists")
+    assert "In every training row: grass." in named.text
+    assert "In no training row: unicorn. In fewer than 20: orchid." in named.text
+    others = [each for each in found.findings if each is not named]
+    page = Elements(render(model, found))
+    for name in ("grass", "unicorn", "orchid"):
+        assert not any(name in each.title + each.text for each in others)
+        lists = [text for text in page.texts if name in text]
+        # The warning, the table of all labels, and the plot of F1 against frequency.
+        assert len(lists) <= 3, lists
+        assert name not in found.well_predicted
+
+
+def test_a_survey_of_rare_labels_only_compares_all_that_vary(rows):
+    few = with_rare_labels(ReportRows.all_of(rows.test.rows(np.arange(30)), "unknown"))
+    rare = ReportRows.all_of(of_labels(few.test, np.arange(5, 9)), "unknown")
+    assert compared_labels(rare.reference).tolist() == [0, 3]
+    assert compared_labels(of_labels(few.test, np.array([6, 7]))).tolist() == [0, 1]
+
+
+def test_threshold_curves_are_those_of_rows_that_the_model_did_not_see(rng):
+    """Words and labels at random: what a network knows of its training rows, it knows by heart."""
+    X, Y = (rng.random((400, 400)) < 0.05).astype(float), (rng.random((400, 8)) < 0.3).astype(int)
+    noise = MultiLabelDataset(X, Y)
+    rows = ReportRows.of_split(noise, make_split(noise, seed=0, fractions=(0.7, 0.1, 0.2)))
+    settings = {"feature_hidden": (64,), "label_hidden": (16,), "decoder_hidden": (64,)}
+    own = {"learning_rate": 0.01, "dropout": 0.0, "input_dropout": 0.0, "network": settings}
+    own["embedding_dim"] = 64
+    model = CGMVAEClassifier(n_members=4, epochs=10, random_state=0, **own)
+    model.fit(rows.train.X, rows.train)
+    known = ThresholdCurveDisplay.from_estimator(model, rows.train.X, rows.train)
+    unseen = sweep(rows.train.Y[model.oof_rows_], model.oof_proba_, FINE_THRESHOLDS).micro_f1()
+    assert known.values["micro_f1"].max() > unseen.max() + 0.1
+    display = ThresholdCurveDisplay.from_fit(model)
+    np.testing.assert_allclose(display.values["micro_f1"], unseen)
+    np.testing.assert_allclose(display.grid_values["micro_f1"], unseen[9::10])
+    contents = collect(model, rows, baselines="none")
+    (curves,) = (each for each in pictures(model, contents) if each.title == "Threshold curves")
+    assert "280 training rows, each scored by models that did not see it" in curves.text
+    assert curves.svg == make_picture(curves.title, "", display).svg
+
+
+def test_threshold_curves_of_validation_rows_say_so(model, contents):
+    (curves,) = (each for each in pictures(model, contents) if each.title == "Threshold curves")
+    assert "on 100 validation rows" in curves.text
 
 
 def test_a_threshold_that_drifts(model, rows, contents):
@@ -232,8 +325,9 @@ def test_a_latent_space_without_effect(report, report_rows, active_units, title)
 
     unchanged = Unchanged()
     unchanged.__dict__.update(report.model.__dict__)
-    findings = [each for each in find(unchanged, report_rows, own, ()) if each.title == title]
-    assert len(findings) == 1
+    assert title not in found(unchanged, report_rows, own)
+    findings = list(about_latent_space(unchanged, report_rows.test))
+    assert [each.title for each in findings] == [title]
     assert f"{active_units:.1f} latent units are active" in findings[0].text
     assert ("collapsed" in findings[0].title + findings[0].text) == (active_units == 0)
 
@@ -241,7 +335,7 @@ def test_a_latent_space_without_effect(report, report_rows, active_units, title)
 def test_one_row_says_nothing_of_the_latent_space(report, report_rows):
     one = ReportRows.all_of(report_rows.test.rows([0]), "unknown")
     contents = collect(report.model, one)
-    assert "latent space" not in titles(contents.findings)
+    assert contents.for_experts == []
 
 
 def test_a_rival_that_is_better(model, rows, contents):
@@ -250,3 +344,28 @@ def test_a_rival_that_is_better(model, rows, contents):
     assert (finding.weight, finding.title[-8:]) == ("note", "macro-F1")
     worse = [replace(worse[0], metric=model.threshold_metric)]
     assert find(model, rows, contents.measured[0], worse)[0].weight == "serious"
+
+
+def test_columns_that_matter_are_those_of_the_table(rng):
+    """A category is one column, however many features it became; words are listed elsewhere."""
+    habitat = rng.choice(["fen", "bog", "wood"], 90)
+    table = as_columns(
+        {
+            "depth": rng.normal(size=90),
+            "habitat": habitat,
+            "notes": [" ".join(rng.choice(["owl", "hawk", "tree", "barn"], 6)) for _ in range(90)],
+        }
+    )
+    labels = np.stack([habitat == "fen", habitat == "bog"], axis=1).astype(int)
+    model = BinaryRelevance(random_state=0).fit(table, labels)
+    columns = plain_columns(model, model.prepared_names())
+    names = model.prepared_names()
+    assert list(columns) == ["depth", "habitat"]
+    assert [names[i] for i in columns["habitat"]] == [n for n in names if n.startswith("habitat")]
+    assert len(columns["habitat"]) >= 3
+    assert {*words_of(model)} == {i for i, name in enumerate(names) if name.startswith("notes: ")}
+    numeric = BinaryRelevance(random_state=0).fit(rng.normal(size=(90, 2)), labels)
+    assert plain_columns(numeric, ["a", "b"]) == {"a": [0], "b": [1]}
+    rows = prepared_rows(model, ReportRows.all_of(MultiLabelDataset(table, labels), "unseen"))
+    drawn = {each.title: each for each in pictures(model, collect(on_features(model), rows))}
+    assert "all 2 columns that are not text" in drawn["Which columns matter"].text

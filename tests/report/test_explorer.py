@@ -2,7 +2,6 @@
 
 import csv
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 
 from cgmvae.evaluation import GlobalThreshold, LabelThresholds
-from cgmvae.report.explorer import FEW_POSITIVES
 from cgmvae.report.figures.similarity import association, pair_counts
 
 from .conftest import requested
@@ -123,39 +121,31 @@ def test_no_label_is_alike_below_the_upper_quarter_of_all_pairs(page):
     assert n_alike.max() > 0
     for label in n_alike.argsort()[[0, -1]]:
         page.choose(page.names[label])
-        said = page.text("#neighbour-rows") + page.text("#map-say")
-        assert said.count("No label is alike") == (0 if n_alike[label] else 2)
-        assert len(page.all("#neighbour-rows [data-label], tr[data-label]")) == n_alike[label]
-
-
-def test_labels_with_few_rows_are_called_noise(open_page, report, tmp_path):
-    rows = report.contents.explorer.arrays["frequency"]
-    text = report.path.read_text(encoding="utf-8")
-    changed = text.replace(f'"few_positives":{FEW_POSITIVES}', f'"few_positives":{rows.max()}')
-    (tmp_path / "page.html").write_text(changed, encoding="utf-8")
-    page = open_page(replace(report, path=tmp_path / "page.html"))
-    for label in (int(rows.argmin()), int(rows.argmax())):
-        page.choose(page.names[label])
-        assert ("mostly noise" in page.text("#noisy")) == (rows[label] < rows.max())
+        said = page.text("#neighbor-rows") + page.text("#map-say")
+        assert said.count("No label is similar to") == (0 if n_alike[label] else 2)
+        assert len(page.all("#neighbor-rows [data-label], tr[data-label]")) == n_alike[label]
 
 
 def test_nearest_labels_with_similarity_and_lift(page):
-    page.choose(page.names[5])
-    similarity = page.report.contents.similarity[5].copy()
-    similarity[5] = -np.inf
+    similarity = np.where(
+        np.eye(len(page.names), dtype=bool), -2.0, page.report.contents.similarity
+    )
+    own = int(similarity.max(1).argmax())
+    page.choose(page.names[own])
+    similarity = similarity[own]
     counts = pair_counts(page.report.contents.rows.train.Y, page.report.contents.rows.train.unknown)
     rows = [
         [cell.text for cell in row.find_elements(By.TAG_NAME, "td")]
-        for row in page.all("#neighbour-rows tr")
+        for row in page.all("#neighbor-rows tr")
     ]
     alike = (similarity.round(4) > upper_quarter(page.report.contents.similarity)).sum()
     order = np.argsort(-similarity)[:alike]
     assert [row[0].split("\n")[0] for row in rows] == [page.names[i] for i in order]
     for label, (_, alike, together, lift) in zip(order, rows, strict=True):
         assert float(alike.replace("−", "-")) == pytest.approx(similarity[label], abs=0.0051)
-        assert int(together) == counts.both[5, label]
-        expected = counts.both[5, label] * counts.known[5, label]
-        expected /= counts.first[5, label] * counts.first[label, 5]
+        assert int(together) == counts.both[own, label]
+        expected = counts.both[own, label] * counts.known[own, label]
+        expected /= counts.first[own, label] * counts.first[label, own]
         assert float(lift) == pytest.approx(expected, abs=0.0061)
 
 
@@ -167,8 +157,8 @@ def test_where_similarity_and_rows_disagree(page):
     n = len(similarity)
     gap = (similarity.argsort().argsort() - joint.argsort().argsort()) / (n - 1)
     gap[gap * joint >= 0] = 0
-    page.find("#neighbour-order label:nth-of-type(3) span").click()
-    rows = page.all("#neighbour-rows tr")
+    page.find("#neighbor-order label:nth-of-type(3) span").click()
+    rows = page.all("#neighbor-rows tr")
     assert len(rows) == (np.abs(gap) >= 0.5).sum() > 0
     places = [page.names.index(row.find_element(By.TAG_NAME, "button").text) - 1 for row in rows]
     sizes = np.abs(gap[places])
@@ -250,7 +240,7 @@ def column(page, place):
 
 def test_the_table_sorts_by_any_column_with_undefined_values_last(page):
     rows = {row.label: row for row in page.report.contents.labels}
-    for place, name in ((1, "rows"), (2, "precision"), (6, "auc")):
+    for place, name in ((1, "rows"), (2, "skill"), (3, "f1"), (8, "auc")):
         for sign in (1, -1):
             page.find(f"#label-table th:nth-child({place + 1}) button").click()
             found = [getattr(rows[label], name) for label in column(page, 0)]
@@ -267,9 +257,12 @@ def test_the_table_is_saved_as_csv(page, tmp_path):
     page.wait((tmp_path / "labels.csv").exists)
     with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as file:
         head, *lines = csv.reader(file)
-    assert head[:5] == ["label", "rows", "precision", "recall", "F1"]
+    assert head[:5] == ["label", "rows", "skill", "skill 95% from", "skill 95% to"]
     assert [line[0] for line in lines] == [row.label for row in page.report.contents.labels]
     assert [line[1] for line in lines] == [str(row.rows) for row in page.report.contents.labels]
+    for line, row in zip(lines, page.report.contents.labels, strict=True):
+        bounds = (row.skill, row.skill_low, row.skill_high)
+        assert line[2:5] == ["" if value != value else f"{value:.3f}" for value in bounds]
     assert "–" not in str(lines)
 
 
@@ -311,6 +304,8 @@ def test_worst_rows(page):
 def test_an_error_shows_the_text_of_its_row(open_page, text_report):
     page = open_page(text_report)
     rows, original = text_report.contents.rows, text_report.rows.test
+    page.find("#error-order option[value=surprise]").click()  # rows without an error, too
+    page.settle()
     first = page.find("#error-rows > li")
     row = rows.numbers.tolist().index(int(first.get_attribute("data-row")))
     assert first.find_element(By.CLASS_NAME, "row-text").text == original.X.values[0][row]
@@ -331,7 +326,7 @@ def test_one_label_alone(open_page, lonely_report):
     page = open_page(lonely_report)
     assert page.live() == page.measured(lonely_report.model.threshold_rule_)
     assert page.text("#label-name") == page.names[0]
-    assert page.all("#neighbour-rows tr") == []
+    assert page.all("#neighbor-rows tr") == []
     page.set_threshold("#label-threshold-number", 0.2)
     assert page.live() == page.measured(GlobalThreshold(0.2))
 
@@ -373,3 +368,68 @@ def test_no_sideways_scrolling(page, width):
         ".map((e) => e.outerHTML.slice(0, 80))"
     )
     assert outside == []
+
+
+BROKEN_WORDS = """
+const broken = [];
+const all = "#label-table th, #neighbor-rows td, .chip, h3, dt";
+for (const element of document.querySelectorAll(all)) {
+  for (const node of element.childNodes) {
+    const text = node.textContent, inner = node.nodeType === 3 ? node : node.firstChild;
+    if (!inner || inner.nodeType !== 3) continue;
+    for (const { 0: word, index } of text.matchAll(/[^\\s-]+/g)) {
+      if (word.length > 14) continue;
+      const range = document.createRange();
+      range.setStart(inner, index);
+      range.setEnd(inner, index + word.length);
+      const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+      if (lines.size > 1) broken.push(word);
+    }
+  }
+}
+return broken;
+"""
+
+
+def test_words_are_not_broken_on_a_phone(page):
+    page.look_at(390, 800, "light")
+    page.settle()
+    page.choose(page.names[6])
+    assert page.browser.execute_script(BROKEN_WORDS) == []
+
+
+def test_no_card_is_alone_in_its_row(page):
+    page.look_at(1400, 900, "light")
+    page.settle()
+    script = """
+    return [".metrics", "#plots .plots"].map((name) => {
+      const grid = document.querySelector(name), right = grid.getBoundingClientRect().right;
+      return right - grid.lastElementChild.getBoundingClientRect().right;
+    });"""
+    assert page.browser.execute_script(script) == pytest.approx([0, 0], abs=1)
+
+
+def test_intervals_are_borders_which_are_printed_without_background(page):
+    """Browsers print borders, but no backgrounds unless their users ask for them."""
+    script = """
+    return [".own .whisker", ".own .dot"].map((name) => {
+      const style = getComputedStyle(document.querySelector(name));
+      return [parseFloat(style.borderTopWidth), style.borderTopColor, style.borderTopStyle];
+    });"""
+    for width, color, style in page.browser.execute_script(script):
+        assert width >= 2.5
+        assert color == "rgb(0, 96, 154)"
+        assert style == "solid"
+
+
+def test_marks_of_plots_are_light_on_a_dark_page(page):
+    """Matplotlib writes no color for what is filled with black."""
+    page.look_at(1280, 900, "dark")
+    page.settle()
+    script = """
+    document.querySelectorAll("details").forEach((each) => { each.open = true; });
+    const light = (color) => Math.max(...color.match(/[\\d.]+/g).slice(0, 3).map(Number));
+    return [...document.querySelectorAll(".picture :is(use, path, text)")]
+      .map((each) => getComputedStyle(each).fill)
+      .filter((fill) => fill !== "none" && fill !== arguments[0]).map(light);"""
+    assert min(page.browser.execute_script(script, "rgb(26, 32, 38)")) > 60  # but for the panel

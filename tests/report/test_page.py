@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 from cgmvae.evaluation import Interval
-from cgmvae.methods.serialization import VotesRecord
 from cgmvae.report import CalibrationDisplay, page
-from cgmvae.report.contents import Verdict
+from cgmvae.report.contents import Finding, Verdict
 from cgmvae.report.figures.style import one_line
 
 from .conftest import Elements
@@ -59,8 +58,30 @@ def test_a_model_of_texts_shows_words_by_label_and_what_was_tried(text_report):
     found = {label: set(re.findall("[a-z]+", words)[:2]) for label, words in table}
     assert found == {"sea": {"wave", "gull"}, "hill": {"rock", "goat"}, "<i>": {"lamp", "desk"}}
     texts = " ".join(page.texts)
-    assert "all 1 features that are not words were shuffled" in texts
+    assert "all 1 columns that are not text were shuffled" in texts
     assert "message: said" not in texts
+
+
+def test_a_blend_shows_each_expert_and_what_comes_from_the_network(blend_report):
+    page = Elements(blend_report.path.read_text(encoding="utf-8"))
+    texts, model = " ".join(page.texts), blend_report.model
+    (table,) = (
+        rows for rows in page.tables if rows and rows[0] == ["expert", "weight", "alone", "adds"]
+    )
+    assert len(table) == 1 + len(model.experts_)
+    for row, expert in zip(table[1:], model.experts_, strict=True):
+        weight = f"{expert.weight:.2f}" if expert.weight else "dropped"
+        assert row[:3] == [f"{expert.name} ({expert.kind})", weight, f"{expert.score:.3f}"]
+    has_network = model.cgmvae_ is not None
+    is_said = "the cosine of the labels' embeddings in the C-GMVAE expert" in texts
+    assert is_said == has_network
+    assert ("correlation of the labels' probabilities" in texts) != has_network
+    assert texts.count("This is about the C-GMVAE expert.") == 2 * has_network
+    assert ("autoencoder encodes the features" in texts) == has_network
+    assert ("net__epochs=3" in texts) == has_network
+    assert "trees__n_trees=20" in texts or "trees" not in model.models_
+    findings = [finding.title for finding in blend_report.contents.for_experts]
+    assert has_network or findings == []
 
 
 def test_the_policy_allows_the_two_scripts_and_no_request(elements):
@@ -83,21 +104,6 @@ def test_it_shows_the_numbers_of_all_methods(text, report):
     assert "was skipped" not in text
 
 
-def test_it_says_that_training_rows_have_a_say(text, report):
-    assert "The model file contains" not in text
-    contents = replace(report.contents, votes=VotesRecord(1234, False, 32, 0.25))
-    words = " ".join(page.render(report.model, contents).split())
-    assert "with the labels of the 32 nearest training rows, which count 25%." in words
-    assert "The model file contains the 1,234 training rows" in words
-
-
-def test_it_says_that_there_is_a_linear_model(text, report):
-    sentence = "A linear support vector machine per label is added to their log-odds."
-    assert sentence not in text
-    contents = replace(report.contents, has_linear_model=True)
-    assert sentence in " ".join(page.render(report.model, contents).split())
-
-
 def test_every_section_of_the_menu_is_there(elements):
     ids = {attributes.get("id") for _, attributes in elements.found}
     assert {anchor for anchor, _ in page.SECTIONS} <= ids
@@ -116,3 +122,42 @@ def test_every_section_of_the_menu_is_there(elements):
 )
 def test_a_verdict_in_words(difference, words):
     assert words in page._sentence(Verdict("micro_f1", "forest", difference))
+
+
+JARGON = (
+    "test-oracle",
+    "latent unit",
+    "posterior",
+    "Labels in latent space",
+    "latent space hardly",
+)
+
+
+def test_what_only_experts_read_is_folded_away(text, report):
+    contents = replace(
+        report.contents, for_experts=[Finding("note", "The posterior collapsed", "")]
+    )
+    whole = page.render(report.model, contents)
+    before, fold, after = re.split("<details>|</details>", whole)
+    assert all(word in fold for word in ("test-oracle", "posterior", "Labels in latent space"))
+    for word in JARGON:
+        assert word not in before + after
+
+
+def test_an_oracle_that_is_lower_than_the_models_own_threshold_is_explained(report):
+    sentence = "It can be lower than with the model’s own threshold, as it is here"
+    own = report.contents.all_labels
+    for shift, said in ((0.01, False), (-0.01, True)):
+        oracle = {name: value + shift for name, value in own.items()}
+        contents = replace(report.contents, oracle=oracle)
+        assert (sentence in page.render(report.model, contents)) == said
+
+
+def test_the_page_says_which_labels_are_predicted_well(text, report):
+    assert html.unescape(text).count(report.contents.well_predicted) == 2
+    rows = Elements(text).tables
+    (table,) = (table for table in rows if table[0][:3] == ["label", "rows", "skill"])
+    best = report.contents.labels[0]
+    assert table[1][2] == f"{best.skill:.3f}{best.skill_low:.3f} to {best.skill_high:.3f}".replace(
+        "-", "−"
+    )

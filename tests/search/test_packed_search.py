@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 
@@ -12,12 +11,10 @@ from cgmvae.data import make_survey
 from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
-from cgmvae.methods.inputs import Rows
-from cgmvae.methods.packed import Fit
-from cgmvae.preparation.components import PrincipalComponents
-from cgmvae.preparation.piecewise import PiecewiseLinear
+from cgmvae.methods.neural import begin_fit, fit_together
 from cgmvae.search import PackedSearch, packed_search
-from cgmvae.search.packed_search import Halving, members_that_fit, pad_features
+from cgmvae.search.packed_search import Halving, members_that_fit
+from cgmvae.training import engine
 from cgmvae.training import pack as pack_module
 from cgmvae.training.checkpoint import Checkpoint
 
@@ -32,7 +29,7 @@ def data():
 
 def base(**changes):
     plan = {"epochs": 4, "batch_size": 32, "embedding_dim": 16, "device": "cpu"}
-    return CGMVAEClassifier(**(plan | changes), settings=SIZES)
+    return CGMVAEClassifier(**(plan | changes), network=SIZES)
 
 
 def search(**changes):
@@ -51,7 +48,7 @@ def test_values_are_those_of_training_each_setting(data):
     first = next(r for r in found.results_ if r.setting == {"learning_rate": 1e-4, "dropout": 0.0})
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     alone = clone(base(n_members=1, random_state=seed)).set_params(**first.setting)
-    alone.settings = SIZES | {"selection": "micro_f1"}
+    alone.training = {"selection": "micro_f1"}
     alone.fit(data.X[:120], data.Y[:120], validation_data=held)
     assert first.value == pytest.approx(alone.best_value_[0], abs=1e-6)
 
@@ -110,6 +107,27 @@ def test_settings_of_other_sizes_are_trained_in_other_packs(data, monkeypatch):
     packs.clear()
     PackedSearch(base(), {"dropout": (0.0, 0.2, 0.3)}, rungs=()).fit(data.X, data.Y)
     assert list(map(len, packs)) == [1, 1, 1]
+
+
+def test_packs_that_are_trained_side_by_side_give_the_same(data, monkeypatch):
+    monkeypatch.setattr(packed_search, "members_that_fit", lambda *_: 3)
+    expected = search(**PLAN, refit=False).fit(data.X, data.Y)
+    told, trained_here = [], []
+    make_pack = packed_search.make_pack
+
+    def record(*arguments, **options):
+        trained_here.append(arguments)
+        return make_pack(*arguments, **options)
+
+    monkeypatch.setattr(packed_search, "make_pack", record)
+    monkeypatch.setattr(engine, "max_processes", lambda: 2)
+    found = search(**PLAN, refit=False, progress=lambda *now: told.append(now[:4]))
+    assert_found(found.fit(data.X, data.Y), expected)
+    assert trained_here == []
+    for pack in (0, 1):
+        assert [now for now in told if now[0] == pack] == [
+            (pack, 2, epoch, 4) for epoch in range(1, 5)
+        ]
 
 
 class Killed(BaseException):
@@ -227,7 +245,6 @@ def test_halving_counts_settings_not_members():
         ({"metric": "f2"}, "no metric 'f2'"),
         ({"estimator": BinaryRelevance()}, "BinaryRelevance is not"),
         ({"n_splits": 2}, "a single split"),
-        ({"estimator": CGMVAEClassifier(pseudo_labels=0.9)}, "leave out pseudo_labels"),
     ],
 )
 def test_invalid_parameters(data, changes, words):
@@ -235,23 +252,23 @@ def test_invalid_parameters(data, changes, words):
         search(**changes).fit(data.X, data.Y, validation_data=(data.X, data.Y))
 
 
-@pytest.mark.parametrize("form", [np.array, sp.csr_array])
-def test_features_are_padded_with_zeros_on_the_right(form):
-    models = [CGMVAEClassifier(), CGMVAEClassifier()]
-    fits = []
-    for model, width in zip(models, (2, 3), strict=True):
-        model.n_columns_, model.sparse_rows_ = width, form is not np.array
-        model.encoding_ = PiecewiseLinear("standard").fit(np.ones((2, width)))
-        model.components_ = PrincipalComponents()
-        rows = Rows(form(np.ones((2, width))), np.ones((2, 1)))
-        fits.append(Fit(rows, rows, 0))
-    found = pad_features(models, fits)
-    assert [model.n_columns_ for model in models] == [3, 3]
-    assert [model.encoding_.n_columns for model in models] == [int(form is np.array), 0]
-    for fit, expected in zip(found, ([1, 1, 0], [1, 1, 1]), strict=True):
-        for rows in (fit.train, fit.validation):
-            features = rows.features.toarray() if sp.issparse(rows.features) else rows.features
-            assert features.tolist() == [expected] * 2
+def test_models_of_tables_with_other_words_are_fitted_together():
+    """Each model takes its own words, and zeros in place of those that only others have."""
+    kinds = {"notes": "text"}
+    tables = [
+        as_columns({"notes": np.array(["owl fen", "owl bog", "owl elm"] * 10, object)}, kinds),
+        as_columns({"notes": np.array(["hawk fen", "hawk bog"] * 15, object)}, kinds),
+    ]
+    Y = (np.arange(60).reshape(30, 2) % 3 == 0).astype(int)
+    models = [base(epochs=1), base(epochs=1)]
+    fit_together(models, [(table, Y, None) for table in tables])
+    assert {model.pipeline_.n_inputs for model in models} == {3, 4}
+    assert [model.pipeline_.n_more for model in models] == [0, 1]
+    for model, table in zip(models, tables, strict=True):
+        columns = model.inputs(table)
+        assert columns.shape == (30, 4)
+        assert (columns.toarray()[:, model.pipeline_.n_inputs :] == 0).all()
+        assert np.isfinite(model.predict_proba(table)).all()
 
 
 def test_splits_of_a_table_with_different_words_share_a_pack():
@@ -264,7 +281,7 @@ def test_splits_of_a_table_with_different_words_share_a_pack():
         epochs=2,
         embedding_dim=8,
         device="cpu",
-        settings={"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
+        network={"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
     )
     space = {"learning_rate": (1e-3, 1e-2)}
     search = PackedSearch(base, space, n_splits=3, n_best=1, random_state=0).fit(X, Y)
@@ -274,10 +291,10 @@ def test_splits_of_a_table_with_different_words_share_a_pack():
 
 def test_pack_size_on_a_cpu_is_limited_by_memory_and_a_maximum(data, monkeypatch):
     model = CGMVAEClassifier(embedding_dim=8, device="cpu", random_state=0)
-    fit = Fit(*model._prepare(data.X, data.Y, None, None, None))
-    assert members_that_fit(model, fit) == packed_search._LARGEST_ON_CPU
+    fit = begin_fit(model, data.X, data.Y)
+    assert members_that_fit(model, fit) == packed_search._MAX_ON_CPU
     monkeypatch.setattr(packed_search, "machine_memory", lambda: 1 << 24)
     few = members_that_fit(model, fit)
-    assert 1 <= few < packed_search._LARGEST_ON_CPU
+    assert 1 <= few < packed_search._MAX_ON_CPU
     monkeypatch.setattr(packed_search, "machine_memory", lambda: 1)
     assert members_that_fit(model, fit) == 1

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 from starlette.testclient import TestClient
 
@@ -35,15 +36,24 @@ def sites():
 def network(sites):
     """Return a small C-GMVAE without column names."""
     model = cgmvae.CGMVAEClassifier(
-        epochs=2, embedding_dim=8, n_members=2, settings=SMALL, random_state=0
+        epochs=2, embedding_dim=8, n_members=2, network=SMALL, random_state=0
     )
-    return model.fit(sites.X, sites)
+    return model.fit(sites.X, pd.DataFrame(sites.Y, columns=LABELS))
 
 
 @pytest.fixture(scope="session")
 def plain(sites):
     """Return a model of another method without column names."""
-    return cgmvae.BinaryRelevance(random_state=0).fit(sites.X, sites)
+    model = cgmvae.BinaryRelevance(random_state=0)
+    return model.fit(sites.X, pd.DataFrame(sites.Y, columns=LABELS))
+
+
+@pytest.fixture(scope="session")
+def blend(sites):
+    """Return a small blend without column names."""
+    network = cgmvae.CGMVAEClassifier(epochs=2, embedding_dim=8, n_members=4, network=SMALL)
+    model = cgmvae.BlendClassifier(auto_network=network, random_state=0)
+    return model.fit(sites.X, pd.DataFrame(sites.Y, columns=LABELS))
 
 
 @pytest.fixture
@@ -54,7 +64,7 @@ def named(network):
 
 def with_names(model):
     named = copy.copy(model)
-    named.feature_names_in_ = np.array(FEATURES, dtype=object)
+    named.input_names_ = FEATURES
     return named
 
 

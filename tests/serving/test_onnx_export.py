@@ -18,7 +18,20 @@ from cgmvae import __version__
 from cgmvae.data import make_survey
 from cgmvae.errors import InputError
 from cgmvae.evaluation.thresholds import GlobalThreshold, LabelThresholds, TopK
-from cgmvae.methods import ASL, C2AE, MPVAE, RBCC, BinaryRelevance, CGMVAEClassifier, LaMP, MLkNN
+from cgmvae.methods import (
+    ASL,
+    C2AE,
+    MPVAE,
+    RBCC,
+    BinaryRelevance,
+    BlendClassifier,
+    CGMVAEClassifier,
+    ExtraTrees,
+    LaMP,
+    LinearSVM,
+    MLkNN,
+    NearestVotes,
+)
 from cgmvae.serving import onnx_export
 from cgmvae.serving.onnx_export import export_onnx, exported_model
 
@@ -26,9 +39,8 @@ TINY = {"n_members": 2, "epochs": 2, "device": "cpu", "random_state": 0}
 LAYERS = {"feature_hidden": (16,), "label_hidden": (8,), "decoder_hidden": (16,), "latent_dim": 4}
 
 
-def tiny_cgmvae(preset="tuned", **settings):
-    settings = {**LAYERS, **settings}
-    return CGMVAEClassifier(preset, embedding_dim=8, settings=settings, **TINY)
+def tiny_cgmvae(preset="tuned", **network):
+    return CGMVAEClassifier(preset, embedding_dim=8, network={**LAYERS, **network}, **TINY)
 
 
 SWITCHES = {"correlation": "graph", "unit_norm": True, "label_bias": False, "layer_norm": False}
@@ -39,6 +51,15 @@ MODELS = {
     "switches": tiny_cgmvae(**SWITCHES, prior="standard", decoder_input="z"),
     "c2ae": C2AE(hidden_dim=16, **TINY),
     "mpvae": MPVAE(hidden_dim=8, latent_dim=4, **TINY),
+    "blend": BlendClassifier(
+        [
+            ("trees", ExtraTrees(n_trees=5)),
+            ("votes", NearestVotes(principal_components=4)),
+            ("linear", LinearSVM()),
+            ("net", tiny_cgmvae().set_params(random_state=None)),
+        ],
+        random_state=0,
+    ),
     "rbcc": RBCC(structure=[(0, 1), (0, 2), (1, 2)], state_dim=8, hidden_dim=8, **TINY),
 }
 
@@ -92,33 +113,6 @@ def test_methods_and_switches(name, survey, rows, tmp_path):
     assert np.array_equal(model.predict_proba(rows), before)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("partly", [False, True])
-def test_training_rows_that_vote(rng, tmp_path, sparse, partly):
-    X = rng.normal(size=(150, 6)) * (rng.random((150, 6)) < 0.5)
-    Y = np.column_stack([X[:, 0] * X[:, 1] > 0, X[:, 2] > 0, X[:, 3] * X[:, 4] < 0]) * 1.0
-    if partly:
-        Y[rng.random(Y.shape) < 0.2] = np.nan
-    model = clone(MODELS["tuned"]).set_params(n_neighbors=16)
-    model.fit(sp.csr_array(X) if sparse else X, Y)
-    assert model.neighbors_ is not None
-    assert sp.issparse(model.neighbors_.features) == sparse
-    export_onnx(model, tmp_path / "model.onnx")
-    rows = np.vstack([X[:5], rng.normal(size=(30, 6)), np.zeros((1, 6))])
-    agree(tmp_path / "model.onnx", model, rows)
-
-
-@pytest.mark.parametrize("n_neighbors", [0, 16])
-def test_a_linear_model_beside_the_network(rng, tmp_path, n_neighbors):
-    X = rng.random((150, 6)) * (rng.random((150, 6)) < 0.4)
-    Y = np.column_stack([X[:, 0] > X[:, 1], X[:, 2] > 0]) * 1
-    model = clone(MODELS["tuned"]).set_params(n_neighbors=n_neighbors, linear_model=True)
-    model.fit(sp.csr_array(X), Y)
-    assert model.linear_model_ is not None
-    export_onnx(model, tmp_path / "model.onnx")
-    agree(tmp_path / "model.onnx", model, np.vstack([X[:30], np.zeros((1, 6))]))
-
-
 def test_of_equal_probabilities_the_first_are_the_best(survey, rows, tmp_path):
     Y = survey.Y.copy()
     Y[:, [0, 2, 4]] = 1
@@ -129,7 +123,7 @@ def test_of_equal_probabilities_the_first_are_the_best(survey, rows, tmp_path):
 
 
 def test_a_probability_that_equals_its_threshold_counts(survey, rows, tmp_path):
-    model = tiny_cgmvae().set_params(n_neighbors=0).fit(survey.X, survey.Y)
+    model = tiny_cgmvae().fit(survey.X, survey.Y)
     with torch.no_grad():
         for parameter in model.network_.parameters():
             parameter.zero_()
@@ -142,8 +136,74 @@ def test_sparse_training_rows(survey):
     sparse = sp.csr_array(np.where(survey.X > 0, 5 * survey.X, 0))
     model = tiny_cgmvae().fit(sparse, survey.Y)
     with torch.no_grad():
-        _, labels = exported_model(model)(torch.from_numpy(sparse.toarray()).double())
-    assert np.array_equal(labels, model.predict(sparse))
+        probabilities = exported_model(model)(torch.from_numpy(sparse.toarray()).double())
+    np.testing.assert_allclose(probabilities, model.predict_proba(sparse), rtol=0, atol=1e-6)
+
+
+EXPERTS = {"trees": ExtraTrees(n_trees=30), "votes": NearestVotes(), "linear": LinearSVM()}
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize("form", ["dense", "words", "unknown labels", "weights", "few rows"])
+def test_experts_that_python_computes_in_another_way(survey, tmp_path, name, form):
+    """Trees as gathered nodes, and votes as one matrix, against numpy and scipy."""
+    n = 20 if form == "few rows" else survey.n_samples
+    X, Y = survey.X[:n], survey.Y[:n].astype(float)
+    given = {}
+    if form == "words":
+        X = sp.csr_array(np.where(X > 0.5, 5 * X, 0))
+    elif form == "unknown labels":
+        Y[np.random.default_rng(0).random(Y.shape) < 0.2] = np.nan
+    elif form == "weights":
+        given = {"sample_weight": 1.0 + np.arange(n) % 4}
+    model = clone(EXPERTS[name]).set_params(random_state=0).fit(X, Y, **given)
+    new = np.random.default_rng(1).normal(size=(50, X.shape[1])) * 2
+    if form == "words":  # of rows at the same distance, ONNX takes the first, but torch any
+        new = np.maximum(new, 0)
+        new[:3] = 0
+        export_onnx(model, tmp_path / "model.onnx")
+        agree(tmp_path / "model.onnx", model, new)
+        return
+    with torch.no_grad():
+        found = exported_model(model)(torch.from_numpy(new)).numpy()
+    np.testing.assert_allclose(found, model.predict_proba(new), rtol=0, atol=1e-6)
+
+
+def test_a_leaf_that_no_row_reaches_has_no_vote(survey):
+    model = ExtraTrees(n_trees=10, random_state=0).fit(survey.X, survey.Y)
+    rows = torch.from_numpy(survey.X.astype(np.float64))
+    forest = model.forest_
+    emptied = int(forest.leaves(model.inputs(survey.X))[0, 0])
+    sizes = model.leaf_rows_.sizes.copy()
+    first = int(sizes[:emptied].sum())
+    kept = np.delete(model.leaf_rows_.rows, slice(first, first + int(sizes[emptied])))
+    sizes[emptied] = 0
+    before = model.predict_proba(survey.X)
+    model.leaf_rows_ = type(model.leaf_rows_)(sizes, kept)
+    with np.errstate(invalid="ignore"), torch.no_grad():
+        found = exported_model(model)(rows).numpy()
+        expected = model.predict_proba(survey.X)
+    assert np.abs(expected - before).max() > 1e-3
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_what_is_too_large_for_a_graph_is_refused(survey, monkeypatch):
+    model = ExtraTrees(n_trees=10, random_state=0).fit(survey.X, survey.Y)
+    for limit in ("_MAX_DEPTH", "_MAX_TABLE"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"cgmvae.methods.trees.{limit}", 1)
+            with pytest.raises(InputError, match="too large for a graph; leave out extra trees"):
+                exported_model(model)
+    model = NearestVotes(random_state=0).fit(survey.X, survey.Y)
+    monkeypatch.setattr("cgmvae.methods.neighbors.MAX_CELLS", 1)
+    with pytest.raises(InputError, match="too many for a graph; leave out the votes"):
+        exported_model(model)
+
+
+def test_an_expert_that_is_no_graph_is_named(survey, tmp_path):
+    model = BlendClassifier([("knn", MLkNN(k=3))], random_state=0).fit(survey.X, survey.Y)
+    with pytest.raises(InputError, match="The expert 'knn' is a MLkNN, which cannot be exported"):
+        export_onnx(model, tmp_path / "model.onnx")
 
 
 def test_one_feature_one_label_one_member(survey, rows, tmp_path):
@@ -170,7 +230,7 @@ def test_metadata_come_back(fitted, rows, tmp_path):
     fitted.threshold_rule_ = LabelThresholds(np.array(thresholds))
     expected = fitted.predict(rows)
     fitted.label_names_ = HOSTILE
-    fitted.feature_names_in_ = np.array([*HOSTILE, ""], dtype=object)
+    fitted.input_names_ = (*HOSTILE, "")
     export_onnx(fitted, tmp_path / "model.onnx")
     _, labels = runtime(tmp_path / "model.onnx").run(None, {"features": rows})
     assert np.array_equal(labels, expected)
@@ -277,7 +337,7 @@ def test_too_many_weights_for_one_file(fitted, tmp_path, monkeypatch):
 
 def test_methods_that_cannot_be_exported(survey, tmp_path):
     model = MLkNN(k=3).fit(survey.X, survey.Y)
-    with pytest.raises(InputError, match=r"^MLkNN cannot .* are cgmvae, .*asl and rbcc\.$"):
+    with pytest.raises(InputError, match=r"^MLkNN cannot .* are blend, cgmvae, .*asl and rbcc\.$"):
         export_onnx(model, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

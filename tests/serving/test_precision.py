@@ -35,7 +35,7 @@ def model(rows, request):
     Y = (rows > np.median(rows, axis=0)).astype(int)
     linear = cgmvae.BinaryRelevance(random_state=0)
     network = cgmvae.CGMVAEClassifier(
-        epochs=3, n_members=2, settings=SMALL, embedding_dim=8, random_state=0
+        epochs=3, n_members=2, network=SMALL, embedding_dim=8, random_state=0
     )
     return (network if request.param == "network" else linear).fit(rows, Y)
 

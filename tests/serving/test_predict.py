@@ -1,5 +1,6 @@
 """``POST /predict``: the response agrees with the library, whatever the format of the rows."""
 
+import copy
 import csv
 import io
 import json
@@ -59,6 +60,17 @@ def test_probabilities_are_those_of_the_library_bit_for_bit(client, named, netwo
     assert np.array_equal(probabilities(served, {"json": {"rows": objects(X)}}), expected)
     assert np.array_equal(probabilities(served, {"json": {"rows": X.tolist()}}), expected)
     assert np.array_equal(probabilities(served, table(FEATURES, X.tolist())), expected)
+
+
+def test_a_blend_is_served_with_all_its_experts(client, blend, sites):
+    X = sites.X[:33].astype(np.float64)
+    expected = blend.predict_proba(X)
+    assert np.abs(expected - blend.cgmvae_.predict_proba(blend.inputs(X))).max() > 0.02
+    served = client(with_names(blend))
+    found = probabilities(served, {"json": {"rows": objects(X)}})
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    alone = [probabilities(served, {"json": {"rows": [row]}})[0] for row in X[:3].tolist()]
+    np.testing.assert_allclose(alone, expected[:3], rtol=1e-5)
 
 
 def test_labels_are_those_of_the_library(client, named, network, plain, sites):
@@ -181,7 +193,8 @@ def test_numbers_far_from_the_training_data(client, network, plain):
 
 def test_scores_that_are_no_numbers(client, network):
     model = with_names(network)
-    model.scaler_ = FeatureScaler("none").fit(np.zeros((2, 6)))
+    model.pipeline_ = copy.copy(model.pipeline_)
+    model.pipeline_.scaler = FeatureScaler("none").fit(np.zeros((2, 6)))
     extreme = {"rows": [[0] * 6, [0, 3e38, 0, 0, 0, 0]]}
     sentence = rejected(client(model), {"json": extreme})
     assert sentence.startswith("Row 2 is so far from the training data")

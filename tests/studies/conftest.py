@@ -18,7 +18,6 @@ from tiny_study import made_up as made_up_record
 from cgmvae.data import catalog
 from cgmvae.evaluation import PAPER_METRICS, PROTOCOLS
 from cgmvae.studies.commands import run_study
-from cgmvae.studies.engines import local_engine
 from cgmvae.studies.spec import RunSpec, Scope
 from cgmvae.studies.store import Store
 
@@ -36,7 +35,7 @@ def paper(data_folder) -> str:
 def whole_store(tmp_path_factory) -> Store:
     """Return the store of the uninterrupted tiny study; tests must not change it."""
     store = Store(tmp_path_factory.mktemp("whole"))
-    assert run_study(STUDY, Scope(), store, local_engine(device="cpu")) == []
+    assert run_study(STUDY, Scope(), store, device="cpu") == []
     return store
 
 

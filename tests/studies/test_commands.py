@@ -1,24 +1,22 @@
-"""What the commands of a study do, and ``python -m cgmvae.studies``, which needs no others."""
+"""What the commands of a study do."""
 
 import pytest
 from tiny_study import STUDY, runs
 
 from cgmvae.errors import InputError
-from cgmvae.studies.__main__ import main
+from cgmvae.studies import STUDIES, commands, find_study
 from cgmvae.studies.commands import (
-    STUDIES,
     describe_failures,
-    find_study,
     make_scope,
+    remember_scope,
+    remembered_scope,
     run_study,
     study_origin,
     study_status,
     study_tables,
 )
-from cgmvae.studies.spec import RunSpec, Scope
+from cgmvae.studies.spec import RunSpec, Scope, make_jobs
 from cgmvae.studies.store import Store
-
-SMALL = ("--data", "yeast", "--methods", "mlknn", "--splits", "0")
 
 
 def test_a_scope_from_texts():
@@ -32,7 +30,7 @@ def test_a_scope_from_texts():
     ("given", "words"),
     [
         ({"data": "yeats"}, "did you mean yeast"),
-        ({"methods": "mlknn,ml-knn"}, "no method 'ml-knn'; choose one of cgmvae, .*, mlp"),
+        ({"methods": "mlknn,ml-knn"}, "no method 'ml-knn'; choose one of .*cgmvae, .*, mlp"),
         ({"splits": "0;1"}, "'0;1' is not a list of integers; write 0,1,2"),
         ({"seeds": "-1"}, "-1 is not a valid seed"),
         ({"splits": str(2**32)}, "not a valid seed"),
@@ -46,8 +44,9 @@ def test_invalid_scopes(given, words):
 def test_every_study_has_runs_and_tables_before_anything_was_run(tmp_path, monkeypatch):
     monkeypatch.delenv("CGMVAE_DATA", raising=False)
     monkeypatch.setenv("CGMVAE_CACHE", str(tmp_path))
-    for name, study in STUDIES.items():
-        scope = Scope(quick=True)
+    for name in STUDIES:
+        study, scope = find_study(name), Scope(quick=True)
+        assert study.name == name
         wanted = {spec.key for spec in study.runs(scope)}
         status = study_status(study, scope, Store(tmp_path / "runs"))
         assert status == (0, 0, 0, len(wanted)), name
@@ -57,17 +56,16 @@ def test_every_study_has_runs_and_tables_before_anything_was_run(tmp_path, monke
 @pytest.mark.parametrize(
     ("name", "n_runs", "others"),
     [
-        ("ablation", 2 * 9 * 9, {"main": 2 * 9}),  # 5 + 4 variants, of which one is the default
-        ("replacement", 2 * 4 * 9, {"main": 2 * 9, "ablation": 2 * 2 * 9}),
-        ("claims", 2 * 9 * 28, {"main": 2 * 9 * 5, "ablation": 2 * 9 * 2}),
+        # The arms without the whole grid, which the main table does not need.
+        ("ablation", 2 * 10 * (3 * 6 + 2 * (2 + 3 + 14)), {"main-tuned": 0}),
         ("fewer-data", 2 * 3 * 6 * 9, {"main": 2 * 6 * 9}),
     ],
 )
 def test_equal_runs_are_shared_between_studies(available, name, n_runs, others):
     available("yeast", "scene")  # with three splits and three seeds each
-    runs = set(STUDIES[name].runs(Scope()))
+    runs = set(find_study(name).runs(Scope()))
     assert len(runs) == n_runs
-    assert {each: len(runs & set(STUDIES[each].runs(Scope()))) for each in others} == others
+    assert {each: len(runs & set(find_study(each).runs(Scope()))) for each in others} == others
 
 
 def test_status_tells_apart_what_became_of_runs(whole_store, tmp_path):
@@ -89,40 +87,56 @@ def test_failures_with_the_same_reason_are_one_line(tmp_path):
     ]
 
 
-def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypatch):
+@pytest.fixture
+def made_by(monkeypatch):
+    """Return a function that replaces what makes a job, and the list of jobs that were made."""
+
+    def replace(make):
+        asked = []
+
+        def run_job(job, store, *, device):
+            asked.append(job)
+            return make(job, asked)
+
+        monkeypatch.setattr(commands, "run_job", run_job)
+        return asked
+
+    return replace
+
+
+def test_runs_of_another_process_are_waited_for(whole_store, tmp_path, monkeypatch, made_by):
     """A busy job is tried again until it is stored."""
-    monkeypatch.setattr("cgmvae.studies.commands._POLL_SECONDS", 0)
-    asked, told = [], []
+    monkeypatch.setattr(commands, "_POLL_SECONDS", 0)
+    store, told = Store(tmp_path), []
+    (tmp_path / "runs").mkdir()
 
-    def engine(jobs, store):
-        asked.append(len(jobs))
-        for job in jobs:
-            if len(asked) == 1 and job == jobs[0]:
-                yield job, "busy"
-            else:
-                for spec in job:
-                    (tmp_path / "runs").mkdir(exist_ok=True)
-                    store.run_folder(spec).symlink_to(whole_store.run_folder(spec))
-                yield job, "done"
+    def make(job, asked):
+        if len(asked) == 1:
+            return "busy"
+        for spec in job:
+            store.run_folder(spec).symlink_to(whole_store.run_folder(spec))
+        return "done"
 
-    def record(progress) -> None:
-        told.append((progress.done, len(progress.elsewhere)))
-
-    assert run_study(STUDY, Scope(), Store(tmp_path), engine, on_progress=record) == []
-    assert asked == [5, 1]
-    assert told[0] == (0, 0)
-    assert told[5] == (8, 1)
-    assert told[-1] == (9, 0)
+    asked = made_by(make)
+    assert run_study(STUDY, Scope(), store, on_progress=lambda now: told.append(state(now))) == []
+    jobs = make_jobs(runs(Scope()))
+    assert asked == [*jobs, jobs[0]]
+    assert told[0] == (0, 0, 0)
+    assert told[1:3] == [(0, 1, 0), (0, 0, 1)]
+    assert told[-4:] == [(8, 0, 1), (8, 1, 0), (9, 0, 0), (9, 0, 0)]
 
 
-def test_a_study_that_is_done_trains_nothing(whole_store):
-    def engine(jobs, _):
-        pytest.fail(f"{len(jobs)} jobs were made again")
-
-    assert run_study(STUDY, Scope(), whole_store, engine) == []
+def state(progress):
+    return progress.done, len(progress.running), len(progress.elsewhere)
 
 
-def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, tmp_path):
+def test_a_study_that_is_done_trains_nothing(whole_store, made_by):
+    asked = made_by(lambda *_: "done")
+    assert run_study(STUDY, Scope(), whole_store) == []
+    assert asked == []
+
+
+def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, tmp_path, made_by):
     """In another pack a run would differ in its last digits."""
     pack = [spec for spec in runs(Scope()) if spec.method == "asl"]
     (tmp_path / "runs").mkdir()
@@ -130,41 +144,34 @@ def test_a_pack_that_is_partly_there_is_trained_as_the_study_asks(whole_store, t
     for spec in runs(Scope()):
         if spec != pack[1]:
             store.run_folder(spec).symlink_to(whole_store.run_folder(spec))
-    asked = []
-
-    def engine(jobs, _):
-        asked.extend(jobs)
-        return iter(())
-
-    run_study(STUDY, Scope(), store, engine)
+    asked = made_by(lambda *_: "done")
+    run_study(STUDY, Scope(), store)
     assert asked == [tuple(pack)]
 
 
-def test_the_bare_command_line(capsys, tmp_path):
-    folder = ("--folder", str(tmp_path))
-    assert main(["main", *SMALL, *folder]) == 0
-    printed = capsys.readouterr()
-    assert "now: mlknn on yeast" in printed.err
-    assert "1 of 1 runs" in printed.err
-    assert main(["table", "main", *SMALL, *folder]) == 0
-    assert capsys.readouterr().out == printed.out
-    assert main(["status", "main", *SMALL, *folder]) == 0
-    assert capsys.readouterr().out == "main, 1 done, 0 running, 0 failed, 0 missing\n"
+def test_a_folder_remembers_with_which_scopes_a_study_was_run(tmp_path):
+    store, one = Store(tmp_path), Scope(data=("yeast",), seeds=(0,))
+    assert remembered_scope("tiny", store) == Scope()
+    remember_scope(STUDY, one, store)
+    assert remembered_scope("tiny", store) == one
+    remember_scope(STUDY, Scope(data=("scene", "yeast"), methods=("mlknn",), seeds=(1,)), store)
+    assert remembered_scope("tiny", store) == Scope(data=("yeast", "scene"), seeds=(0, 1))
+    remember_scope(STUDY, Scope(quick=True), store)
+    assert remembered_scope("tiny", store) == Scope(quick=True)
+    assert remembered_scope("main", store) == Scope()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("main", "--data", "yeats"),
-        ("main", *SMALL, "--folder", "/proc/none"),
-        ("table", "mian"),
-    ],
-)
-def test_bad_input_is_one_line(capsys, arguments):
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.splitlines()[-1].startswith("Error: ")
+def test_tables_end_with_what_is_missing(made_up, available):
+    available("yeast")
+    study = find_study("main")
+    scope = Scope(data=("yeast", "scene"), methods=("mlknn", "asl"), splits=(0, 1), seeds=(0,))
+    made_up.keep(RunSpec("yeast", "mlknn"), 0.5)
+    text = study_tables(study, scope, made_up.store, "md")
+    assert text.startswith("### Mean ranks")
+    assert "not run" not in text
+    ending = text.partition("### Not run yet\n")[2]
+    assert "| yeast | mlknn: 1, asl: 2 |" in ending
+    assert "| scene | not available: put " in ending
 
 
 def test_runs_of_an_installed_package_have_no_commit(made_up):

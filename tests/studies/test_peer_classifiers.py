@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestClassifier
 from cgmvae.data import MultiLabelDataset, make_survey
 from cgmvae.evaluation import micro_average_precision
 from cgmvae.studies import peers
-from cgmvae.studies.peers import PEERS, SEMI_SUPERVISED
+from cgmvae.studies.peers import PEERS
 
 N_HELD = 20
 
@@ -77,19 +77,6 @@ def test_a_peer_learns(name: str) -> None:
     assert learned > micro_average_precision(test.Y, frequencies) + 0.05
 
 
-@pytest.mark.parametrize("name", SEMI_SUPERVISED)
-def test_some_peers_learn_from_rows_without_labels(name, clear_survey) -> None:
-    train, (_, test) = cut(clear_survey)
-    unknown = np.zeros(train.Y.shape, bool)
-    unknown[60:] = True
-    partly = replace(train, Y=np.where(unknown, 0, train.Y), unknown=unknown)
-    unseen, found = PEERS[name].bagged(partly, test, 0)
-    assert unseen.shape == (60, 5)
-    _, without = PEERS[name].bagged(train.rows(np.arange(60)), test, 0)
-    assert np.abs(found - without).max() > 0.01
-    assert micro_average_precision(test.Y, found) > test.Y.mean() + 0.05
-
-
 @pytest.mark.parametrize("name", PEERS)
 def test_constant_labels_keep_their_value_and_held_labels_may_be_unknown(name, clear_survey):
     never, always = np.zeros((clear_survey.n_samples, 1)), np.ones((clear_survey.n_samples, 1))
@@ -107,7 +94,7 @@ def test_constant_labels_keep_their_value_and_held_labels_may_be_unknown(name, c
 @pytest.mark.parametrize(
     "name",
     # Logistic regression has one C for all labels; it is tested as binary relevance.
-    [name for name in PEERS if name not in (*SEMI_SUPERVISED, "logistic-regression")],
+    [name for name in PEERS if name != "logistic-regression"],
 )
 def test_each_label_is_learned_from_the_rows_that_know_it(name, clear_survey) -> None:
     unknown = np.zeros(clear_survey.Y.shape, bool)

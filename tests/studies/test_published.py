@@ -6,6 +6,7 @@ import pytest
 
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.methods import REGISTRY
+from cgmvae.methods.registry import PAPER_METHODS
 from cgmvae.studies.published import published, published_value
 
 NAMES = ("ebird", "mirflickr", "nus_vec", "yeast", "scene", "sider", "reuters", "bookmarks")
@@ -42,7 +43,8 @@ def named(rows, name):
 )
 def test_the_main_tables(text, caption, metrics):
     rows = rows_of(text, caption)
-    for method in REGISTRY.values():
+    for name in PAPER_METHODS:
+        method = REGISTRY[name]
         own = "MLARAM" if (method.row, metrics) == ("HARAM", ("precision_at_1",)) else method.row
         cells = [None if cell == "-" else float(cell) for cell in named(rows, own)]
         expected = [published_value(m, method.row, name) for m in metrics for name in NAMES]
@@ -82,7 +84,7 @@ def test_times(text):
 
 
 def test_every_method_has_its_row():
-    for method in REGISTRY.values():
+    for method in (REGISTRY[name] for name in PAPER_METHODS):
         for metric in PAPER_METRICS:
             assert published_value(metric, method.row, "yeast") is not None
     assert published_value("micro_f1", "RBCC", "delicious") is None

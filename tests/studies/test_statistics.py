@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from cgmvae.studies.statistics import (
+    TEST_SHARE,
     Difference,
     critical_difference,
     difference_text,
     finding,
-    interval_of_mean,
     paired_difference,
     rank_methods,
     spread,
@@ -42,7 +42,7 @@ def test_ranks_and_friedman_with_ties_and_missing_scores(rng):
         np.mean([rank_by_hand(row, place) for row in complete.tolist()]) for place in range(5)
     ]
     np.testing.assert_allclose(test.mean_ranks, by_hand)
-    assert test.n_problems == 11
+    assert test.n_data == 11
     assert test.p_value == stats.friedmanchisquare(*complete.T).pvalue
     assert test.critical_difference == critical_difference(5, 11)
 
@@ -57,7 +57,7 @@ def test_too_little_to_test():
     assert math.isnan(one_problem.p_value)
     assert math.isnan(one_problem.critical_difference)
     nothing = rank_methods(np.full((4, 3), np.nan))
-    assert nothing.n_problems == 0
+    assert nothing.n_data == 0
     assert np.isnan(nothing.mean_ranks).all()
     all_alike = rank_methods(np.ones((5, 4)))
     assert all_alike.mean_ranks.tolist() == [2.5] * 4
@@ -92,7 +92,7 @@ def test_spread_of_few_runs():
 
 def test_the_interval_is_that_of_the_paired_t_test_on_split_means(rng):
     first, second = rng.normal(0.6, 0.05, (4, 3)), rng.normal(0.5, 0.05, (4, 3))
-    found = paired_difference(first, second)
+    found = paired_difference(first, second, test_share=0)
     expected = stats.ttest_rel(first.mean(1), second.mean(1)).confidence_interval(0.95)
     assert found.mean == pytest.approx((first - second).mean())
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
@@ -102,7 +102,7 @@ def test_the_interval_is_that_of_the_paired_t_test_on_split_means(rng):
 def test_runs_that_one_of_the_two_lacks_count_for_neither():
     first = np.array([[1.0, 5.0], [2.0, np.nan], [np.nan, np.nan]])
     second = np.array([[0.0, np.nan], [0.0, 9.0], [7.0, 7.0]])
-    found = paired_difference(first, second)
+    found = paired_difference(first, second, test_share=TEST_SHARE)
     assert (found.mean, found.n_splits) == (1.5, 2)
 
 
@@ -117,7 +117,10 @@ def test_runs_that_one_of_the_two_lacks_count_for_neither():
     ],
 )
 def test_a_verdict_follows_from_the_interval(gaps, verdict):
-    assert interval_of_mean(np.array(gaps)).verdict == verdict
+    assert (
+        paired_difference(np.array(gaps)[:, None], np.zeros((len(gaps), 1)), test_share=0).verdict
+        == verdict
+    )
 
 
 def test_a_finding_names_every_data_set_under_its_verdict():

@@ -17,7 +17,9 @@ TINY = {
     "n_members": 1,
     "epochs": 2,
     "embedding_dim": 8,
-    "settings": {"feature_hidden": [8], "label_hidden": [8], "decoder_hidden": [8]},
+    "feature_hidden": [8],
+    "label_hidden": [8],
+    "decoder_hidden": [8],
 }
 
 

@@ -29,7 +29,6 @@ from cgmvae.data.splits import Split
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.studies import runner
 from cgmvae.studies.commands import run_study
-from cgmvae.studies.engines import local_engine
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import RunSpec, Scope, Study
 from cgmvae.studies.store import RunRecord, Store
@@ -37,7 +36,7 @@ from cgmvae.studies.tables import Table, render
 
 SIZES = {"feature_hidden": [16], "label_hidden": [16], "decoder_hidden": [16], "latent_dim": 4}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "cgmvae": {"n_members": 1, "epochs": 3, "embedding_dim": 16, "settings": SIZES},
+    "cgmvae": {"n_members": 1, "epochs": 3, "embedding_dim": 16, **SIZES},
     "asl": {"n_members": 2, "epochs": 3, "hidden_dim": 16},
 }
 
@@ -65,7 +64,7 @@ def tables(results: Results) -> list[Table]:
     return [Table("Tiny", ["run", *PAPER_METRICS], rows)]
 
 
-STUDY = Study("tiny", "A tiny study", runs, tables)
+STUDY = Study("tiny", runs, tables)
 
 
 def written(store: Store) -> str:
@@ -130,7 +129,7 @@ def _work(order: dict[str, Any]) -> int:
         with store.claim([spec]) as held:
             store.write(spec, made_up(spec))
         return 0 if held else 1
-    failed = run_study(STUDY, Scope(), store, local_engine(device="cpu"))
+    failed = run_study(STUDY, Scope(), store, device="cpu")
     return 1 if failed else 0
 
 

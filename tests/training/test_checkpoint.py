@@ -118,8 +118,8 @@ def saved_at(seconds_per_epoch, seconds_per_save, n_epochs=1000, n_bytes=1000):
 @pytest.fixture
 def usual_pace(monkeypatch):
     """Save as seldom as outside of the tests."""
-    monkeypatch.setattr("cgmvae.training.checkpoint.LEAST_SECONDS", 60.0)
-    monkeypatch.setattr("cgmvae.training.checkpoint.LARGEST_FRACTION", 0.03)
+    monkeypatch.setattr("cgmvae.training.checkpoint.MIN_SECONDS", 60.0)
+    monkeypatch.setattr("cgmvae.training.checkpoint.MAX_FRACTION", 0.03)
 
 
 @pytest.mark.usefixtures("usual_pace")

@@ -34,10 +34,10 @@ def fit(device: str, **changes):
         epochs=6,
         embedding_dim=16,
         learning_rate=LEARNING_RATE,
-        settings=SIZES | changes,
         device=device,
         random_state=0,
     )
+    model.set_params(**model.as_parameters(SIZES | changes))
     return model.fit(data.X, data)
 
 
@@ -55,7 +55,7 @@ def counted(monkeypatch):
         {"optimizer": "adam"},
         {"decoder_dropout": False},
         {"n_draws": 2, "own_kl_draw": True},
-        {"label_branch": True, "normalise_labels": False},
+        {"label_branch": True, "normalize_labels": False},
         {"alignment": "triplet"},
         {"first_stage": 0.5},
     ],
@@ -76,7 +76,7 @@ def test_a_member_is_the_same_alone_and_in_a_pack():
             epochs=4,
             embedding_dim=16,
             learning_rate=LEARNING_RATE,
-            settings=SIZES,
+            network=SIZES,
             random_state=0,
         )
         model.fit(data.X, data.Y)
@@ -116,7 +116,7 @@ def test_a_member_that_fails_stops_alone():
     data, _ = make_survey(400, 8, 6, seed=0)
     rates = [{"learning_rate": 1e-3}, {"learning_rate": 1e30}]
     model = CGMVAEClassifier(
-        members=rates, epochs=4, embedding_dim=16, settings=SIZES, device="cuda", random_state=0
+        members=rates, epochs=4, embedding_dim=16, network=SIZES, device="cuda", random_state=0
     )
     with pytest.warns(UserWarning, match="Member 1 stopped in epoch"):
         model.fit(data.X, data.Y)

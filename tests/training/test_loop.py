@@ -14,7 +14,6 @@ from cgmvae.errors import InputError
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
 from cgmvae.nn.packed import PackedLinear
 from cgmvae.nn.rng import make_streams
-from cgmvae.training import plan as plans
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.loop import TrainingResult, train
 from cgmvae.training.optimizer import PackedAdam
@@ -377,7 +376,7 @@ class TestSchedulesInEffect:
             epochs=6,
             batch_size=10,
             schedule=schedule,
-            warmup=0.2,
+            warmup=0.0,
             restart_epochs=2,
             floor_learning_rate=1e-3,
         )
@@ -390,16 +389,16 @@ class TestSchedulesInEffect:
         rates = rates.reshape(6, 4, 3)
         for k, n_steps in enumerate((4, 2, 4)):
             highest = members[k].learning_rate
-            floor = min(1e-3, highest)
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=highest)
+            first = {"cosine": 6, "warm-restarts": 2}.get(schedule, 10**9)
+            plain = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(
+                optimizer, first, 2, eta_min=min(1e-3, highest)
+            )
             for epoch in range(6):
                 for step in range(n_steps):
-                    place = epoch + (step + 0.5) / n_steps
-                    factor = {
-                        "constant": 1.0,
-                        "cosine": plans.cosine(place / 6, 0.2),
-                        "warm-restarts": plans.warm_restarts(epoch, 2, 2),
-                    }[schedule]
-                    expected = floor + (highest - floor) * factor
+                    within = 0.0 if schedule == "warm-restarts" else (step + 0.5) / n_steps
+                    plain.step(epoch + within)
+                    expected = plain.get_last_lr()[0]
                     assert rates[epoch, step, k] == pytest.approx(expected, rel=1e-12)
 
 
@@ -409,7 +408,7 @@ class Logistic(nn.Module):
     def __init__(self, members: Sequence[Member]) -> None:
         super().__init__()
         streams = make_streams(column(members, "seed"), CPU)
-        self.layer = PackedLinear(N_FEATURES, N_LABELS, streams, dtype=torch.float64)
+        self.layer = PackedLinear(N_FEATURES, N_LABELS, streams, "layer", dtype=torch.float64)
         self.unused = nn.Parameter(torch.ones(len(members), 2, dtype=torch.float64))
 
     def terms(self, batch, streams):
@@ -550,7 +549,7 @@ class TestFailures:
         class Lottery(Logistic):
             def terms(self, batch, streams):
                 terms = super().terms(batch, streams)
-                unlucky = streams.uniform(batch.weight.shape[1]) > 0.8
+                unlucky = streams.uniform("unlucky", batch.weight.shape[1]) > 0.8
                 return {"cross_entropy": terms["cross_entropy"].masked_fill(unlucky, torch.nan)}
 
         member = plain_member(1, weights={"cross_entropy": 1.0})
@@ -558,7 +557,8 @@ class TestFailures:
         streams = make_streams([member.seed], CPU)
         for step in range(order.shape[1]):
             streams.seek([1 + step])
-            unlucky = (streams.uniform(self.plan.batch_size) > 0.8) & (weight[:, step] > 0)
+            drawn = streams.uniform("unlucky", self.plan.batch_size) > 0.8
+            unlucky = drawn & (weight[:, step] > 0)
             if bool(unlucky.any()):
                 break
         row = int(order[:, step][unlucky][0])

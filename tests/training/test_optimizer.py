@@ -162,6 +162,24 @@ class TestPackedAdam:
         expected = gradient.norm(dim=1).clamp(max=clip)
         torch.testing.assert_close(norms, expected, rtol=1e-12, atol=0)
 
+    def test_the_row_encoder_has_learning_rates_of_its_own(self):
+        module = Layers()
+        module.row_encoder = Layers()
+        start, factors = FlatParameters(module).values.clone(), torch.tensor([0.0, 0.5, 1.0])
+        gradient = gradients(1, start.shape[1])[0]
+        found = []
+        for rates, factor in ((RATES, factors), (RATES, 1.0), (RATES * factors, 1.0)):
+            flat = FlatParameters(module)
+            flat.set(start)
+            adam = PackedAdam(flat, DECAYS)
+            adam.encoder_factor.copy_(torch.as_tensor(factor))
+            take(adam, gradient, rates, torch.ones(N_MEMBERS, dtype=torch.bool))
+            found.append(flat.values)
+        own = flat.mask({name for name in flat.names if name.startswith("row_encoder.")})
+        assert own.sum() == start.shape[1] / 2
+        assert torch.equal(found[0], torch.where(own, found[2], found[1]))
+        assert not torch.equal(found[0], found[1])
+
     @pytest.mark.parametrize("kind", ["adamw", "adam"])
     @pytest.mark.parametrize("bad", [0.5, torch.nan, torch.inf])
     def test_inactive_members_are_unchanged(self, kind, bad):
@@ -195,7 +213,6 @@ class TestPackedAdam:
             by_row[0] = RowGradient.of(matrix.to_sparse(2))
             norms = gradient_norms(by_row)
             torch.testing.assert_close(norms, gradient_norms(dense))
-            torch.testing.assert_close(of_rows.flat.joined(by_row), of_all.flat.joined(dense))
             of_rows.step(by_row, norms, RATES, active)
             of_all.step(dense, norms, RATES, active)
             for found, expected in zip(of_rows.state(), of_all.state(), strict=True):

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from cgmvae.errors import InputError
-from cgmvae.training.distributed import Group
-from cgmvae.training.pack import FittingParts, Pack, Task, join_members
-from cgmvae.training.plan import TrainingConfig
+from cgmvae.training.pack import FittingParts, join_members
 
 FULL = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. More words.")
 
@@ -46,35 +44,6 @@ def test_too_little_memory_for_one():
         doubled([1], 0)
     with pytest.warns(UserWarning, match="no memory"), pytest.raises(InputError, match="single"):
         doubled([1, 2], 0)
-
-
-class Heard(Group):
-    """Two processes, of which the other one does nothing."""
-
-    def broadcast(self, made):
-        return made()
-
-
-@pytest.mark.parametrize(
-    ("n_members", "shares_rows", "parts", "n_sharing"),
-    [
-        (1, True, [[0]], 2),
-        (1, False, [[0]], 1),
-        (2, True, [[0]], 1),
-        (5, True, [[0, 1, 2]], 1),
-    ],
-)
-def test_division_among_processes(n_members, shares_rows, parts, n_sharing):
-    pack = Pack(
-        [Task((), [None] * n_members)],
-        None,
-        TrainingConfig(),
-        device=torch.device("cpu"),
-        shares_rows=shares_rows,
-    )
-    own, sharing = pack._division(Heard(0, 2))
-    assert [part.tolist() for part in own] == parts
-    assert sharing.size == n_sharing
 
 
 def test_members_of_several_networks_are_joined_as_copies():

@@ -1,4 +1,4 @@
-from cgmvae.training.progress import EpochLines
+from cgmvae.training.progress import EpochLines, MergedProgress
 
 
 def test_the_time_left_is_that_of_the_epochs_so_far():
@@ -11,3 +11,19 @@ def test_the_time_left_is_that_of_the_epochs_so_far():
         "Epoch 11 of 20: best micro-F1 0.5000, about 1 min 30 s left",
         "Epoch 12 of 20: best micro-F1 0.5000, about 2 min 0 s left",
     ]
+
+
+def test_progress_is_that_of_the_slowest_part_at_work():
+    told = []
+    progress = MergedProgress(2, lambda *each: told.append(each))
+    progress.add(0, 4, 9, 0.5)  # resumed after epoch 3
+    assert told == []
+    progress.add(1, 4, 9, 0.6)
+    progress.add(1, 5, 9, 0.7)
+    progress.add(1, 6, 9, 0.7)
+    assert told == [(4, 9, 0.6)]
+    progress.end(0)  # stopped early: no member has improved
+    assert told[1:] == [(5, 9, 0.7), (6, 9, 0.7)]
+    progress.add(1, 7, 9, 0.8)
+    progress.end(1)
+    assert told[3:] == [(7, 9, 0.8)]

@@ -19,7 +19,7 @@ def expected_value(name: str, scores, positive, known) -> float:
     if name == MEAN_OF_FIVE:
         names = ("example_f1", "micro_f1", "macro_f1", "hamming_accuracy", "precision_at_1")
         return float(np.mean([expected_value(each, scores, positive, known) for each in names]))
-    return float(sweep(positive, scores, unknown=unknown).value(name).max())
+    return float(sweep(positive, scores, unknown=unknown).value(name, absent=0).max())
 
 
 def members(rng, dtype, unknown_share):

@@ -48,18 +48,32 @@ class Panel(StrEnum):
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose plain help lists options by panel; without rich, typer ignores panels."""
+    """A command whose plain help lists options by panel; without rich, typer ignores panels.
+
+    If it has the option ``--help-formats``, that alone lists how files are read.
+    """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of each panel."""
+        apart = any(parameter.name == _HELP_FORMATS for parameter in self.get_params(ctx))
+        self._write_panels(ctx, formatter, lambda panel: not (apart and panel in _READING))
+
+    def formats_help(self, ctx: Any) -> str:
+        """Return the help of the options that say how a file is read."""
+        formatter = ctx.make_formatter()
+        self._write_panels(ctx, formatter, lambda panel: panel in _READING)
+        return str(formatter.getvalue()).strip()
+
+    def _write_panels(self, ctx: Any, formatter: Any, shown: Callable[[str], bool]) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
                 panel = getattr(parameter, "rich_help_panel", None) or "Options"
                 panels.setdefault(panel, []).append(record)
         for title, records in panels.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+            if shown(title):
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 def option(
@@ -89,13 +103,18 @@ _READING: Mapping[Panel, Mapping[str, tuple[Any, ...]]] = {
         "label_sets": (str, "Column that holds all labels of a row, separated or as a list."),
         "long": (str, "ROW,LABEL: the columns of a table with one row per occurrence."),
         "separator": (str, "Separator of the labels in that column (default ;)."),
-        "counts": (str, "'presence' turns counts in label columns into 0 and 1."),
+        "counts": (str, "'presence' takes any count or code but 0 in a label column as 1."),
         "blank_labels": (str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
     },
     Panel.COLUMNS: {
         "groups": (str, "Column (or npz key) of groups that a split keeps together."),
         "id": (str, "Column that identifies the rows: no feature, but in all output."),
         "drop": (list[str], "Column to leave out; repeat for each.", "--drop"),
+        "missing": (
+            list[str],
+            "Cell that is a missing value, as -9999; repeat for each.",
+            "--missing",
+        ),
         "category": (list[str], "Column of categories; repeat for each.", "--category"),
         "date": (list[str], "Column of dates; repeat for each.", "--date"),
         "text": (list[str], "Column of free text; repeat for each.", "--text"),
@@ -113,6 +132,26 @@ _READING: Mapping[Panel, Mapping[str, tuple[Any, ...]]] = {
         "meta_offset": (int, "Columns to skip before the labels (released files)."),
     },
 }
+
+
+def _show_formats(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        assert isinstance(ctx.command, GroupedCommand)
+        typer.echo(ctx.command.formats_help(ctx))
+        raise typer.Exit
+
+
+#: Name and annotation of the option of commands that read files as their model's data was read.
+_HELP_FORMATS = "help_formats"
+_HelpFormatsOption = Annotated[
+    bool,
+    typer.Option(
+        "--help-formats",
+        callback=_show_formats,
+        is_eager=True,
+        help="Show how to read files that are unlike the model's data, and exit.",
+    ),
+]
 
 #: These options by name.
 READING_OPTIONS = {
@@ -165,8 +204,6 @@ _FLAGS = {
     "column_types": "--category, --date or --text",
     "kinds": "--category, --date or --text",
     "n_members": "--members",
-    "n_neighbors": "--neighbors",
-    "linear_model": "--no-linear-model",
     "random_state": "--seed",
 }
 
@@ -340,7 +377,7 @@ class Source:
         In a table, the columns ``features`` are features, and the columns ``others`` are not.
         """
         if self.in_catalog:
-            return LoadedBlocks(self.load(), self.name)
+            return LoadedBlocks.of(self.load(), self.name)
         reader, options = self._reading_options(defaults)
         return open_blocks(self.name, reader.name, features=features, others=others, **options)
 
@@ -362,12 +399,14 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
     """Turn a function of a ``source`` into a command that takes SOURCE and the reading options.
 
     A reading option that the function has as a parameter of its own is left to the function. SOURCE
-    is optional if the function's ``source`` has a default.
+    is optional if the function's ``source`` has a default. The help of a command that takes a
+    model, which knows how its data was read, has the reading options behind ``--help-formats``.
     """
     own = inspect.signature(command).parameters
     reading = [name for name in READING_OPTIONS if name not in own]
 
     def call(**given: Any) -> None:
+        given.pop(_HELP_FORMATS, None)
         options = {name: given.pop(name) for name in reading}
         options = {name: value for name, value in options.items() if value is not None}
         name = given.pop("source")
@@ -376,7 +415,9 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
         source = None if name is None else Source(name, options.pop("format", None), options)
         command(source=source, **given)
 
-    options = {name: (READING_OPTIONS[name], None) for name in reading}
+    options: dict[str, tuple[Any, Any]] = {n: (READING_OPTIONS[n], None) for n in reading}
+    if "model" in own:
+        options[_HELP_FORMATS] = (_HelpFormatsOption, False)
     run = with_options(command, call, {"source": (_SourceArgument, None), **options}, {})
     run.__doc__ = f"{inspect.getdoc(command)}\n\nSOURCE is a data set of the catalog, or a file."
     return run
@@ -443,11 +484,7 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def parse_settings(given: Sequence[str], estimator: type) -> dict[str, Any]:
-    """Parse ``NAME=VALUE``, where VALUE is JSON or a bare word, into parameters of an estimator.
-
-    For C-GMVAE they go into its parameter ``settings``; every other method has one parameter per
-    setting.
-    """
+    """Parse ``NAME=VALUE``, where VALUE is JSON or a bare word, into settings of an estimator."""
     if not given:
         return {}
     hints = _setting_types(estimator)
@@ -459,14 +496,14 @@ def parse_settings(given: Sequence[str], estimator: type) -> dict[str, Any]:
         if name not in hints:
             raise InputError(f"There is no setting {name!r}; there are {', '.join(sorted(hints))}.")
         read[name] = _parse_value(name, value, hints[name])
-    return {"settings": read} if _has_presets(estimator) else read
+    return read
 
 
 def check_space(space: Mapping[str, Sequence[Any]], estimator: type) -> None:
     """Reject a search space with values that the estimator's parameters cannot take."""
-    hints = get_type_hints(estimator)
+    hints = _setting_types(estimator) | get_type_hints(estimator)
     for name, values in space.items():
-        if name not in {field.name for field in fields(estimator) if field.init}:
+        if name not in hints:
             raise InputError(f"The method has no parameter {name!r}; remove it from the space.")
         for value in values:
             _parse_value(name, json.dumps(value), hints[name])
@@ -479,7 +516,7 @@ def _has_presets(estimator: type) -> bool:
 def _setting_types(estimator: type) -> dict[str, Any]:
     """Return the type of each setting, by name."""
     from cgmvae.methods.base import MultiLabelClassifier
-    from cgmvae.methods.packed import PackedClassifier
+    from cgmvae.methods.neural import NeuralClassifier
     from cgmvae.model.network import NetworkConfig
     from cgmvae.model.objective import TERMS
     from cgmvae.model.presets import Preset
@@ -491,14 +528,14 @@ def _setting_types(estimator: type) -> dict[str, Any]:
             hints |= get_type_hints(config)
         records = {"network", "training", "further_weights"}
         return {name: hint for name, hint in hints.items() if name not in records}
-    shared = {f.name for base in (MultiLabelClassifier, PackedClassifier) for f in fields(base)}
+    shared = {f.name for base in (MultiLabelClassifier, NeuralClassifier) for f in fields(base)}
     own = {f.name for f in fields(estimator) if f.init} - shared - {"estimator", "training"}
     return {name: hint for name, hint in get_type_hints(estimator).items() if name in own}
 
 
 def _parse_value(name: str, text: str, hint: Any) -> Any:
     """Return the value of a setting, checked against the type of its field."""
-    from cgmvae.methods.inputs import requirement
+    from cgmvae.declared import requirement
 
     try:
         value = json.loads(text)

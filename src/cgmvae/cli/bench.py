@@ -1,6 +1,6 @@
-"""``cgmvae bench STUDY | status | table | figures``: the paper's tables and figures, and ours.
+"""``cgmvae bench STUDY | communities | status | table | figures``: the paper's tables, and ours.
 
-The work is done in :mod:`cgmvae.studies.commands`; this file defines options and output.
+The work is done in :mod:`cgmvae.studies`; this file defines options and output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cgmvae.errors import InputError
 
 if TYPE_CHECKING:
     from cgmvae.studies.commands import Progress as StudyProgress
-    from cgmvae.studies.spec import Scope, Study
+    from cgmvae.studies.spec import Scope
     from cgmvae.studies.store import Store
 
 #: Running jobs that the progress bar names before it only counts them.
@@ -42,25 +42,26 @@ _SCOPE_OPTIONS: dict[str, tuple[Any, Any]] = {
     "splits": (_list_option("Seeds of the splits, such as 0,1,2."), None),
     "seeds": (_list_option("Seeds of the models, such as 0,1,2."), None),
     "split": (Annotated[str, option("KIND", "random, or official where there is one.")], "random"),
+    "comparisons": (_list_option("Of the ablation: parts, modules, losses, rows, labels."), None),
 }
 
 
 class _Studies(TyperGroup):
-    """The commands below and one per study; the studies are imported on first use."""
+    """The commands below and one per study; what they do is imported when one is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from cgmvae.studies.commands import STUDIES
+        from cgmvae.studies import STUDIES
 
         return [*STUDIES, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
-        from cgmvae.studies.commands import STUDIES
+        from cgmvae.studies import STUDIES
 
         if own is not None or cmd_name not in STUDIES:
             return own
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name)(_command_of(STUDIES[cmd_name]))
+        single.command(cmd_name)(_command_of(cmd_name, STUDIES[cmd_name].title))
         return typer.main.get_command(single)
 
 
@@ -70,42 +71,55 @@ app = typer.Typer(
 
 
 def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function of a ``scope`` and a ``store`` into a command with the options for them."""
+    """Turn a function of a ``scope`` and a ``store`` into a command with the options for them.
+
+    The scope is None if none of its options is given.
+    """
 
     def call(**given: Any) -> None:
         from cgmvae.studies.commands import make_scope
+        from cgmvae.studies.spec import Scope
         from cgmvae.studies.store import Store
 
         store = Store(given.pop("folder"))
         scope = make_scope(**{n: given.pop(n) for n in _SCOPE_OPTIONS if n != "folder"})
-        command(scope=scope, store=store, **given)
+        command(scope=None if scope == Scope() else scope, store=store, **given)
 
     without = {"scope": "Scope", "store": "Store"}
     return arguments.with_options(command, call, _SCOPE_OPTIONS, without)
 
 
-def _command_of(study: Study) -> Callable[..., None]:
+def _command_of(name: str, title: str) -> Callable[..., None]:
     """Return the command that runs a study and prints its tables."""
 
     def run(
-        scope: Scope,
+        scope: Scope | None,
         store: Store,
-        engine: Annotated[str, option("NAME", "local, or ray for a cluster.")] = "local",
+        engine: Annotated[str, option("NAME", "local, or ray or dask for a cluster.")] = "local",
         workers: Annotated[
             int | None, option("N", "Parallel jobs on this machine (default 1).", min=1)
         ] = None,
-        address: Annotated[str | None, option("TEXT", "Address of a running Ray cluster.")] = None,
+        address: Annotated[str | None, option("TEXT", "Address of a running cluster.")] = None,
         gpus: Annotated[float, option("N", "GPUs per job on Ray.", min=0)] = 0,
         device: Annotated[str, option("NAME", "auto, cpu or cuda.")] = "auto",
     ) -> None:
-        from cgmvae.studies import commands
+        from cgmvae.studies import commands, find_study
+        from cgmvae.studies.spec import Scope
+        from cgmvae.training.device import find_device
+        from cgmvae.training.engine import open_engine
 
-        chosen = commands.make_engine(
-            engine, workers=workers, address=address, gpus=gpus, device=device
-        )
+        study, scope = find_study(name), scope or Scope()
+        if engine == "local":
+            find_device(device)  # a cluster may have another one
         try:
-            with _progress(study.name) as progress:
-                failed = commands.run_study(study, scope, store, chosen, on_progress=progress)
+            with (
+                open_engine(engine, n_jobs=workers, address=address, gpus=gpus) as opened,
+                _progress(name) as progress,
+            ):
+                commands.remember_scope(study, scope, store)
+                failed = commands.run_study(
+                    study, scope, store, opened, device=device, on_progress=progress
+                )
         except KeyboardInterrupt:
             raise console.Stopped(
                 f"Stopped; finished runs are kept in {store.folder}, and the same command resumes."
@@ -117,7 +131,7 @@ def _command_of(study: Study) -> Callable[..., None]:
             raise typer.Exit(1)
 
     run.__doc__ = (
-        f"{study.title}.\n\nExecutes the missing runs, then prints the tables. If it is "
+        f"{title}.\n\nExecutes the missing runs, then prints the tables. If it is "
         "interrupted, the same command resumes it."
     )
     return _with_scope(run)
@@ -145,22 +159,75 @@ def _progress(title: str) -> Iterator[Callable[[StudyProgress], None]]:
 
 
 @app.command()
+def communities(
+    methods: Annotated[str, option("A,B", "Methods to fit.")] = "cgmvae",
+    data: Annotated[str, option("A,B", "Sets.")] = "birds,plant,vegetation",
+    tasks: Annotated[str, option("A,B", "1 and 2 interpolate, 3 extrapolates.")] = "1,2,3",
+    environment_only: Annotated[
+        bool, flag("--environment-only", "Leave out the coordinates of the sites.")
+    ] = False,
+    seed: Annotated[int, option("N", "Seed of models and draws.", min=0)] = 0,
+    device: Annotated[str, option("NAME", "auto, cpu or cuda.")] = "auto",
+    format: Annotated[str, option("NAME", "md, tex, html or csv.")] = "md",
+) -> None:
+    """Whole communities of species, beside HMSC and DMVP-DRNets.
+
+    Fits methods on the benchmark of Norberg et al. (2019), and prints its measures. The sets are
+    read from norberg2019/ in the folder CGMVAE_DATA. Nothing is stored: three sets and three
+    tasks take a method a few minutes.
+    """
+    from cgmvae.studies import communities as study
+    from cgmvae.studies.tables import FORMATS, render
+
+    if format not in FORMATS:
+        raise InputError(f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
+    names = [word.strip() for word in data.split(",")]
+    try:
+        numbers = [int(word) for word in tasks.split(",")]
+    except ValueError as error:
+        raise InputError(f"{tasks!r} is not a list of tasks; write 1,2,3.") from error
+    results = []
+    columns = (TextColumn("communities"), BarColumn(bar_width=20), MofNCompleteColumn())
+    with console.progress_bar(*columns) as bar:
+        bar(completed=0, total=len(names) * len(numbers))
+        for result in study.run(
+            [word.strip() for word in methods.split(",")],
+            names,
+            numbers,
+            coordinates=not environment_only,
+            seed=seed,
+            device=device,
+        ):
+            results.append(result)
+            bar(completed=len(results))
+    typer.echo(render([*study.tables(results), study.origin(device)], format), nl=False)
+
+
+@app.command()
 @_with_scope
 def status(
-    scope: Scope,
+    scope: Scope | None,
     store: Store,
     study: Annotated[str | None, typer.Argument(metavar="[STUDY]", hidden=True)] = None,
 ) -> None:
-    """Show the progress of the studies, and why runs failed.
+    """Show the progress of the studies, those with runs first, and why runs failed.
 
-    STUDY is the name of a study; by default all are shown.
+    STUDY is the name of a study; by default all are shown. Without options, a study has the scope
+    that it was run with.
     """
-    from cgmvae.studies.commands import STUDIES, describe_failures, find_study, study_status
+    from cgmvae.studies import STUDIES, find_study
+    from cgmvae.studies.commands import describe_failures, remembered_scope, study_status
 
-    chosen = STUDIES.values() if study is None else [find_study(study)]
-    counts = [(each.name, *study_status(each, scope, store)) for each in chosen]
+    chosen = {
+        name: (find_study(name), scope or remembered_scope(name, store))
+        for name in ([study] if study else STUDIES)
+    }
+    counts = [(name, *study_status(*each, store)) for name, each in chosen.items()]
+    counts.sort(key=lambda row: row[1] == 0)
     console.print_table("Runs", ["study", "done", "running", "failed", "missing"], counts)
-    lines = {line for each in chosen for line in describe_failures(each.runs(scope), store)}
+    lines = {
+        line for found, own in chosen.values() for line in describe_failures(found.runs(own), store)
+    }
     for line in sorted(lines):
         console.print_text(line)
 
@@ -168,19 +235,24 @@ def status(
 @app.command()
 @_with_scope
 def table(
-    scope: Scope,
+    scope: Scope | None,
     store: Store,
     study: _StudyArgument,
     format: Annotated[str, option("NAME", "md, tex, html or csv.")] = "md",
     out: Annotated[str | None, option("FILE", "File to write to.")] = None,
     overwrite: arguments.OverwriteOption = False,
 ) -> None:
-    """Write the tables of STUDY from its finished runs."""
-    from cgmvae.studies.commands import find_study, study_tables
+    """Write the tables of STUDY from its finished runs.
+
+    Without options that select runs, all with which the study was run are taken.
+    """
+    from cgmvae.studies import find_study
+    from cgmvae.studies.commands import remembered_scope, study_tables
 
     if out is not None:
         arguments.check_target(out, overwrite=overwrite)
-    text = study_tables(find_study(study), scope, store, format)
+    chosen = scope or remembered_scope(study, store)
+    text = study_tables(find_study(study), chosen, store, format)
     if out is None:
         typer.echo(text, nl=False)
         return
@@ -192,21 +264,26 @@ def table(
 @app.command()
 @_with_scope
 def figures(
-    scope: Scope,
+    scope: Scope | None,
     store: Store,
     study: _StudyArgument,
     out: Annotated[str, option("FOLDER", "Folder to save to.")],
     format: Annotated[str, option("NAME", "png, svg or pdf.")] = "png",
 ) -> None:
-    """Draw the figures of STUDY from its finished runs."""
-    from cgmvae.studies.commands import find_study
+    """Draw the figures of STUDY from its finished runs.
+
+    Without options that select runs, all with which the study was run are taken.
+    """
+    from cgmvae.studies import find_study
+    from cgmvae.studies.commands import remembered_scope
     from cgmvae.studies.results import Results
 
     if format not in arguments.FIGURE_FORMATS:
         raise InputError(
             f"There is no format {format!r}; choose {', '.join(arguments.FIGURE_FORMATS)}."
         )
-    found = find_study(study).figures(Results(scope, store))
+    chosen = scope or remembered_scope(study, store)
+    found = find_study(study).figures(Results(chosen, store))
     if not found:
         console.print_text(
             f"The study {study} has nothing to draw; see cgmvae bench status {study}."
@@ -216,8 +293,8 @@ def figures(
     for each in found:
         path = folder / f"{each.name}.{format}"
         with console.needs_extra("A figure", "report"):
-            from cgmvae.report.results_page import study_display
+            from cgmvae.report.figures.runs import display_of
 
-            drawn = study_display(each).plot().figure_
+            drawn = display_of(each.kind, each.contents).plot().figure_
         arguments.save_figure(drawn, path)
         console.print_text(f"Wrote {path}.")

@@ -1,22 +1,18 @@
-"""What the commands print, and which process prints it.
+"""What the commands print.
 
-Tables are for people, JSON is for programs, and an error is one line on stderr. When ``torchrun``
-starts a command in several processes, only rank 0 prints and writes files;
-:mod:`cgmvae.training.distributed` describes how the processes share the work.
+Tables are for people, JSON is for programs, and an error is one line on stderr.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -44,6 +40,8 @@ error_console = Console(stderr=True)
 #: Control characters: a column or label name that contains them could control the terminal.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
+#: The lists of the :func:`kept_warnings` that are open.
+_KEPT: list[list[str]] = []
 
 #: The least time between lines about progress, where there is no terminal to draw a bar on.
 SECONDS_BETWEEN_LINES = 10.0
@@ -68,63 +66,30 @@ def literal(text: str, *, style: str = "") -> Text:
 
 
 def print_error(message: str) -> None:
-    """Print an error on one line of stderr, unless another process has already printed one."""
-    if is_distributed():
-        from cgmvae.training.distributed import current_group
-
-        with suppress(InputError):  # there is no process group to ask
-            if not current_group().is_first("error"):
-                return
+    """Print an error on one line of stderr."""
     _print_line(f"Error: {message}", style="red")
 
 
 def print_warning(message: str) -> None:
     """Print a warning on one line of stderr."""
+    for kept in _KEPT:
+        kept.append(message)
     _print_line(f"Warning: {message}", style="yellow")
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[str]]:
+    """Return a list to which every warning that is printed inside the block is added."""
+    kept: list[str] = []
+    _KEPT.append(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.remove(kept)
 
 
 def _print_line(message: str, *, style: str) -> None:
     error_console.print(literal(" ".join(message.split()), style=style), soft_wrap=True)
-
-
-# --- Several processes --------------------------------------------------------------------------
-
-
-def is_distributed() -> bool:
-    """Return whether this process is one of several that ``torchrun`` started."""
-    return os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
-
-
-def is_main_process() -> bool:
-    """Return whether this is the process that prints and writes files."""
-    return not is_distributed() or os.environ["RANK"] == "0"
-
-
-def join_processes(arguments: Sequence[str]) -> None:
-    """Join the process group, if there is one, and silence every process except rank 0.
-
-    A command that cannot be distributed is rejected: each process would run all of it.
-    """
-    if not is_distributed():
-        return
-    if not is_main_process():
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115, for the rest of the process
-        error_console.is_interactive = False
-    from cgmvae.training.distributed import current_group
-
-    current_group()
-    if not {"fit", "--help"} & {*arguments}:
-        raise InputError(
-            "Only 'cgmvae fit' can run in several processes; start this command without torchrun."
-        )
-
-
-def wait_for_processes() -> None:
-    """Wait until every process has reached this line."""
-    if is_distributed():
-        from cgmvae.training.distributed import current_group
-
-        current_group().barrier()
 
 
 # --- Results ------------------------------------------------------------------------------------
@@ -182,6 +147,13 @@ def cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value.is_integer() and abs(value) >= 10 else f"{value:,.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def occurring_note(n_occurring: int, n_labels: int) -> str:
+    """Return a sentence on the labels that macro-F1 is over; nothing if it is over all."""
+    if n_occurring == n_labels:
+        return ""
+    return f"Macro-F1 is over the {n_occurring:,} of {n_labels:,} labels that occur."
 
 
 def metric_text(value: float | None) -> str:
@@ -275,6 +247,6 @@ class _SparseLines:
         self._last = time.monotonic()
 
     def __call__(self, line: str) -> None:
-        if is_main_process() and time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
+        if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             error_console.print(literal(line), soft_wrap=True)

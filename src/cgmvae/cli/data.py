@@ -42,7 +42,7 @@ def list_(json: JsonOption = False) -> None:
             "cardinality": float(entry.statistics.cardinality),
             "domain": entry.domain,
             "title": entry.title,
-            "licence": entry.licence,
+            "license": entry.license,
             "source": entry.source,
             "recipe": entry.recipe,
         }

@@ -20,7 +20,7 @@ _MANY_COLUMNS = 20
 _SHOWN_LABELS = 8
 
 _SCALED = {
-    "standardise": "standardized",
+    "standardize": "standardized",
     "max-abs": "divided by the largest absolute value",
     "none": "used unscaled",
 }
@@ -31,15 +31,31 @@ def methods(json: JsonOption = False) -> None:
     from cgmvae.methods import REGISTRY
 
     rows = [
-        {"name": name, "title": m.title, "paper": m.paper, "max_labels": m.max_labels}
+        {
+            "name": name,
+            "title": m.title,
+            "paper": m.paper,
+            "max_labels": m.max_labels,
+            "training_rows": m.keeps_rows,
+        }
         for name, m in REGISTRY.items()
     ]
     if json:
         console.print_json(rows)
         return
-    table = [[r["name"], r["title"], r["paper"], str(r["max_labels"] or "any")] for r in rows]
+    columns = ("name", "title", "paper")
+    table = [
+        [
+            *(row[name] for name in columns),
+            str(row["max_labels"] or "any"),
+            "stored" if row["training_rows"] else "",
+        ]
+        for row in rows
+    ]
     console.print_table(
-        "Methods for 'cgmvae fit --method'", ["name", "method", "paper", "labels"], table
+        "Methods for 'cgmvae fit --method'",
+        ["name", "method", "paper", "labels", "training rows"],
+        table,
     )
 
 
@@ -49,19 +65,20 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
     MODEL is a file that 'cgmvae fit' wrote.
     """
     from cgmvae.methods import REGISTRY
-    from cgmvae.methods.serialization import summarize
+    from cgmvae.methods.model_file import summarize
 
     stored = summarize(model)  # without torch, whose import would take most of the time
     name = next(name for name, method in REGISTRY.items() if method is stored.method)
     settings = {k: v for k, v in stored.parameters.items() if v is not None}
-    scaling = _SCALED[stored.scaler_.kind_]
-    if n_columns := stored.encoding_.n_columns:
+    pipeline = stored.pipeline_
+    scaling = _SCALED[pipeline.scaler.kind_]
+    if n_columns := pipeline.bins.n_columns:
         scaling += f", with {n_columns:,} piecewise-linear columns next to them"
-    if stored.components_.is_used:
-        scaling += f"; of all, {stored.n_columns_:,} principal components"
+    if pipeline.components.is_used:
+        scaling += f"; of all, {pipeline.n_columns:,} principal components"
     columns = models.columns_record(stored) or [
         {"column": column, "kind": "number", "done": scaling, "n_features": 1}
-        for column in _feature_names(stored)
+        for column in pipeline.feature_names(stored.input_names_)
     ]
     record = {
         "model": model,
@@ -71,15 +88,17 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
         "preset": settings.get("preset"),
         "members": stored.n_members,
         "numbers": stored.n_numbers,
-        "settings": {k: v for k, v in settings.items() if k not in ("device", "preset", "verbose")},
+        "training_rows": stored.kept_rows,
+        "settings": {k: v for k, v in settings.items() if k not in ("device", "preset")},
         "origin": models.valid_origin(stored.origin_),
         "labels": list(stored.label_names_),
         "columns": columns,
         "scaling": scaling,
         "calibration": stored.calibration and dataclasses.asdict(stored.calibration),
-        "votes": stored.votes and stored.votes._asdict(),
-        "network_weight": stored.network_weight,
+        "plan": stored.plan,
+        "experts": stored.experts and [_expert(each) for each in stored.experts],
         "threshold": describe_rule(stored.threshold_rule_),
+        "warnings": stored.fit_warnings_,
     }
     if json:
         console.print_json(record)
@@ -87,38 +106,42 @@ def describe(model: ModelArgument, json: JsonOption = False) -> None:
         _print(record)
 
 
-def _feature_names(stored: Any) -> list[str]:
-    names = getattr(stored, "feature_names_in_", None)
-    return [f"feature_{i}" for i in range(stored.n_inputs_)] if names is None else names.tolist()
+def _expert(stored: Any) -> dict[str, Any]:
+    """Return what is known of an expert of a blend, for JSON."""
+    return models.expert_record(stored.record, stored.kept_rows) | {
+        "preset": stored.parameters.get("preset"),
+        "members": stored.n_members,
+        "calibration": stored.calibration and dataclasses.asdict(stored.calibration),
+        "plan": stored.plan,
+    }
 
 
 def _print(record: Mapping[str, Any]) -> None:
-    parts = [] if record["preset"] is None else [f"preset {record['preset']}"]
-    if record["members"] is not None:
-        parts.append(f"{record['members']:,} member{'s' if record['members'] > 1 else ''}")
-    more = f" ({', '.join(parts)})" if parts else ""
+    experts = record["experts"]
+    console.print_text(models.training_rows_text(record["training_rows"], experts))
     size = f"{record['numbers']:,} numbers in {record['bytes']:,} bytes"
-    console.print_text(f"{record['model']}: {record['title']}{more}, {size}.")
+    console.print_text(f"{record['model']}: {record['title']}{_members_text(record)}, {size}.")
     for line in _provenance(record["origin"]):
         console.print_text(line)
+    for text in record["warnings"]:
+        console.print_text(f"Warning of its fit: {text}")
     names = record["labels"]
     more = ", …" if len(names) > _SHOWN_LABELS else ""
     console.print_text(f"Labels: {len(names):,} ({', '.join(names[:_SHOWN_LABELS])}{more}).")
-    if (found := record["calibration"]) is not None:
-        low, high = min(found["shifts"]), max(found["shifts"])
-        console.print_text(
-            f"Calibrated out of fold: temperature {found['temperature']:.2f}, log-odds shifted by "
-            f"{low:+.2f} to {high:+.2f}."
-        )
-    if (votes := record["votes"]) is not None:
-        console.print_text(
-            f"Averaged with votes of the {votes['k']:,} nearest of {votes['n_rows']:,} training "
-            f"rows, which the file contains; weight {votes['weight']:.2f}."
-        )
-    if (weight := record["network_weight"]) is not None:
-        console.print_text(
-            f"A linear model is added to the log-odds, which are multiplied by {weight:.2f} before."
-        )
+    data = record["plan"]["profile"]
+    console.print_text(
+        f"Planned for {data['n_rows']:,} training rows of {data['n_columns']:,} "
+        f"{data['features']} features and {data['n_labels']:,} labels."
+    )
+    for line in _network_lines(record):
+        console.print_text(line)
+    if experts is not None:
+        models.print_experts(experts)
+        for expert in experts:
+            if lines := [*_network_lines(expert)]:
+                console.print_text(f"{expert['name']}: {expert['kind']}{_members_text(expert)}.")
+                for line in lines:
+                    console.print_text(line)
     metric = str(record["settings"].get("threshold_metric"))
     chosen = f"chosen for {METRIC_TITLES.get(metric, metric)}"
     console.print_text(f"Threshold: {_rule_text(record['threshold'])}; {chosen}.")
@@ -153,6 +176,40 @@ def _provenance(origin: Mapping[str, Any] | None) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in origin["versions"].items())
     yield f"Made on {origin['date']}{took}, with {versions}."
     yield f"Command: {origin['command']}"
+
+
+def _members_text(record: Mapping[str, Any]) -> str:
+    """Return the preset and the number of members of a network, in brackets."""
+    parts = [] if record["preset"] is None else [f"preset {record['preset']}"]
+    if record["members"] is not None:
+        parts.append(f"{record['members']:,} member{'s' if record['members'] > 1 else ''}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _network_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines about a network: its calibration, and what was decided before training."""
+    if (found := record["calibration"]) is not None:
+        low, high = min(found["shifts"]), max(found["shifts"])
+        yield (
+            f"Calibrated out of fold: temperature {found['temperature']:.2f}, log-odds shifted by "
+            f"{low:+.2f} to {high:+.2f}."
+        )
+    plan = record["plan"]
+    if plan is not None and plan["network"] is not None:
+        yield f"Network: {_settings_text(plan['network'])}."
+        yield f"Training: {_settings_text(plan['training'])}."
+        member = plan["member"]
+        own = {k: v for k, v in member.items() if k not in ("weights", "settings")}
+        own |= {f"{term}_weight": weight for term, weight in member["weights"].items()}
+        yield f"Each member: {_settings_text({**own, **(member['settings'] or {})})}."
+
+
+def _settings_text(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in values.items()
+        if value is not None
+    )
 
 
 def _rule_text(rule: Mapping[str, Any]) -> str:

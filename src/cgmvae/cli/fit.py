@@ -5,21 +5,17 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from functools import reduce
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 
 from cgmvae.cli import arguments, console, models
 from cgmvae.cli.arguments import Panel, Source, flag, option, with_source
-from cgmvae.data import Columns, MultiLabelDataset, make_split
-from cgmvae.data.mapped import vstack
+from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split, check_kind
 from cgmvae.errors import InputError
-from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate, learn_rule
-
-#: Rows without labels that are read at a time.
-_BLOCK_ROWS = 16_384
+from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
+from cgmvae.evaluation.thresholds import check_choice
 
 
 @with_source
@@ -28,31 +24,23 @@ def fit(
     out: arguments.ModelFileOption = None,
     method: Annotated[
         str, option("NAME", "A method listed by 'cgmvae methods'.", panel=Panel.TRAINING)
-    ] = "cgmvae",
+    ] = "blend",
     preset: Annotated[
-        str | None, option("NAME", "tuned (default), released or paper.", panel=Panel.TRAINING)
+        str | None,
+        option("NAME", "tuned (default), released or paper, of C-GMVAE.", panel=Panel.TRAINING),
     ] = None,
     members: Annotated[
-        int | None, option("N", "Members of the ensemble (default 8).", panel=Panel.TRAINING, min=1)
+        int | None, option("N", "Members of a network (default 8).", panel=Panel.TRAINING, min=1)
     ] = None,
     epochs: arguments.EpochsOption = None,
-    neighbors: Annotated[
-        int | None,
-        option(
-            "N",
-            "Nearest training rows that vote; 0 to keep training rows out of the file.",
-            panel=Panel.TRAINING,
-            min=0,
-        ),
-    ] = None,
-    no_linear_model: Annotated[
-        bool,
-        flag("--no-linear-model", "Fit no linear model beside the network.", Panel.TRAINING),
-    ] = False,
     setting: Annotated[
         list[str] | None,
         option("NAME=VALUE", "Any other setting, such as latent_dim=32.", panel=Panel.TRAINING),
     ] = None,
+    no_training_rows: Annotated[
+        bool,
+        flag("--no-training-rows", "Store no training rows in the model file.", Panel.TRAINING),
+    ] = False,
     device: arguments.DeviceOption = None,
     seed: arguments.SeedOption = 0,
     threshold_metric: Annotated[
@@ -72,10 +60,6 @@ def fit(
     save_split: Annotated[
         str | None, option("FILE", "Write the split, for 'evaluate'.", panel=Panel.TEST)
     ] = None,
-    unlabelled: Annotated[
-        str | None,
-        option("FILE", "Further rows, whose labels are not known.", panel=Panel.TRAINING),
-    ] = None,
     drop_empty: arguments.DropEmptyOption = False,
     no_test: Annotated[
         bool, flag("--no-test", "Train on all rows, without a test.", Panel.TEST)
@@ -93,8 +77,6 @@ def fit(
         "preset": preset,
         "n_members": members,
         "epochs": epochs,
-        "n_neighbors": neighbors,
-        "linear_model": False if no_linear_model else None,
         "device": device,
         "threshold_metric": threshold_metric,
         "threshold_rule": threshold_rule,
@@ -110,18 +92,17 @@ def fit(
     if split is not None:
         check_kind(split)
     source.check()
-    # Refuses unknown names.
-    learn_rule([[1]], [[1.0]], rule=cast(Any, threshold_rule), metric=threshold_metric)
-    model = models.make_model(method, parameters, setting or ())
-    dataset = load_training_data(source)
-    chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
-    warn_of_copies(dataset, chosen)
-    more = None if unlabelled is None else load_unlabelled(unlabelled, source, dataset)
-    started = time.perf_counter()
-    resumed = _train(model, dataset, chosen, f"{out}.checkpoint", more)
-    console.wait_for_processes()
-    if not console.is_main_process():
-        return
+    check_choice(threshold_rule, threshold_metric)
+    model = models.make_model(
+        method, parameters, setting or (), keep_training_rows=not no_training_rows
+    )
+    with console.kept_warnings() as said:
+        dataset = load_training_data(source)
+        chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
+        warn_of_copies(dataset, chosen)
+        started = time.perf_counter()
+        resumed = _train(model, dataset, chosen, f"{out}.checkpoint")
+    model.fit_warnings_ = said
     seconds = None if resumed else time.perf_counter() - started
     model.origin_ = models.origin_record(source, dataset, chosen, seconds, drop_empty=drop_empty)
     report = test_model(model, dataset, chosen, out)
@@ -133,7 +114,7 @@ def fit(
     # Last: whoever stops the command earlier can give it again, and no result is lost later.
     if chosen is not None and save_split is not None:
         chosen.save(save_split)
-    models.save_model(model, dataset, out)
+    models.save_model(model, out)
     if not json:
         _print_next_steps(report)
 
@@ -146,21 +127,6 @@ def load_training_data(source: Source) -> MultiLabelDataset:
     return dataset
 
 
-def load_unlabelled(name: str, source: Source, dataset: MultiLabelDataset) -> Any:
-    """Load the features of rows without labels, which are read as the data set was."""
-    blocks = models.read_like(Source(name), source).open_blocks(
-        features=dataset.feature_names,
-        others=dataset.label_names,
-        n_features=dataset.n_features,
-        n_labels=dataset.n_labels,
-    )
-    names, n_features = dataset.feature_names, dataset.n_features
-    columns = models.match_features(blocks.column_names, names, n_features).tolist()
-    kinds = dataset.X.by_name() if isinstance(dataset.X, Columns) else None
-    parts = list(blocks.read(columns, n_rows=_BLOCK_ROWS, kinds=kinds))
-    return reduce(Columns.append, parts) if kinds else vstack(parts)
-
-
 def choose_split(
     dataset: MultiLabelDataset, kind: str | None, seed: int, *, drop_empty: bool = False
 ) -> Split:
@@ -171,7 +137,7 @@ def choose_split(
 
 def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
     """Warn if the same rows are in training and in test."""
-    if split is None or not console.is_main_process():
+    if split is None:
         return
     train = np.concatenate([split.train, split.validation])
     if n_copies := dataset.count_copies(split.test, train):
@@ -182,9 +148,7 @@ def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
         )
 
 
-def _train(
-    model: Any, dataset: MultiLabelDataset, split: Split | None, path: str, unlabelled: Any
-) -> bool:
+def _train(model: Any, dataset: MultiLabelDataset, split: Split | None, path: str) -> bool:
     """Fit the model; return whether an interrupted training was resumed."""
     from cgmvae.training.checkpoint import Checkpoint
 
@@ -193,15 +157,15 @@ def _train(
     if split is not None:
         train = dataset.rows(np.sort(np.concatenate([split.train, split.validation])))
         rows = {"groups": train.groups}
-    rows["unlabelled"] = unlabelled
-    if "checkpoint" not in model.get_params():
+    part = models.trained_in_epochs(model)
+    if part is None:
         model.fit(train.X, train, **rows)
         return False
     checkpoint = Checkpoint(path)  # kept until the model is saved
     resumed = checkpoint.exists()
     try:
         with console.training_progress("Training", model.selection_title) as progress:
-            model.set_params(checkpoint=checkpoint, progress=progress)
+            part.set_params(checkpoint=checkpoint, progress=progress)
             model.fit(train.X, train, **rows)
     except KeyboardInterrupt:
         if not checkpoint.exists():
@@ -218,9 +182,9 @@ def test_model(
     Without test rows, the metrics are those of the training rows out of fold, if the method has
     these. Single members made them, so the whole model is a little better.
     """
-    scores, metrics = None, None
-    if hasattr(model, "round_weights"):
-        model.round_weights()  # what is tested is what is saved
+    from cgmvae.methods.model_file import kept_rows
+
+    scores, metrics, n_occurring = None, None, None
     if split is not None:
         rows = dataset.rows(split.test)
         scores = model.predict_proba(rows.X)
@@ -230,8 +194,10 @@ def test_model(
         scored = Scored(rows.Y, scores, rows.unknown)
         found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
         model.origin_["metrics"] = metrics = console.without_nan(found.metrics)
+        n_occurring = found.n_occurring
     origin = model.origin_["split"]
-    best = [int(epoch) for epoch in getattr(model, "best_epoch_", ())]
+    network, experts = getattr(model, "cgmvae_", model), getattr(model, "experts_", None)
+    best = [int(epoch) for epoch in getattr(network, "best_epoch_", ())]
     return {
         "model": out,
         "data": dataset.name,
@@ -241,8 +207,17 @@ def test_model(
         "columns": models.columns_record(model),
         "split": origin and {name: origin[name] for name in ("kind", "seed", "rows")},
         "best_epochs": best or None,
+        "training_rows": kept_rows(model),
+        "experts": experts
+        and [
+            models.expert_record(
+                each, 0 if (fitted := model.models_.get(each.name)) is None else kept_rows(fitted)
+            )
+            for each in experts
+        ],
         "protocol": "validation",
         "metrics": metrics,
+        "labels_that_occur": n_occurring,
     }
 
 
@@ -258,7 +233,13 @@ def _print(report: Mapping[str, Any]) -> None:
         rows = f"{split['rows']['test']:,} test rows"
         print_metrics(f"{rows} ({split['kind']} split, seed {split['seed']})", report["metrics"])
     elif report["metrics"]:
-        print_metrics("Out of fold: each row by members that did not see it", report["metrics"])
+        print_metrics("Out of fold: each row by models that did not see it", report["metrics"])
+    if report["metrics"] and (
+        note := console.occurring_note(report["labels_that_occur"], report["n_labels"])
+    ):
+        console.print_text(note)
+    if report["experts"]:
+        models.print_experts(report["experts"])
 
 
 def _print_next_steps(report: Mapping[str, Any]) -> None:
@@ -273,6 +254,10 @@ def _print_next_steps(report: Mapping[str, Any]) -> None:
     model = shlex.quote(out)
     console.print_text(f"To predict: cgmvae predict {model} SOURCE --out predictions.csv")
     console.print_text(f"To inspect it: cgmvae report {model}")
+    text = models.training_rows_text(report["training_rows"], report["experts"])
+    if report["training_rows"] and report["experts"]:
+        text += " To store none: --no-training-rows."
+    console.print_text(text)
 
 
 def print_metrics(title: str, metrics: Mapping[str, float | None]) -> None:

@@ -19,6 +19,7 @@ except ImportError:
 
 from cgmvae.cli import bench, console, data
 from cgmvae.cli.arguments import GroupedCommand, command_line_message
+from cgmvae.cli.compare import compare
 from cgmvae.cli.demo import demo
 from cgmvae.cli.deploy import export, serve
 from cgmvae.cli.describe import describe, methods
@@ -43,7 +44,10 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
-for command in (fit, search, predict, evaluate, report, describe, serve, export, methods, demo):
+for command in (
+    *(fit, compare, search, predict, evaluate, report, describe),
+    *(serve, export, methods, demo),
+):
     app.command(command.__name__, cls=GroupedCommand)(command)
 
 
@@ -63,7 +67,7 @@ def _options(
 
 
 def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
-    if issubclass(category, UserWarning) and console.is_main_process():
+    if issubclass(category, UserWarning):
         console.print_warning(command_line_message(message))
 
 
@@ -78,7 +82,6 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # for names that the terminal cannot encode
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        console.join_processes(sys.argv[1:])
         code = app(standalone_mode=False)
     except InputError as error:
         console.print_error(command_line_message(error))

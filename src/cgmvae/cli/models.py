@@ -36,7 +36,7 @@ from cgmvae.cli.arguments import (
 )
 from cgmvae.data import Columns, MultiLabelDataset, make_split
 from cgmvae.data.readers import svmlight
-from cgmvae.data.readers.table.columns import LABEL_OPTIONS
+from cgmvae.data.readers.table.roles import LABEL_OPTIONS
 from cgmvae.data.splits import Split, positive_cells
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
@@ -56,10 +56,17 @@ _COLUMN_TYPES = {
 }
 
 
-def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[str] = ()) -> Any:
+def make_model(
+    method: str,
+    parameters: Mapping[str, Any],
+    settings: Sequence[str] = (),
+    *,
+    keep_training_rows: bool = True,
+) -> Any:
     """Return an unfitted model of a method; ``settings`` are further ``NAME=VALUE``.
 
-    Parameters that are None keep their defaults; any other that the method lacks is rejected.
+    Parameters that are None keep their defaults; any other that the method lacks is rejected. In a
+    blend, what all methods have is set for the blend, and anything else for its C-GMVAE.
     """
     from cgmvae.methods import find_method
 
@@ -68,40 +75,48 @@ def make_model(method: str, parameters: Mapping[str, Any], settings: Sequence[st
     device = given.get("device", "auto")
     if not _DEVICE.fullmatch(device):  # before torch is imported to say the same
         raise InputError(f"There is no device {device!r}; use auto, cpu or cuda.")
+    from cgmvae.methods import BlendClassifier, CGMVAEClassifier, MultiLabelClassifier
     from cgmvae.training.device import find_device
 
-    given |= parse_settings(settings, found.estimator)
     find_device(device)
-    accepted = {field.name for field in dataclasses.fields(found.estimator) if field.init}
-    if unknown := [name for name in given if name not in accepted]:
-        raise InputError(f"{flag_of(unknown[0])} does not apply to {found.title}; leave it out.")
-    return found.estimator(**given)
+    if found.estimator is BlendClassifier:
+        shared = {field.name for field in dataclasses.fields(MultiLabelClassifier)}
+        own = {name: given.pop(name) for name in shared & given.keys()}
+        network = _configured(CGMVAEClassifier(), "C-GMVAE", given, settings)
+        return BlendClassifier(auto_network=network, keep_training_rows=keep_training_rows, **own)
+    if found.keeps_rows and not keep_training_rows:
+        raise InputError(f"{found.title} keeps training rows; choose a method that keeps none.")
+    return _configured(found.estimator(), found.title, given, settings)
+
+
+def _configured(model: Any, title: str, given: Mapping[str, Any], settings: Sequence[str]) -> Any:
+    """Return a model with parameters, and settings that were written ``NAME=VALUE``."""
+    if unknown := [name for name in given if name not in model.get_params()]:
+        raise InputError(f"{flag_of(unknown[0])} does not apply to {title}; leave it out.")
+    read = parse_settings(settings, type(model))
+    return model.set_params(**given, **model.as_parameters(read))
+
+
+def trained_in_epochs(model: Any) -> Any:
+    """Return the part of a model, not fitted, whose training takes epochs; None if none does."""
+    part = getattr(model, "auto_network", model)
+    return part if "checkpoint" in part.get_params() else None
 
 
 def load_model(path: str) -> tuple[Any, tuple[str, ...] | None]:
-    """Load a model, and remove the names of its features from it.
-
-    The commands match columns by name themselves and pass plain arrays to the model; scikit-learn
-    would warn about arrays if the model still had names.
-    """
+    """Return a model and the names of its columns, by which the commands match them."""
     from cgmvae.methods import load
 
     model = load(path)
-    names = getattr(model, "feature_names_in_", None)
-    if names is None:
-        return model, None
-    del model.feature_names_in_
-    return model, tuple(map(str, names))
+    # They pass arrays, about which scikit-learn would warn if the model was fitted on a data frame.
+    model.__dict__.pop("feature_names_in_", None)
+    return model, model.input_names_
 
 
-def save_model(model: Any, dataset: MultiLabelDataset, path: str) -> None:
-    """Save a model with the names of its features, and delete its training checkpoint.
-
-    The model was fitted on arrays, which have no names; with names, ``predict`` matches columns.
-    """
+def save_model(model: Any, path: str) -> None:
+    """Save a model, and delete its training checkpoint."""
     from cgmvae.training.checkpoint import Checkpoint
 
-    model.feature_names_in_ = np.array(dataset.feature_names, dtype=object)
     model.save(path)
     Checkpoint(f"{path}.checkpoint").remove()
 
@@ -137,7 +152,7 @@ class UnseenCategories:
     """Categories that no training row of a model had, counted over blocks of rows."""
 
     def __init__(self, model: Any) -> None:
-        self._preparation = model.preparation_
+        self._preparation = model.pipeline_.columns
         self._counts: dict[str, Counter[str]] = {}
 
     def count(self, X: Any) -> None:
@@ -160,9 +175,9 @@ class UnseenCategories:
 
 def columns_record(model: Any) -> list[dict[str, Any]] | None:
     """Return the type and preparation of each column, for JSON; None if the data was numeric."""
-    if model.preparation_ is None:
+    if model.pipeline_.columns is None:
         return None
-    return [row._asdict() for row in model.preparation_.describe()]
+    return [row._asdict() for row in model.pipeline_.columns.describe()]
 
 
 def columns_text(record: list[dict[str, Any]]) -> str:
@@ -174,6 +189,39 @@ def columns_text(record: list[dict[str, Any]]) -> str:
         if counts[type_]
     ]
     return f"{', '.join(types)}: {sum(row['n_features'] for row in record):,} features."
+
+
+def expert_record(expert: Any, kept_rows: int) -> dict[str, Any]:
+    """Return what an expert of a blend is, how much it counts and how good it is, for JSON."""
+    return dataclasses.asdict(expert) | {"training_rows": kept_rows}
+
+
+def print_experts(experts: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of experts."""
+    rows = [
+        [
+            each["name"],
+            each["kind"],
+            f"{each['weight']:.2f}" if each["weight"] else "dropped",
+            console.metric_text(each["score"]),
+            "" if each["gain"] is None else f"{each['gain']:+.3f}",
+        ]
+        for each in experts
+    ]
+    console.print_table(
+        "Experts of the blend, on training rows that they did not learn from",
+        ["name", "expert", "weight", "alone", "adds"],
+        rows,
+        caption="'alone' is the mean of the five metrics of the expert by itself; 'adds' is how "
+        "much of the blend's mean would be lost without it.",
+    )
+
+
+def training_rows_text(n_rows: int, experts: Sequence[Mapping[str, Any]] | None) -> str:
+    """Return a sentence on the training rows that a model file contains."""
+    kinds = [each["kind"] for each in experts or () if each["training_rows"]]
+    of = f" ({', '.join(kinds)})" if kinds else ""
+    return f"The file contains {f'{n_rows:,}' if n_rows else 'no'} training rows{of}."
 
 
 # --- Provenance ---------------------------------------------------------------------------------

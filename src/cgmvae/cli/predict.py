@@ -100,7 +100,8 @@ def predict(
             progress(n_rows, blocks.share_read())
     unseen.warn()
     console.print_text(
-        f"Wrote predictions for {n_rows:,} rows and {fitted.n_labels_:,} labels to {out}."
+        f"Wrote predictions for {n_rows:,} row{'s' if n_rows != 1 else ''} and "
+        f"{fitted.n_labels_:,} label{'s' if fitted.n_labels_ != 1 else ''} to {out}."
     )
 
 

@@ -24,6 +24,7 @@ from cgmvae.data import MultiLabelDataset
 from cgmvae.data.files import atomic_path
 from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
+from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate, paired_difference
 
 
 @with_source
@@ -62,15 +63,15 @@ def search(
     """Try many settings at once, and save the ensemble of the best.
 
     All settings are trained together, and those that fall behind are dropped early. Test rows
-    choose nothing; the ensemble is scored on them at the end. If the search is interrupted, the
-    same command resumes it.
+    choose nothing; at the end, the ensemble is compared on them with what 'cgmvae fit' makes of the
+    same method without a search. If the search is interrupted, the same command resumes it.
     """
     from cgmvae.methods import find_method
-    from cgmvae.methods.packed import PackedClassifier
+    from cgmvae.methods.neural import NeuralClassifier
     from cgmvae.search import PackedSearch, read_space
 
     base = models.make_model(method, {"epochs": epochs, "device": device}, setting or ())
-    if not isinstance(base, PackedClassifier):
+    if not isinstance(base, NeuralClassifier):
         title = find_method(method).title
         raise InputError(
             f"A search trains neural networks, which {title} is not; choose another --method."
@@ -82,9 +83,10 @@ def search(
         arguments.check_target(target, source.name, overwrite=overwrite)
     if plot is not None and Path(plot).suffix.lower()[1:] not in arguments.FIGURE_FORMATS:
         raise InputError(f"{plot} does not end in .png, .svg or .pdf; name a file that does.")
-    dataset = load_training_data(source)
-    chosen = choose_split(dataset, split, seed)
-    warn_of_copies(dataset, chosen)
+    with console.kept_warnings() as said:
+        dataset = load_training_data(source)
+        chosen = choose_split(dataset, split, seed)
+        warn_of_copies(dataset, chosen)
     found = PackedSearch(
         base,
         tried,
@@ -96,11 +98,18 @@ def search(
         folder=f"{out}.search",
         random_state=seed,
     )
+    if Path(f"{out}.search").exists() and not json:
+        console.print_text(f"Resuming the search in {out}.search.")
     _run(found, dataset, chosen)
     model = found.best_estimator_
+    model.fit_warnings_ = said
     model.origin_ = models.origin_record(source, dataset, chosen)
     report = test_model(model, dataset, chosen, out)
     report |= {"method": method, "tried": len(found.results_)}
+    plain = models.make_model(
+        method, {"epochs": epochs, "device": device, "random_state": seed}, setting or ()
+    )
+    report |= _beside_defaults(model, plain, dataset, chosen)
     report["best"] = [
         dict(result.setting) | {"value": result.value} for result in found.results_[:best]
     ]
@@ -123,7 +132,7 @@ def search(
 
             figure = plot_effects(found.results_, metric=metric.replace("_", " "))
         arguments.save_figure(figure, Path(plot))
-    models.save_model(model, dataset, out)
+    models.save_model(model, out)
     shutil.rmtree(f"{out}.search", ignore_errors=True)
     if not json:
         console.print_text(
@@ -139,14 +148,17 @@ def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
         given = {"groups": rows.groups}
     from cgmvae.training.selection import selection_title
 
-    best = -math.inf
+    best, done, lengths = -math.inf, dict[int, int](), dict[int, int]()
     try:
         with console.training_progress("Search", lambda: selection_title(search.metric)) as update:
 
             def progress(pack: int, packs: int, epoch: int, epochs: int, value: float) -> None:
                 nonlocal best
-                best = max(best, value)
-                update(pack * epochs + epoch, packs * epochs, best)
+                best, done[pack], lengths[pack] = max(best, value), epoch, epochs
+                for earlier in range(pack):  # trained before this command was stopped and resumed
+                    done.setdefault(earlier, lengths.setdefault(earlier, epochs))
+                total = sum(lengths.get(each, epochs) for each in range(packs))
+                update(sum(done.values()), total, best)
 
             search.progress = progress
             search.fit(rows.X, rows, **given)
@@ -154,6 +166,30 @@ def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
         if not Path(search.folder).exists():
             raise
         raise console.Stopped(f"Stopped; the same command resumes from {search.folder}.") from None
+
+
+def _beside_defaults(
+    model: Any, plain: Any, dataset: MultiLabelDataset, split: Split
+) -> dict[str, Any]:
+    """Fit a model without a search; compare the metric of the thresholds on the test rows."""
+    rows = dataset.rows(np.sort(np.concatenate([split.train, split.validation])))
+    with console.training_progress("The defaults", plain.selection_title) as progress:
+        plain.set_params(progress=progress).fit(rows.X, rows, groups=rows.groups)
+    test = dataset.rows(split.test)
+    scores, rule = plain.predict_proba(test.X), plain.threshold_rule_
+    found = evaluate(Scored(test.Y, scores, test.unknown), rule=rule)
+    gain = paired_difference(
+        model.threshold_metric,
+        test.Y,
+        model.predict(test.X),
+        rule.apply(scores),
+        unknown=test.unknown,
+        groups=test.groups,
+    )
+    return {
+        "defaults": console.without_nan(found.metrics),
+        "gain": {"metric": model.threshold_metric} | console.without_nan(gain._asdict()),
+    }
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -170,3 +206,17 @@ def _print(report: dict[str, Any]) -> None:
         [[str(i + 1), *row.values()] for i, row in enumerate(report["best"])],
     )
     print_metrics(f"Their ensemble on {split['rows']['test']:,} test rows", report["metrics"])
+    print_metrics("The default settings on the same rows", report["defaults"])
+    gain = report["gain"]
+    words = "no better than"
+    if gain["low"] is not None and gain["low"] > 0:
+        words = "better than"
+    elif gain["high"] is not None and gain["high"] < 0:
+        words = "worse than"
+    span = " to ".join(f"{gain[end]:+.3f}" for end in ("low", "high") if gain[end] is not None)
+    console.print_text(
+        f"The ensemble is {words} the defaults: {gain['value']:+.3f} "
+        f"{METRIC_TITLES.get(gain['metric'], gain['metric'])}"
+        f"{f', 95% interval {span}' if span else ''}."
+        + ("" if words == "better than" else " 'cgmvae fit' is enough here.")
+    )

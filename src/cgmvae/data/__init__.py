@@ -4,7 +4,7 @@ from cgmvae.data.catalog import load_dataset
 from cgmvae.data.columns import Columns, as_columns
 from cgmvae.data.dataset import DatasetStatistics, MultiLabelDataset
 from cgmvae.data.readers import read, write
-from cgmvae.data.splits import Split, holdout, make_split
+from cgmvae.data.splits import Split, holdout, make_split, spatial_blocks
 from cgmvae.data.synthetic import SurveyTruth, make_survey
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "make_split",
     "make_survey",
     "read",
+    "spatial_blocks",
     "write",
 ]

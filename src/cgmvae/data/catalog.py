@@ -99,7 +99,7 @@ class CatalogEntry:
     domain: str
     source: str
     """Public page, or repository with commit."""
-    licence: str
+    license: str
     file: str
     """Path relative to the folder ``CGMVAE_DATA``."""
     statistics: ExpectedStatistics

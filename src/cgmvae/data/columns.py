@@ -14,9 +14,11 @@ applies:
 3. text: four words or more on average, and values that rarely repeat (more distinct values than
    half the number of cells, or more than 100).
 4. category: at most half as many distinct values as cells, or at most five. If most of them look
-   like numbers or dates (``10%``, ``1,5``, one ``x`` among numbers), a warning says so.
-5. Anything else has a different value in almost every row, like an identifier. It is set aside with
-   a warning, since nothing can be learned from it.
+   like numbers or dates (``10%``, ``9.3 m``, ``1,5``, one ``x`` among numbers), or some differ only
+   in case or blanks, a warning says so.
+5. Anything else has a different value in almost every row, like an identifier. It is set aside
+   with a warning, since nothing can be learned from it; so are distinct whole numbers in a column
+   that is named like an identifier (``site_id``).
 """
 
 from __future__ import annotations
@@ -59,9 +61,17 @@ _MISSING_OBJECTS = ("nan", "NaT", "<NA>", "None")
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
-#: Numbers, possibly with a decimal comma, separators of thousands, a percent sign or a currency.
+#: Numbers, possibly with a decimal comma, separators of thousands, a currency or a unit.
 _WRITTEN_NUMBER = re.compile(
-    r"[-+]?[$€£¥]? ?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)? ?[$€£¥%]?", re.ASCII
+    r"[-+]?[$€£¥]? ?(?:\d+|\d{1,3}(?:[,.' ]\d{3})+)(?:[.,]\d+)? ?"
+    r"(?P<unit>[$€£¥%]|°[CF]?|[A-Za-zµ]{1,3}[23²³]?(?:/[A-Za-z]{1,3}[23²³]?)?)?",
+    re.ASCII,
+)
+
+#: Names of columns that identify rows, whole or after another word (``site_id``, ``plotNr``).
+_IDENTIFIER_NAME = re.compile(
+    r"(?i:id|index|key|row|code|number|fid|gid|uid|no|nr|unnamed: 0)"
+    r"|.*(?:[\W_](?i:id|no|nr|number|code|fid|gid|uid)|[a-z0-9](?:Id|ID|No|Nr|Number|Code))"
 )
 
 
@@ -231,16 +241,36 @@ def typed_column(
             f"The column {name!r} holds neither numbers, categories, dates nor text; drop it."
         )
     if kind in (None, "number") and values.dtype.kind in "fiub":
+        if kind is None:
+            reject_identifier(name, values)
         return _finite(name, values), "number"
     if values.dtype.kind == "M":
         if kind in (None, "date"):
             return values.astype("datetime64[s]"), "date"
         raise InputError(f"The column {name!r} holds dates; declare it as date, not {kind}.")
     texts = as_texts(name, values)
+    is_given = kind is not None
     kind = kind or guess_type(name, texts, text_is_parsed=text_is_parsed)
     if kind == "number":
-        return _finite(name, _parse(name, texts, kind)), kind
+        numbers = _finite(name, _parse(name, texts, kind))
+        if not is_given:
+            reject_identifier(name, numbers)
+        return numbers, kind
     return (_parse(name, texts, kind) if kind == "date" else texts), kind
+
+
+def reject_identifier(name: str, values: NDArray[Any]) -> None:
+    """Raise an IdentifierError for distinct whole numbers in a column named like an identifier."""
+    if not _IDENTIFIER_NAME.fullmatch(name) or len(values) <= FEW_VALUES:
+        return
+    with np.errstate(invalid="ignore"):  # of what is infinite
+        is_whole = values.dtype.kind in "iuf" and bool((values % 1 == 0).all())
+    if is_whole and len(np.unique(values)) == len(values):
+        raise IdentifierError(
+            f"The column {name!r} has a different whole number in every row, so it is not used as "
+            f"a feature; if it identifies the rows, give id={name!r}, and if it is a measurement, "
+            "rename it."
+        )
 
 
 def as_texts(name: str, values: NDArray[Any]) -> NDArray[Any]:
@@ -285,38 +315,62 @@ def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -
     n_words = sum(len(text.split()) for text in distinct) / len(distinct)
     if n_words >= TEXT_WORDS and (rarely_repeats or len(distinct) > MANY_VALUES):
         return "text"
+    unread = _unread(distinct, text_is_parsed)
     if rarely_repeats and len(distinct) > FEW_VALUES:
+        advice = f"if it identifies the rows, give id={name!r}"
+        if unread is not None:
+            odd, what, remedy = unread
+            advice = f"most of its values look like {what}: {remedy}"
         raise IdentifierError(
             f"The column {name!r} has a different value in almost every row, such as "
-            f"{distinct[0]!r}, so it is not used as a feature; if it identifies the rows, give "
-            f"id={name!r}."
+            f"{distinct[0]!r}, so it is not used as a feature; {advice}."
         )
-    _warn_of_unread(name, distinct, text_is_parsed)
+    if unread is not None:
+        odd, what, remedy = unread
+        warnings.warn(
+            f"The column {name!r} is read as categories because of {listed(odd)}, but most of its "
+            f"values look like {what}; {remedy}, or declare the column as category=[{name!r}].",
+            stacklevel=2,
+        )
+    _warn_of_spellings(name, distinct)
     return "category"
 
 
-def _warn_of_unread(name: str, distinct: Sequence[str], text_is_parsed: bool) -> None:
-    """Warn of a category column that may be numbers or dates which were not recognized."""
+def _warn_of_spellings(name: str, distinct: Sequence[str]) -> None:
+    """Warn of categories that differ only in case or blanks."""
+    alike: dict[str, list[str]] = {}
+    for text in distinct:
+        alike.setdefault("".join(text.split()).casefold(), []).append(text)
+    if several := [texts for texts in alike.values() if len(texts) > 1]:
+        more = f", and {len(several) - 1:,} more are spelled in several ways" * (len(several) > 1)
+        warnings.warn(
+            f"The column {name!r} holds {listed(several[0])}, which differ only in case or blanks "
+            f"and are different categories{more}; write them alike.",
+            stacklevel=2,
+        )
+
+
+def _unread(distinct: Sequence[str], text_is_parsed: bool) -> tuple[Sequence[str], str, str] | None:
+    """Return values of a column that may be numbers or dates, which of the two, and a remedy."""
     plain = {text for text in distinct if _is_number(text)}
-    numbers = {text for text in distinct if _WRITTEN_NUMBER.fullmatch(text)} | plain
-    if not text_is_parsed:
-        numbers -= plain
+    matches = {text: _WRITTEN_NUMBER.fullmatch(text) for text in distinct}
+    units = {text: match["unit"] or "" for text, match in matches.items() if match}
+    words = {unit for unit in units.values() if unit.isalnum()}
+    if len(words) > 1:  # codes such as 1a and 2b
+        units = {text: unit for text, unit in units.items() if unit not in words}
+    numbers = units.keys() | plain if text_is_parsed else units.keys() - plain
     dates = [t for t in distinct if _YEAR_FIRST.fullmatch(t) or _YEAR_LAST.fullmatch(t)]
     if 2 * len(dates) > len(distinct):
         what, remedy = "dates", "write all dates as in 2024-05-31"
-        odd = [text for text in distinct if text not in dates] or distinct
+        odd = [text for text in distinct if text not in dates] or list(distinct)
     elif 2 * len(numbers) > len(distinct):
         what, remedy = "numbers", "write these as numbers, or leave the cells blank"
         odd = [text for text in distinct if text not in plain]
         if any("," in text for text in odd):
             remedy += "; if they have decimal commas, give decimal=','"
     else:
-        return
-    warnings.warn(
-        f"The column {name!r} is read as categories because of {listed(odd)}, but most of its "
-        f"values look like {what}; {remedy}, or declare the column as category=[{name!r}].",
-        stacklevel=2,
-    )
+        return None
+    return odd, what, remedy
 
 
 def as_float64(numbers: NDArray[Any], name: str) -> NDArray[np.float64]:

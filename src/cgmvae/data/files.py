@@ -2,8 +2,8 @@
 
 Every reader opens its file with :func:`open_text`, :func:`open_binary` or :func:`read_json`, so
 that a missing file, a folder, a damaged archive, a decompression bomb and a wrong encoding are
-reported the same way everywhere. Every writer uses :func:`atomic_path`, :func:`atomic_paths` or
-:func:`atomic_folder`: a target is either the complete new file or what it was before.
+reported the same way everywhere. Every writer uses :func:`atomic_path` or :func:`atomic_folder`: a
+target is either the complete new file or what it was before.
 """
 
 from __future__ import annotations
@@ -163,13 +163,22 @@ def _reasonable_size(path: str | os.PathLike[str]) -> int:
     return max(_UNPACKED_FREE, _UNPACKED_RATIO * Path(path).stat().st_size)
 
 
-def check_unpacked(path: str | os.PathLike[str], n_bytes: int) -> None:
-    """Reject a file that is read in blocks and states that it unpacks to far more than its size."""
-    limit = max(UNPACKED_LIMIT, _reasonable_size(path))
+def check_unpacked(
+    path: str | os.PathLike[str],
+    n_bytes: int,
+    *,
+    in_blocks: bool = False,
+    advice: str = "divide it into several files",
+) -> None:
+    """Reject a file that states that it unpacks to more than fits into memory.
+
+    A file that is read ``in_blocks`` may, unless that is far more than its size.
+    """
+    limit = max(UNPACKED_LIMIT, _reasonable_size(path)) if in_blocks else UNPACKED_LIMIT
     if n_bytes > limit:
         raise InputError(
             f"{path} unpacks to {n_bytes:,} bytes, more than the {limit:,} that are accepted; "
-            "divide it into several files."
+            f"{advice}."
         )
 
 
@@ -248,37 +257,20 @@ def check_new_file(path: Path) -> None:
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path that replaces ``path`` when the block succeeds.
 
-    When the block raises, ``path`` stays as it was and the temporary file is removed.
+    When the block raises, ``path`` stays as it was and the temporary file is removed. A new file
+    has the permissions of the old one, and the file that a symbolic link points to is replaced, not
+    the link.
     """
-    with atomic_paths(path) as (temporary,):
+    path = Path(path)
+    target = _link_target(path)
+    with _temporary_folder(target) as folder, _write_errors(path):
+        temporary = folder / path.name  # a writer may look at the suffix
         yield temporary
-
-
-@contextmanager
-def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
-    """Give temporary paths that replace ``paths`` when the block succeeds.
-
-    When the block raises, or one of the paths cannot be replaced, all of them stay as they were.
-    They are replaced one after the other, so another process may briefly see some new and some old
-    ones. Existing files are backed up first, except the last: name the largest file last. A new
-    file has the permissions of the old one, and the file that a symbolic link points to is
-    replaced, not the link.
-    """
-    named = [Path(path) for path in paths]
-    targets = [_link_target(path) for path in named]
-    with ExitStack() as stack:
-        folders = [stack.enter_context(_temporary_folder(target)) for target in targets]
-        # A writer may look at the suffix.
-        temporaries = [folder / path.name for folder, path in zip(folders, named, strict=True)]
-        with _write_errors(*named):
-            yield temporaries
-            for temporary, target in zip(temporaries, targets, strict=True):
-                _flush_to_disk(temporary)
-                if target.exists():
-                    shutil.copymode(target, temporary)
-            _replace_all(temporaries, targets)
-            for folder in {target.parent for target in targets}:
-                _flush_folder(folder)
+        _flush_to_disk(temporary)
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
+        _flush_folder(target.parent)
 
 
 @contextmanager
@@ -302,12 +294,12 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _write_errors(*targets: Path) -> Iterator[None]:
+def _write_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"Cannot write {' and '.join(map(str, targets))} ({error.strerror or error}); "
+            f"Cannot write {target} ({error.strerror or error}); "
             "check the free space and the permissions."
         ) from error
 
@@ -361,21 +353,6 @@ def _link_target(path: Path) -> Path:
         return path.resolve() if path.is_symlink() else path
     except (OSError, RuntimeError):  # a name that is too long, or links in a circle
         return path
-
-
-def _replace_all(temporaries: list[Path], targets: list[Path]) -> None:
-    """Move each temporary file to its target; if one cannot be moved, undo those before it."""
-    with ExitStack() as undo:
-        for temporary, target in zip(temporaries, targets, strict=True):
-            if target is not targets[-1]:
-                if os.path.lexists(target):
-                    backup = Path(tempfile.mkdtemp(dir=temporary.parent)) / target.name
-                    shutil.copy2(target, backup, follow_symlinks=False)
-                    undo.callback(backup.replace, target)
-                else:
-                    undo.callback(target.unlink, missing_ok=True)
-            temporary.replace(target)
-        undo.pop_all()
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -66,6 +66,7 @@ class MappedRows:
         self._numbers: NDArray[np.int64] | None = None
         self._steps: tuple[_Step, ...] = ()
         self._no_rows = self._matrix[:0]
+        self._widest = self._no_rows.shape[1]
 
     @classmethod
     def of(cls, matrix: Any) -> MappedRows:
@@ -131,6 +132,7 @@ class MappedRows:
         changed = copy.copy(self)
         changed._steps = (*self._steps, step)
         changed._no_rows = step(self._no_rows)
+        changed._widest = max(self._widest, changed._no_rows.shape[1])
         return changed
 
     def reading_order(self) -> NDArray[np.int64]:
@@ -183,6 +185,16 @@ class MappedRows:
         return array
 
     def _transformed(self, block: _Matrix) -> _Matrix:
+        """Return the block after all steps; of dense rows, what is between them is small."""
+        if not self._steps or sp.issparse(block) or self.is_sparse:
+            return self._after_steps(block)
+        found = np.empty((block.shape[0], self.shape[1]), self.dtype)
+        n_rows = max(1, BLOCK_BYTES // max(1, self._widest * self.dtype.itemsize))
+        for start in range(0, len(found), n_rows):
+            found[start : start + n_rows] = self._after_steps(block[start : start + n_rows])
+        return found
+
+    def _after_steps(self, block: _Matrix) -> _Matrix:
         for step in self._steps:
             block = step(block)
         return block

@@ -99,14 +99,8 @@ def read_tensors(
 def _read(path: Path, header: Any) -> tuple[dict[str, NDArray[Any]], Any]:
     from safetensors import safe_open
 
-    metadata = header["__metadata__"]
-    if _ENTRY in metadata:
-        entry = parse_limited_json(metadata[_ENTRY].encode())
-        description, checksum = entry["description"], entry["checksum"]
-        text = json.dumps(description)
-    else:  # the layout of earlier model files, of which the first have no checksum
-        text, checksum = metadata["description"], metadata.get("checksum")
-        description = parse_limited_json(text.encode())
+    entry = parse_limited_json(header["__metadata__"][_ENTRY].encode())
+    description = entry["description"]
     with safe_open(path, framework="np") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     for array in arrays.values():
@@ -114,7 +108,7 @@ def _read(path: Path, header: Any) -> tuple[dict[str, NDArray[Any]], Any]:
             raise ValueError(f"an array of type {array.dtype}")
         if array.dtype == bool and (array.view(np.uint8) > 1).any():
             raise ValueError("a boolean is neither 0 nor 1")
-    if checksum is not None and int(checksum, 16) != _checksum(text, arrays):
+    if int(entry["checksum"], 16) != _checksum(json.dumps(description), arrays):
         raise ValueError("its checksum differs")
     return arrays, description
 

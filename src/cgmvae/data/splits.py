@@ -34,6 +34,9 @@ _SUM_TOLERANCE = 1e-8
 #: Decimals to which the sum of two fractions is rounded, so that 0.7 + 0.2 gives the same as 0.9.
 _CUT_DECIMALS = 12
 
+#: Blocks in space that hold rows, at least, unless their size is given.
+_MIN_BLOCKS = 30
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -258,6 +261,48 @@ def holdout(Y: Any, fraction: float, *, seed: int, groups: Any = None) -> tuple[
     else:
         part = (_permutation(n, seed) < n_held).astype(np.int64)[group]
     return np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+
+
+def spatial_blocks(coordinates: Any, size: float | None = None) -> NDArray[np.int64]:
+    """Return the block of each row on a square grid in space, (n_samples,), to be used as groups.
+
+    Rows near each other are alike, so random rows make a model look better than it is in places
+    where nobody has been. As ``groups`` of a data set or of ``fit``, blocks stay together in a fold
+    and in a split of kind ``group``.
+
+    Parameters
+    ----------
+    coordinates : array, (n_samples, 2)
+        In any unit; in degrees, blocks are as wide as high in degrees.
+    size : float, optional
+        Width of a block, in that unit; it should be further than rows are alike. By default the
+        largest width, halved or more often, at which at least 30 blocks hold rows, or half as many
+        as there are rows if these are fewer.
+
+    Examples
+    --------
+    >>> spatial_blocks([[0.1, 0.2], [0.9, 0.3], [5.0, 0.1]], size=1.0).tolist()
+    [0, 0, 1]
+    """
+    places = np.asarray(coordinates, np.float64)
+    if places.ndim != 2 or places.shape[1] != 2 or not np.isfinite(places).all():
+        raise InputError("Coordinates must be two finite numbers for each row.")
+    if size is not None and not size > 0:
+        raise InputError(f"The size of a block is {size}; it must be above 0.")
+    places = places - places.min(axis=0, initial=np.inf)
+    if size is not None:
+        return _cells(places, size)
+    enough = min(_MIN_BLOCKS, len(np.unique(places, axis=0)) // 2)
+    width = max(float(places.max(initial=0)), np.finfo(float).tiny)
+    while len(np.unique(blocks := _cells(places, width))) < enough:
+        width /= 2
+    return blocks
+
+
+def _cells(places: NDArray[np.float64], size: float) -> NDArray[np.int64]:
+    """Return the number of the grid cell of each place, in the order of the grid."""
+    cells = np.floor(places / size).astype(np.int64)
+    return np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _parts(

@@ -1,10 +1,8 @@
 """Files larger than memory: reading them in blocks, and converting tables to mapped folders.
 
-:func:`open_blocks` opens a file of any format of :mod:`cgmvae.data.readers`. CSV, Parquet, ARFF,
-svmlight and npz are read block by block; other tables, long tables, ``.npy`` files of the released
-code, and npz files whose array is in Fortran order, are loaded. The checks are those of reading the
-whole file, and so is the result. :func:`unpack` writes a table as the folder that training can read
-from.
+:func:`open_blocks` opens a file of any format of :mod:`cgmvae.data.readers`. CSV and Parquet are
+read block by block, everything else is loaded. The checks are those of reading the whole file, and
+so is the result. :func:`unpack` writes a table as the folder that training can read from.
 """
 
 from __future__ import annotations
@@ -20,18 +18,28 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from cgmvae.data import files, readers
-from cgmvae.data.columns import MISSING, Columns, ColumnType
+from cgmvae.data.columns import MISSING, ColumnType
 from cgmvae.data.dataset import (
-    Matrix,
+    Features,
     MultiLabelDataset,
     as_features,
     column_names,
     stack_datasets,
 )
-from cgmvae.data.mapped import BLOCK_BYTES, vstack
-from cgmvae.data.readers import arff, mapped, npz, svmlight, table
-from cgmvae.data.readers.table.cells import columns_of, dataset_of, ids_of, load_pyarrow
-from cgmvae.data.readers.table.columns import (
+from cgmvae.data.mapped import BLOCK_BYTES, MappedRows
+from cgmvae.data.readers import mapped, npz, svmlight, table
+from cgmvae.data.readers.table.cells import (
+    columns_of,
+    dataset_of,
+    ids_of,
+    is_text,
+    load_pyarrow,
+    warn_of_blank_rows,
+    warn_of_ids,
+    with_missing,
+    without_blank_rows,
+)
+from cgmvae.data.readers.table.roles import (
     ColumnRoles,
     TableOptions,
     as_list,
@@ -100,11 +108,13 @@ def open_blocks(
     chosen = readers.choose(path, format)
     if chosen.name in TABLE_FORMATS:
         return _table_blocks(path, chosen.name, features, others, options)
-    openers: dict[str, Callable[..., Blocks]]
-    openers = {"arff": _arff_blocks, "svmlight": _svmlight_blocks, "npz": _npz_blocks}
-    if chosen.name in openers:
-        return openers[chosen.name](path, **options)
-    return LoadedBlocks(chosen.read(path, **options), path)
+    if chosen.name == "npz":
+        X, names = npz.read_features(path, **options)
+    elif chosen.name == "svmlight":
+        X, names = svmlight.read_features(path, **options), None
+    else:
+        return LoadedBlocks.of(chosen.read(path, **options), path)
+    return LoadedBlocks(path, X, column_names(names, "feature", X.shape[1]))
 
 
 class Blocks(ABC):
@@ -132,7 +142,7 @@ class Blocks(ABC):
         *,
         n_rows: int,
         kinds: Mapping[str, ColumnType] | None = None,
-    ) -> Iterator[Matrix | Columns]:
+    ) -> Iterator[Features]:
         """Yield the features of the next rows, until the end of the file.
 
         Parameters
@@ -169,87 +179,45 @@ class Blocks(ABC):
     @abstractmethod
     def _blocks(
         self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
-    ) -> Iterator[Matrix | Columns]:
+    ) -> Iterator[Features]:
         """Yield the blocks of :meth:`read`."""
 
 
-class MatrixBlocks(Blocks):
-    """Blocks of a format that holds only numbers.
-
-    ``parts(blocks, n_rows)`` yields all features in parts, preferably of ``n_rows`` rows, and
-    notes in ``blocks`` how much of the file has been read, or the file that it reads.
-    """
+class LoadedBlocks(Blocks):
+    """Blocks of features in memory, and the identifiers of their rows."""
 
     def __init__(
         self,
         path: str | os.PathLike[str],
+        X: Features,
         names: Sequence[str],
-        parts: Callable[[MatrixBlocks, int], Iterable[Matrix]],
+        ids: Sequence[str] | None = None,
     ) -> None:
         super().__init__(path, names)
-        self._parts = parts
+        self._X, self._ids = as_features(X), ids
+        self.id_name = None if ids is None else "id"
 
-    def _blocks(
-        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
-    ) -> Iterator[Matrix]:
-        for part in even_parts(self._parts(self, n_rows), n_rows):
-            yield as_features(part)[:, list(indices)]
-
-
-class LoadedBlocks(MatrixBlocks):
-    """Blocks of a data set in memory."""
-
-    def __init__(self, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-        super().__init__(path, dataset.feature_names, lambda *_: [dataset.X])
-        self._dataset = dataset
-        self.id_name = None if dataset.ids is None else "id"
+    @classmethod
+    def of(cls, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> LoadedBlocks:
+        """Return the blocks of a data set."""
+        ids = None if dataset.ids is None else dataset.ids.tolist()
+        return cls(path, dataset.X, dataset.feature_names, ids)
 
     def ids(self) -> Iterator[str]:
         """Yield the identifiers of all rows, if there are any."""
-        return iter(() if self._dataset.ids is None else self._dataset.ids.tolist())
+        return iter(self._ids or ())
 
-
-def _npz_blocks(path: str | os.PathLike[str], *, groups: str = "group") -> MatrixBlocks:
-    """Open an npz file; its labels are not checked."""
-
-    def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
-        with npz.Archive(blocks.path) as archive:
-            rows = npz.open_feature_rows(archive)
-            for start in range(0, rows.shape[0], n_rows):
-                blocks._share = start / rows.shape[0]
-                yield rows.take(n_rows)
-
-    with npz.Archive(files.check_file(path)) as archive:
-        archive.check_groups(groups)
-        n_columns = npz.open_feature_rows(archive).shape[1]
-        names = column_names(archive.names("feature_names"), "feature", n_columns)
-    return MatrixBlocks(path, names, parts)
-
-
-def _arff_blocks(path: str | os.PathLike[str], **options: Any) -> MatrixBlocks:
-    def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
-        with files.open_text(path) as text:
-            blocks._file = text.buffer  # type: ignore[attr-defined]
-            yield from (X for X, _ in arff.Source(text, blocks.path, **options).parts())
-
-    with files.open_text(path) as text:
-        names = arff.Source(text, Path(path), **options).feature_names
-    return MatrixBlocks(path, column_names(names, "feature", len(names)), parts)
-
-
-def _svmlight_blocks(
-    path: str | os.PathLike[str], *, n_features: int, n_labels: int | None = None, **options: Any
-) -> MatrixBlocks:
-    """Open an svmlight file; its labels are not checked."""
-
-    def parts(blocks: MatrixBlocks, n_rows: int) -> Iterator[Matrix]:
-        with files.open_binary(path) as blocks._file:
-            yield from svmlight.read_parts(
-                blocks._file, blocks.path, n_features=n_features, **options
-            )
-
-    svmlight.check_columns(path, "features", n_features)
-    return MatrixBlocks(path, column_names((), "feature", n_features), parts)
+    def _blocks(
+        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
+    ) -> Iterator[Features]:
+        total = self._X.shape[0]
+        for start in range(0, total, n_rows):
+            self._share = start / total
+            rows = slice(start, min(start + n_rows, total))
+            block = self._X[rows]
+            if isinstance(block, MappedRows):
+                block = block.gather(np.arange(len(block)))
+            yield block[:, list(indices)]
 
 
 class _Table(NamedTuple):
@@ -263,6 +231,8 @@ class _Table(NamedTuple):
     text_is_parsed: bool
     stored: Mapping[bytes, bytes]
     """The metadata of its schema."""
+    may_be_blank: bool = True
+    """Whether the parts hold all columns, because rows may be blank in all of them."""
 
 
 class TableBlocks(Blocks):
@@ -294,12 +264,22 @@ class TableBlocks(Blocks):
         unused = {*others, groups, ids}.difference(features).union(as_list(given.labels or ()))
         super().__init__(path, [name for name in rest if name not in unused])
         self.text_is_parsed = source.text_is_parsed
+        self._missing, self._named_columns = as_list(given.missing), given.named_columns
+        self._has_warned = False
         self.id_name = given.id_column if given.id_column in self.all_names else None
 
     def tables(self, names: Sequence[str], *, n_rows: int) -> Iterator[Any]:
         """Yield some columns of all rows as Arrow tables of about ``n_rows`` rows."""
+        n_blank = n_total = 0
         with self._errors_reported():
-            yield from self._source.parts(self, names, n_rows)
+            for part in self._source.parts(self, names, n_rows):
+                filled = without_blank_rows(part) if self._source.may_be_blank else part
+                n_total += part.num_rows
+                n_blank += part.num_rows - filled.num_rows
+                yield with_missing(filled.select(names), self._missing, self._named_columns)
+        if n_blank and not self._has_warned:
+            warn_of_blank_rows(n_blank, n_total, self.path)
+            self._has_warned = True
 
     def ids(self) -> Iterator[str]:
         """Yield the identifiers of all rows, if there are any; the table is read once more."""
@@ -309,14 +289,14 @@ class TableBlocks(Blocks):
 
     def _blocks(
         self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
-    ) -> Iterator[Matrix | Columns]:
+    ) -> Iterator[Features]:
         names = [self.column_names[i] for i in indices]
         types: dict[str, ColumnType] = {name: kinds.get(name, "number") for name in names}
         context = _Context(types)
         if context.dates:
             for part in self.tables(context.dates, n_rows=n_rows):
                 context.note_dates(part)
-        for part in even_parts(self.tables(names, n_rows=n_rows), n_rows):
+        for part in _even_tables(self.tables(names, n_rows=n_rows), n_rows):
             rows = context.prepended_to(part)
             values, _ = columns_of(rows, names, kinds=types, text_is_parsed=self.text_is_parsed)
             yield values[rows.num_rows - part.num_rows :]
@@ -352,39 +332,45 @@ def _table_blocks(
 
 def _csv_table(file: table.DelimitedFile, options: TableOptions) -> _Table:
     load_pyarrow()
-    verbatim = (options.sets_column, options.groups, options.id)
 
     def parts(blocks: TableBlocks, names: Sequence[str], _: int) -> Iterator[Any]:
         def open_file() -> IO[bytes]:
             blocks._file = files.open_binary(blocks.path)
             return blocks._file
 
-        for part in file.tables(open_file, verbatim=verbatim):
-            yield part.select(names)
+        return file.tables(open_file, verbatim=options.named_columns)
 
     return _Table(file.names, parts, text_is_parsed=True, stored={})
 
 
 def _parquet_table(path: str | os.PathLike[str]) -> _Table:
-    """Open a Parquet file; columns that are not asked for are not read."""
+    """Open a Parquet file; columns that are not asked for are not read unless rows may be blank."""
     pa = load_pyarrow()
     files.reject_compressed(path, "Parquet")
     files.check_file(path)
     with table.open_parquet(path) as file:
         schema, total = file.schema_arrow, file.metadata.num_rows
-        files.check_unpacked(path, table.unpacked_bytes(file.metadata))
+        files.check_unpacked(path, table.unpacked_bytes(file.metadata), in_blocks=True)
+        may_be_blank = table.may_have_blank_rows(file.metadata)
     table.check_rows(path, total)
 
     def parts(blocks: TableBlocks, names: Sequence[str], n_rows: int) -> Iterator[Any]:
         n_read = 0
+        columns = None if may_be_blank else list(names)
         with table.open_parquet(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(n_rows, columns=list(names)):
+            for batch in file.iter_batches(n_rows, columns=columns):
                 batch.validate(full=True)
                 n_read += batch.num_rows
                 blocks._share = n_read / total
-                yield pa.Table.from_batches([batch]).select(names)
+                yield pa.Table.from_batches([batch])
 
-    return _Table(schema.names, parts, text_is_parsed=False, stored=schema.metadata or {})
+    return _Table(
+        schema.names,
+        parts,
+        text_is_parsed=False,
+        stored=schema.metadata or {},
+        may_be_blank=may_be_blank,
+    )
 
 
 def _loaded_table(path: str | os.PathLike[str], rows: Any, text_is_parsed: bool) -> _Table:
@@ -392,7 +378,7 @@ def _loaded_table(path: str | os.PathLike[str], rows: Any, text_is_parsed: bool)
     table.check_rows(path, rows.num_rows)
 
     def parts(_: TableBlocks, names: Sequence[str], n_rows: int) -> Iterator[Any]:
-        yield rows.select(names)
+        yield rows
 
     return _Table(rows.column_names, parts, text_is_parsed, rows.schema.metadata or {})
 
@@ -416,7 +402,7 @@ class _Context:
         import pyarrow.compute as pc
 
         for name in self.dates:
-            if not _is_text(rows.column(name)):
+            if not is_text(rows.column(name)):
                 continue
             days = pc.utf8_slice_codeunits(
                 pc.utf8_trim_whitespace(rows.column(name)), 0, _DAY_LENGTH
@@ -432,7 +418,7 @@ class _Context:
         import pyarrow as pa
 
         for name in self._numbers:  # their first present cell
-            if self._cells[name] or not _is_text(rows.column(name)):
+            if self._cells[name] or not is_text(rows.column(name)):
                 continue
             for cell in rows.column(name).unique().to_pylist():
                 if cell is not None and cell.strip() not in MISSING:
@@ -448,40 +434,21 @@ class _Context:
         return pa.concat_tables([pa.table(columns, schema=rows.schema), rows])
 
 
-def _is_text(column: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-
-
-def even_parts(parts: Iterable[Any], n_rows: int) -> Iterator[Any]:
-    """Cut and join tables or matrices into parts of ``n_rows`` rows; the last may have fewer.
-
-    Examples
-    --------
-    >>> parts = [np.arange(3)[:, None], np.arange(3, 5)[:, None]]
-    >>> [part.ravel().tolist() for part in even_parts(parts, 2)]
-    [[0, 1], [2, 3], [4]]
-    """
-
-    def joined(parts: list[Any]) -> Any:
-        if len(parts) > 1 and hasattr(parts[0], "schema"):
-            return load_pyarrow().concat_tables(parts)
-        return parts[0] if len(parts) == 1 else vstack(parts)
-
+def _even_tables(tables: Iterable[Any], n_rows: int) -> Iterator[Any]:
+    """Cut and join Arrow tables into tables of ``n_rows`` rows; the last may have fewer."""
     waiting: list[Any] = []
     n_missing = n_rows
-    for part in parts:
+    for table_ in tables:
         start = 0
-        while start < part.shape[0]:
-            waiting.append(part[start : start + n_missing])
+        while start < table_.num_rows:
+            waiting.append(table_.slice(start, n_missing))
             start += n_missing
-            n_missing -= waiting[-1].shape[0]
+            n_missing -= waiting[-1].num_rows
             if n_missing == 0:
-                yield joined(waiting)
+                yield load_pyarrow().concat_tables(waiting)
                 waiting, n_missing = [], n_rows
     if waiting:
-        yield joined(waiting)
+        yield load_pyarrow().concat_tables(waiting)
 
 
 def unpack(
@@ -543,12 +510,11 @@ def _read_labels(
     blocks: TableBlocks, roles: ColumnRoles, options: TableOptions, n_rows: int
 ) -> MultiLabelDataset:
     """Return a data set with all labels and groups, but no features."""
-    columns = (options.groups, options.id_column, options.sets_column)
-    singles = [name for name in columns if name is not None]
+    singles = {name for name in options.named_columns if name is not None}
     tables = blocks.tables([*roles.labels, *singles], n_rows=n_rows)
     if options.sets_column is not None:  # the labels are known only from all sets together
         tables = iter([load_pyarrow().concat_tables(tables)])
-    return stack_datasets(
+    labels = stack_datasets(
         [
             dataset_of(
                 rows,
@@ -560,3 +526,5 @@ def _read_labels(
             for rows in tables
         ]
     )
+    warn_of_ids(labels, options)
+    return labels

@@ -6,6 +6,7 @@ from cgmvae.evaluation.breakdown import (
     label_scores,
     row_errors,
     row_text,
+    well_and_badly_predicted,
 )
 from cgmvae.evaluation.calibration import (
     Calibration,
@@ -15,7 +16,13 @@ from cgmvae.evaluation.calibration import (
     expected_calibration_error,
     learn_calibration,
 )
-from cgmvae.evaluation.intervals import Interval, bootstrap_interval, paired_difference
+from cgmvae.evaluation.intervals import (
+    Interval,
+    bootstrap_interval,
+    gains_over_always,
+    label_skills,
+    paired_difference,
+)
 from cgmvae.evaluation.metrics import (
     METRIC_TITLES,
     PAPER_METRICS,
@@ -76,9 +83,11 @@ __all__ = [
     "evaluate",
     "example_f1",
     "expected_calibration_error",
+    "gains_over_always",
     "hamming_accuracy",
     "label_ranking_average_precision",
     "label_scores",
+    "label_skills",
     "label_table",
     "learn_calibration",
     "learn_rule",
@@ -99,4 +108,5 @@ __all__ = [
     "score_report",
     "subset_accuracy",
     "sweep",
+    "well_and_badly_predicted",
 ]

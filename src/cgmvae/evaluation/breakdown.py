@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Features
+from cgmvae.evaluation.intervals import gains_over_always, label_skills
 from cgmvae.evaluation.metrics import as_bool, known_cells, label_table
 from cgmvae.evaluation.protocols import Scored
 from cgmvae.evaluation.ranking import rank
@@ -23,6 +24,13 @@ _TINY = 1e-12
 _TEXT_LENGTH, _N_VALUES = 80, 3
 
 
+#: Labels that a sentence names.
+_MAX_NAMED = 6
+
+#: A label with at least this skill, above 0 with its whole interval, is predicted well.
+GOOD_SKILL = 0.2
+
+
 class LabelScores(NamedTuple):
     """Metrics of one label; NaN where a ratio is 0/0."""
 
@@ -31,9 +39,20 @@ class LabelScores(NamedTuple):
     """Rows with the label."""
     predicted: int
     """Rows for which it is predicted."""
+    skill: float
+    """How much better its probabilities are than its frequency; see
+    :func:`~cgmvae.evaluation.label_skills`."""
+    skill_low: float
+    skill_high: float
+    """Bounds of the 95% interval."""
     precision: float
     recall: float
     f1: float
+    gain: float
+    """F1 minus the F1 of predicting the label for every row."""
+    gain_low: float
+    gain_high: float
+    """Bounds of the 95% interval."""
     average_precision: float
     auc: float
     threshold: float
@@ -55,9 +74,15 @@ class RowErrors(NamedTuple):
 
 
 def label_scores(
-    scored: Scored, rule: ThresholdRule, label_names: Sequence[str]
+    scored: Scored,
+    rule: ThresholdRule,
+    label_names: Sequence[str],
+    *,
+    groups: ArrayLike | None = None,
 ) -> list[LabelScores]:
     """Return the metrics of each label, in the order of the labels.
+
+    Rows of the same group are resampled together for the intervals.
 
     Examples
     --------
@@ -66,21 +91,49 @@ def label_scores(
     >>> owl.rows, owl.predicted, owl.precision, owl.auc, hawk.f1
     (1, 2, 0.5, 1.0, 1.0)
     """
-    table = label_table(scored.labels, rule.apply(scored.scores), unknown=scored.unknown)
+    predicted = rule.apply(scored.scores)
+    table = label_table(scored.labels, predicted, unknown=scored.unknown)
+    given: Any = {"unknown": scored.unknown, "groups": groups}
+    skills = label_skills(scored.labels, scored.scores, **given)
+    gains = gains_over_always(scored.labels, predicted, **given)
     ranking = rank(*scored).by_label()
     thresholds = np.full(len(label_names), np.nan)
     if isinstance(rule, GlobalThreshold):
         thresholds[:] = rule.threshold
     elif isinstance(rule, LabelThresholds):
         thresholds[:] = rule.thresholds
-    ratios = [table["precision"], table["recall"], table["f1"]]
-    ratios += [ranking.average_precision(), ranking.auc(), thresholds]
+    ratios = [*np.transpose(skills), table["precision"], table["recall"], table["f1"]]
+    ratios += [*np.transpose(gains), ranking.average_precision(), ranking.auc(), thresholds]
     return [
         LabelScores(name, int(true), int(predicted), *map(float, values))
         for name, true, predicted, *values in zip(
             label_names, table["true"], table["predicted"], *ratios, strict=True
         )
     ]
+
+
+def well_and_badly_predicted(labels: Sequence[LabelScores]) -> str:
+    """Return one sentence on which labels are predicted well, and which no better than by chance.
+
+    Best first, and worst first. A label that does not vary on these rows is in neither list.
+
+    Examples
+    --------
+    >>> Y = np.array([[1, 0], [0, 1], [1, 1], [0, 0]] * 5)
+    >>> scored = Scored(Y, np.column_stack([0.8 * Y[:, 0] + 0.1, np.full(20, 0.5)]))
+    >>> well_and_badly_predicted(label_scores(scored, GlobalThreshold(0.5), ["owl", "hawk"]))
+    'Predicted well: owl; no better than their frequency: hawk.'
+    """
+    best = sorted(labels, key=lambda label: -label.skill)
+    well = [each.label for each in best if each.skill >= GOOD_SKILL and each.skill_low > 0]
+    no_better = [each.label for each in reversed(best) if each.skill_low <= 0]
+    first, second = (_shortened(names) or "none" for names in (well, no_better))
+    return f"Predicted well: {first}; no better than their frequency: {second}."
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def row_errors(

@@ -7,7 +7,8 @@ contributions. Any other metric is a function that is computed again for each re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 from cgmvae.data.dataset import Matrix, row_values
 from cgmvae.data.splits import group_numbers
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import SET_METRICS, Labels, Mask, as_bool, known_cells
+from cgmvae.evaluation.metrics import (
+    SET_METRICS,
+    Absent,
+    Labels,
+    Mask,
+    as_bool,
+    as_scores,
+    known_cells,
+)
 from cgmvae.evaluation.ranking import rank
 
 #: With fewer rows, or groups of rows, resamples hardly differ from each other, and an interval
@@ -48,14 +57,25 @@ class _Terms(NamedTuple):
 
     numerators: NDArray[np.floating]  # (n_rows, n_columns)
     denominators: NDArray[np.floating]  # (n_rows, n_columns), whole numbers
-    undefined: float  # the value of 0/0
+    undefined: float = 0.0  # the value of 0/0
+    occurs: NDArray[np.floating] | None = None  # (n_rows, n_columns); average where its sum is > 0
+
+    def of_units(self, members: Any) -> _Terms:
+        """Return the sums over the rows of each unit, for membership (n_units, n_rows)."""
+        occurs = None if self.occurs is None else members @ self.occurs
+        parts, wholes = members @ self.numerators, members @ self.denominators
+        return _Terms(parts, wholes, self.undefined, occurs)
 
     def weighted(self, weights: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the metric for each set of weights, (n_sets, n_rows) -> (n_sets,)."""
         weights = weights.astype(self.numerators.dtype)
         parts = (weights @ self.numerators).astype(np.float64)
         wholes = (weights @ self.denominators).astype(np.float64)
-        return np.where(wholes > 0, parts / wholes.clip(1), self.undefined).mean(1)
+        values = np.where(wholes > 0, parts / wholes.clip(1), self.undefined)
+        if self.occurs is None:
+            return values.mean(1)
+        occur = weights @ self.occurs > 0
+        return (values * occur).sum(1) / occur.sum(1).clip(1)
 
 
 def bootstrap_interval(
@@ -68,9 +88,12 @@ def bootstrap_interval(
     n_resamples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
+    absent: Absent = "skip",
 ) -> Interval:
-    """Compute a metric and its bootstrap interval by the percentile method.
+    """Compute a metric and its bootstrap interval.
 
+    The bounds are the percentiles of the resampled values, shifted so that their median is the
+    metric: F1 of rare labels tends to be lower in resamples, which miss some of their few rows.
     With fewer than ten rows (or groups), the bounds are NaN.
 
     Parameters
@@ -92,6 +115,10 @@ def bootstrap_interval(
         Fraction of the resampled values between the bounds; NaN values are ignored.
     seed : int
         Seed of the resampling.
+    absent : {"skip", 0}
+        Score in ``macro_f1`` of labels without a true row, as in
+        :func:`~cgmvae.evaluation.macro_f1`. In a resample, too, labels that do not occur are left
+        out.
 
     Examples
     --------
@@ -100,8 +127,104 @@ def bootstrap_interval(
     Interval(value=0.75, low=0.55, high=0.95)
     """
     draws = _Draws(Y, groups, n_resamples, seed)
-    value, resampled = _resample(metric, Y, outputs, unknown, draws)
-    return Interval(value, *draws.bounds(resampled, confidence))
+    value, resampled = _resample(metric, Y, outputs, unknown, draws, absent)
+    low, high = draws.bounds(value, resampled, confidence)
+    if not callable(metric):
+        low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
+    return Interval(value, float(low), float(high))
+
+
+def label_skills(
+    Y: Labels,
+    scores: ArrayLike,
+    *,
+    unknown: Mask = None,
+    groups: ArrayLike | None = None,
+    n_resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[Interval]:
+    """Compute how much better probabilities of each label are than its frequency on these rows.
+
+    The skill is 1 − Σ(p − y)² / Σ(f − y)², where f is the share of rows with the label: 1 if the
+    probabilities are those of an oracle, 0 if they say no more than f, and below 0 if they say
+    less. It is NaN for a label that does not vary. Parameters as in :func:`bootstrap_interval`.
+
+    Examples
+    --------
+    >>> Y, scores = [[1, 0], [0, 0]] * 5, [[0.9, 0.1], [0.1, 0.1]] * 5
+    >>> owl, hawk = label_skills(Y, scores)
+    >>> round(owl.value, 2), hawk.value
+    (0.96, nan)
+    """
+    true, scores = as_bool(Y), as_scores(scores)
+    known = known_cells(true, scores, unknown, "scores")
+    true = true & known
+    error = np.where(known, (scores - true) ** 2, 0.0)
+
+    def skill(error: Any, true: Any, known: Any) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            skill = 1 - error / (true * (known - true) / known)
+        return np.where((true > 0) & (true < known), skill, np.nan)
+
+    return _by_label(skill, (error, true, known), _Draws(Y, groups, n_resamples, seed), confidence)
+
+
+def gains_over_always(
+    Y: Labels,
+    predicted: ArrayLike,
+    *,
+    unknown: Mask = None,
+    groups: ArrayLike | None = None,
+    n_resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[Interval]:
+    """Compute the F1 of each label minus the F1 of predicting it for every row.
+
+    NaN for a label without a true row. Parameters as in :func:`bootstrap_interval`.
+
+    Examples
+    --------
+    >>> [owl] = gains_over_always([[1], [1], [0]], [[1], [1], [0]])
+    >>> round(owl.value, 2)
+    0.2
+    """
+    true, guess = as_bool(Y), as_bool(predicted, "predictions")
+    known = known_cells(true, guess, unknown, "predictions")
+    true, guess = true & known, guess & known
+
+    def gain(both: Any, true: Any, guess: Any, known: Any) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gain = 2 * both / (true + guess) - 2 * true / (true + known)
+        return np.where(true > 0, gain, np.nan)
+
+    sums = (true & guess, true, guess, known)
+    return _by_label(gain, sums, _Draws(Y, groups, n_resamples, seed), confidence)
+
+
+def _by_label(
+    metric: Callable[..., NDArray[np.float64]],
+    cells: Sequence[NDArray[Any]],
+    draws: _Draws,
+    confidence: float,
+) -> list[Interval]:
+    """Return the interval of each label, for a metric of the sums over rows of these cells.
+
+    The cells are (n_rows, n_labels) each.
+    """
+    rows = np.arange(len(draws.unit_of_row))
+    members = sp.csr_array((np.ones(len(rows), np.float32), (draws.unit_of_row, rows)))
+    units = [members @ each.astype(np.float32) for each in cells]
+
+    def weighted(weights: NDArray[np.int64]) -> NDArray[np.float64]:
+        w = weights.astype(np.float32)
+        return metric(*((w @ each).astype(np.float64) for each in units))
+
+    value = metric(*(each.sum(0, dtype=np.float64) for each in cells))
+    low, high = draws.bounds(value, np.concatenate([*map(weighted, draws.blocks())]), confidence)
+    limits = zip(value.tolist(), low.tolist(), np.minimum(high, 1.0).tolist(), strict=True)
+    return [Interval(*each) for each in limits]
 
 
 def paired_difference(
@@ -129,7 +252,9 @@ def paired_difference(
     draws = _Draws(Y, groups, n_resamples, seed)
     value, resampled = _resample(metric, Y, first, unknown, draws)
     other_value, other_resampled = _resample(metric, Y, second, unknown, draws)
-    return Interval(value - other_value, *draws.bounds(resampled - other_resampled, confidence))
+    gain = value - other_value
+    low, high = draws.bounds(gain, resampled - other_resampled, confidence)
+    return Interval(gain, float(low), float(high))
 
 
 class _Draws:
@@ -155,27 +280,33 @@ class _Draws:
             drawn += np.arange(size)[:, None] * n_units
             yield np.bincount(drawn.ravel(), minlength=size * n_units).reshape(size, n_units)
 
-    def bounds(self, resampled: NDArray[np.float64], confidence: float) -> tuple[float, float]:
-        """Return the bounds of the central values; NaN if they would say nothing."""
+    def bounds(self, value: Any, resampled: NDArray[np.float64], confidence: float) -> Any:
+        """Return the bounds of the central values, shifted so that their median is the value.
+
+        The value is a number or (n,), the resampled ones have one axis more. Bounds that would say
+        nothing are NaN.
+        """
         if not 0 < confidence < 1:
             raise InputError(f"confidence must be between 0 and 1, such as 0.95, not {confidence}.")
-        defined = resampled[~np.isnan(resampled)]
-        if defined.size == 0 or self.n_units < MIN_UNITS:
-            return float("nan"), float("nan")
-        low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
-        return float(low), float(high)
+        if self.n_units < MIN_UNITS:
+            return np.full((2, *np.shape(value)), np.nan)
+        tail = (1 - confidence) / 2
+        with warnings.catch_warnings():  # of values that no resample defines
+            warnings.simplefilter("ignore", RuntimeWarning)
+            low, median, high = np.nanquantile(resampled, [tail, 0.5, 1 - tail], axis=0)
+        return low - median + value, high - median + value
 
 
 def _resample(
-    metric: Metric, Y: Any, outputs: Any, unknown: Any, draws: _Draws
+    metric: Metric, Y: Any, outputs: Any, unknown: Any, draws: _Draws, absent: Absent = "skip"
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the metric on all rows and on each resample, (n_resamples,)."""
     rows = np.arange(len(draws.unit_of_row))
     if not callable(metric):
-        terms = _terms(metric, Y, outputs, unknown)
+        terms = _terms(metric, Y, outputs, unknown, absent)
         ones = np.ones(len(rows), terms.numerators.dtype)
         members = sp.csr_array((ones, (draws.unit_of_row, rows)))  # (n_units, n_rows)
-        units = _Terms(members @ terms.numerators, members @ terms.denominators, terms.undefined)
+        units = terms.of_units(members)
         whole = units.weighted(np.ones((1, draws.n_units), np.int64))
         return float(whole[0]), np.concatenate([units.weighted(w) for w in draws.blocks()])
     Y, outputs = _by_rows(Y), _by_rows(outputs)
@@ -188,7 +319,7 @@ def _resample(
     return float(value(rows)), np.array([value(chosen) for chosen in drawn], dtype=np.float64)
 
 
-def _terms(metric: str, Y: Any, outputs: Any, unknown: Any) -> _Terms:
+def _terms(metric: str, Y: Any, outputs: Any, unknown: Any, absent: Absent) -> _Terms:
     if metric not in NAMED_METRICS:
         raise InputError(
             f"There is no metric {metric!r} to resample by name; "
@@ -202,7 +333,8 @@ def _terms(metric: str, Y: Any, outputs: Any, unknown: Any) -> _Terms:
     true, guess = true & known, guess & known
     if metric == "macro_f1":  # float32 is exact: no sum reaches 2**24 below eight million rows
         total = np.add(true, guess, dtype=np.float32)
-        return _Terms(2 * (true & guess).astype(np.float32), total, 0.0)
+        both = 2 * (true & guess).astype(np.float32)
+        return _Terms(both, total, occurs=true.astype(np.float32) if absent == "skip" else None)
     both, total = 2 * (true & guess).sum(1), true.sum(1) + guess.sum(1)
     counted = known.sum(1) > 0
     if metric == "micro_f1":

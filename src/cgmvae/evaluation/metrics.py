@@ -46,6 +46,10 @@ Mask: TypeAlias = Matrix | None
 #: predicting no label is right there.
 Empty = Literal["skip", 0, 1]
 
+#: Score in macro-F1 of a label without a true row: left out, since nothing on these rows can raise
+#: its F1 above 0; or 0, the rule of the paper's tables.
+Absent = Literal["skip", 0]
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -71,9 +75,22 @@ class Counts:
 
     def example_f1(self, empty: Empty = 1) -> Any:
         """Mean over rows of 2·both / (true + predicted); 0 if no row is left."""
+        total, n_rows = self.row_sums("example_f1", empty)
+        return total / n_rows.clip(1)
+
+    def row_sums(self, metric: str, empty: Empty = 1) -> tuple[Any, Any]:
+        """Return the sum over rows of ``example_f1`` or ``subset_accuracy``, and how many count."""
+        total, counted = self.row_true + self.row_predicted, self.row_known > 0
+        if metric == "subset_accuracy":
+            counted = self.row_known.clip(0, 1)  # in the dtype of the counts, for the quotient
+            return ((total == 2 * self.row_both) * counted).sum(-1), counted.sum(-1)
         # Deviation D2: the paper does not say what a row without labels scores.
-        total = self.row_true + self.row_predicted
-        return _mean_f1(self.row_both, total, empty, "empty", self.row_known > 0)
+        if empty not in ("skip", 0, 1):
+            raise InputError(f"empty must be 'skip', 0 or 1, not {empty!r}.")
+        if empty == "skip":
+            empty, counted = 0, total > 0
+        score = 2 * self.row_both / total.clip(1) + empty * ((total == 0) & counted)
+        return score.sum(-1), counted.sum(-1)
 
     def micro_f1(self) -> Any:
         """2·both / (true + predicted) over all cells; 0 if nothing is true or predicted."""
@@ -81,10 +98,18 @@ class Counts:
         total = (self.label_true + self.label_predicted).sum(-1)
         return 2 * self.label_both.sum(-1) / total.clip(1)
 
-    def macro_f1(self, absent: Empty = 0) -> Any:
-        """Mean over labels of the label's F1; ``absent`` is the score of a label with 0/0."""
-        total = self.label_true + self.label_predicted
-        return _mean_f1(self.label_both, total, absent, "absent", total >= 0)
+    def macro_f1(self, absent: Absent = "skip") -> Any:
+        """Mean of the label's F1 over the labels that occur, or over all; 0 if none occurs."""
+        if absent not in ("skip", 0):
+            raise InputError(f"absent must be 'skip' or 0, not {absent!r}.")
+        score = 2 * self.label_both / (self.label_true + self.label_predicted).clip(1)
+        if absent == 0:  # Deviation D20: the paper's tables average over such labels, too.
+            return score.sum(-1) / score.shape[-1]
+        return score.sum(-1) / self.n_occurring().clip(1)
+
+    def n_occurring(self) -> Any:
+        """Return the number of labels with a true row."""
+        return (self.label_true > 0).sum(-1)
 
     def hamming_accuracy(self) -> Any:
         """Fraction of the known cells that are predicted correctly; 0 if none is known."""
@@ -94,29 +119,17 @@ class Counts:
 
     def subset_accuracy(self) -> Any:
         """Fraction of the rows whose known labels are all predicted correctly."""
-        wrong = self.row_true + self.row_predicted - 2 * self.row_both
-        counted = self.row_known.clip(0, 1)  # in the dtype of the counts, for the quotient
-        return ((wrong == 0) * counted).sum(-1) / counted.sum(-1).clip(1)
+        right, n_rows = self.row_sums("subset_accuracy")
+        return right / n_rows.clip(1)
 
-    def value(self, metric: str, empty: Empty = 1) -> Any:
+    def value(self, metric: str, empty: Empty = 1, absent: Absent = "skip") -> Any:
         """Return a metric by its name in ``SET_METRICS``."""
         if metric not in SET_METRICS:
             known = ", ".join(SET_METRICS)
             raise InputError(f"There is no metric {metric!r}; choose one of {known}.")
-        return self.example_f1(empty) if metric == "example_f1" else getattr(self, metric)()
-
-
-def _mean_f1(both: Any, total: Any, undefined: Empty, name: str, counted: Any) -> Any:
-    """Mean of 2·both / total over the lines that are ``counted``, on the last axis.
-
-    ``undefined``, the parameter ``name``, is the score of 0/0.
-    """
-    if undefined == "skip":
-        undefined, counted = 0, total > 0
-    if undefined not in (0, 1):
-        raise InputError(f"{name} must be 'skip', 0 or 1, not {undefined!r}.")
-    score = 2 * both / total.clip(1) + undefined * ((total == 0) & counted)
-    return score.sum(-1) / counted.sum(-1).clip(1)
+        if metric == "example_f1":
+            return self.example_f1(empty)
+        return self.macro_f1(absent) if metric == "macro_f1" else getattr(self, metric)()
 
 
 def count(Y: Labels, predicted: ArrayLike, unknown: Mask = None) -> Counts:
@@ -219,9 +232,20 @@ def micro_f1(Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None) -> flo
 
 
 def macro_f1(
-    Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None, absent: Empty = 0
+    Y: ArrayLike, predicted: ArrayLike, *, unknown: Mask = None, absent: Absent = "skip"
 ) -> float:
-    """Mean over labels of the label's F1; ``absent`` is for labels neither true nor predicted."""
+    """Mean of the label's F1 over the labels that occur; 0 if none occurs.
+
+    A label without a true row has an F1 of 0 whatever is predicted. ``absent=0`` averages over it,
+    too, like the paper's tables and scikit-learn.
+
+    Examples
+    --------
+    >>> macro_f1([[1, 0], [1, 0]], [[1, 0], [1, 0]])
+    1.0
+    >>> macro_f1([[1, 0], [1, 0]], [[1, 0], [1, 0]], absent=0)
+    0.5
+    """
     return float(count(Y, predicted, unknown).macro_f1(absent))
 
 

@@ -6,14 +6,25 @@ A score equal to the threshold is positive. Thresholds are compared in the preci
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import Counts, Empty, Labels, Mask, as_bool, as_scores, known_cells
+from cgmvae.evaluation.metrics import (
+    SET_METRICS,
+    Counts,
+    Empty,
+    Labels,
+    Mask,
+    as_bool,
+    as_scores,
+    known_cells,
+)
 from cgmvae.evaluation.ranking import best_first
 
 #: The thresholds that the released code of the paper tries.
@@ -24,6 +35,13 @@ FINE_THRESHOLDS = np.arange(1, 100) / 100
 
 #: Number of positive rows at which a label's own and the global threshold have equal weight.
 SHRINKAGE = 20.0
+
+#: Metrics that are means over rows, and the counts of rows.
+_BY_ROW = ("example_f1", "subset_accuracy")
+_OF_ROWS = ("row_both", "row_predicted", "row_true", "row_known")
+
+#: Rows that are counted at all thresholds at a time.
+_ROWS_AT_A_TIME = 2**12
 
 RuleName = Literal["global", "per-label", "top-k"]
 
@@ -143,6 +161,67 @@ def _at_least(
     return table[:, ::-1].cumsum(1)[:, ::-1][:, 1:].T  # (n_bins - 1, n_lines)
 
 
+def _values(
+    metrics: Sequence[str],
+    Y: Labels,
+    scores: NDArray[np.floating],
+    grid: NDArray[np.float64],
+    unknown: Mask,
+    empty: Empty = 1,
+) -> tuple[Counts, dict[str, NDArray[np.float64]]]:
+    """Return metrics at every threshold by name, and counts in which all rows are one.
+
+    Rows are counted in blocks: counts of every row at every threshold would take far more memory
+    than the scores.
+    """
+    true = as_bool(Y)
+    known = known_cells(true, scores, unknown, "scores")
+    by_row = [name for name in metrics if name in _BY_ROW]
+    parts, sums = [], []
+    for start in range(0, len(true), _ROWS_AT_A_TIME):
+        rows = slice(start, start + _ROWS_AT_A_TIME)
+        counts = sweep(true[rows], scores[rows], grid, unknown=~known[rows])
+        sums.append([counts.row_sums(name, empty) for name in by_row])
+        of_rows = {n: getattr(counts, n).sum(-1, keepdims=True) for n in _OF_ROWS}
+        parts.append(replace(counts, **of_rows))
+    names = [each.name for each in fields(Counts)]
+    total = Counts(*(reduce(np.add, [getattr(part, name) for part in parts]) for name in names))
+    values = {name: total.value(name) for name in metrics if name not in _BY_ROW}
+    for name, of_blocks in zip(by_row, zip(*sums, strict=True), strict=True):
+        score, n_rows = (reduce(np.add, each) for each in zip(*of_blocks, strict=True))
+        values[name] = score / n_rows.clip(1)
+    return total, {name: np.asarray(values[name], np.float64) for name in metrics}
+
+
+def check_choice(rule: str, metric: str) -> None:
+    """Raise if there is no such threshold rule, or no metric that one can maximize."""
+    if rule not in get_args(RuleName):
+        raise InputError(f"There is no rule {rule!r}; choose global, per-label or top-k.")
+    if metric not in SET_METRICS:
+        raise InputError(f"There is no metric {metric!r}; choose one of {', '.join(SET_METRICS)}.")
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdCurve:
+    """Each metric against the threshold, on rows that the model was not trained on."""
+
+    values: dict[str, NDArray[np.float64]]
+    """By metric, at each of ``FINE_THRESHOLDS``."""
+    n_rows: int
+    out_of_fold: bool
+    """Whether each row was scored by models that did not see it; otherwise these are validation
+    rows, which may also have chosen the epoch of a network."""
+
+
+def threshold_curve(
+    Y: Labels, scores: ArrayLike, *, unknown: Mask = None, out_of_fold: bool
+) -> ThresholdCurve:
+    """Return the curves of all metrics of ``SET_METRICS``."""
+    scores = as_scores(scores)
+    _, values = _values(SET_METRICS, Y, scores, FINE_THRESHOLDS, unknown)
+    return ThresholdCurve(values, len(scores), out_of_fold)
+
+
 def learn_rule(
     Y: Labels,
     scores: ArrayLike,
@@ -173,17 +252,17 @@ def learn_rule(
     empty : {"skip", 0, 1}
         Score of 0/0 rows in ``example_f1``, as in :func:`~cgmvae.evaluation.example_f1`.
     """
+    check_choice(rule, metric)
     scores, grid = as_scores(scores), np.asarray(thresholds, dtype=np.float64)
     if rule == "top-k":  # a threshold on the rank of each label: n_labels for the best, 1 the worst
         n_labels = scores.shape[1]
         ranks = np.empty(scores.shape)
         np.put_along_axis(ranks, best_first(scores), np.arange(n_labels, 0.0, -1)[None], axis=1)
-        counts = sweep(Y, ranks, np.arange(1.0, n_labels + 1), unknown=unknown)
-        return TopK(n_labels - int(_middle_best(counts.value(metric, empty))))
-    if rule not in ("global", "per-label"):
-        raise InputError(f"There is no rule {rule!r}; choose global, per-label or top-k.")
-    counts = sweep(Y, scores, grid, unknown=unknown)
-    values = counts.value(metric, empty)
+        grid = np.arange(1.0, n_labels + 1)
+        _, found = _values([metric], Y, ranks, grid, unknown, empty)
+        return TopK(n_labels - int(_middle_best(found[metric])))
+    counts, found = _values([metric], Y, scores, grid, unknown, empty)
+    values = found[metric]
     shared = float(grid[_middle_best(values)])
     if rule == "global":
         return GlobalThreshold(shared)
@@ -205,52 +284,3 @@ def _middle_best(values: NDArray[np.float64], axis: int = -1) -> NDArray[np.int6
     rank = (values == values.max(axis, keepdims=True)).cumsum(axis)
     middle = (rank.max(axis, keepdims=True) + 1) // 2
     return (rank >= middle).argmax(axis)
-
-
-def certain_limits(
-    truth: Labels, scores: NDArray[np.floating], precision: float, *, unknown: Mask = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores up to which each label is surely absent, and from which on surely present.
-
-    Sure means that of the known rows on that side at least the share ``precision`` is right,
-    counting a further row that is wrong, and that at most the share 1 − ``precision`` of all rows
-    that would be wrong there is among them: otherwise all rows would be sure to lack a rare label.
-
-    Parameters
-    ----------
-    truth : array or sparse matrix, (n_samples, n_labels)
-    scores : array, (n_samples, n_labels)
-    precision : float
-        Between .5 and 1.
-    unknown : array or sparse matrix of bool, (n_samples, n_labels), optional
-
-    Returns
-    -------
-    absent, present : array, (n_labels,)
-        −∞ and ∞ where too few rows say so: one needs precision / (1 − precision) of them.
-
-    Examples
-    --------
-    >>> scores = np.linspace(0, 1, 11)[:, None]
-    >>> certain_limits(scores > 0.45, scores, 0.8)
-    (array([0.4]), array([0.5]))
-    """
-    labels, scores = as_bool(truth), as_scores(scores).astype(np.float64)
-    known = known_cells(labels, scores, unknown, "scores")
-    columns = [(labels[own, i], scores[own, i]) for i, own in enumerate(known.T)]
-    absent = [-_least_sure(~found, -own, precision) for found, own in columns]
-    present = [_least_sure(found, own, precision) for found, own in columns]
-    return np.array(absent), np.array(present)
-
-
-def _least_sure(right: NDArray[np.bool_], scores: NDArray[np.float64], precision: float) -> float:
-    """Return the least score such that rows from there on are right often enough; ∞ if none is."""
-    order = np.argsort(-scores, kind="stable")
-    right, scores = right[order], scores[order]
-    n_right, n_rows = np.cumsum(right), np.arange(1, len(right) + 1)
-    is_precise = n_right >= precision * (n_rows + 1)
-    leaves_most = n_rows - n_right <= (1 - precision) * (~right).sum()
-    # Rows of equal scores are on the same side.
-    is_last = np.diff(scores, append=-np.inf) < 0
-    sure = scores[is_precise & leaves_most & is_last]
-    return float(sure[-1]) if len(sure) else np.inf

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from cgmvae.methods.asl import ASL
     from cgmvae.methods.base import MultiLabelClassifier
     from cgmvae.methods.binary_relevance import BinaryRelevance
+    from cgmvae.methods.blend import BlendClassifier
     from cgmvae.methods.c2ae import C2AE
     from cgmvae.methods.cgmvae import CGMVAEClassifier
     from cgmvae.methods.haram import HARAM
     from cgmvae.methods.lamp import LaMP
+    from cgmvae.methods.linear import LinearSVM
     from cgmvae.methods.mlknn import MLkNN
+    from cgmvae.methods.model_file import load
     from cgmvae.methods.mpvae import MPVAE
-    from cgmvae.methods.packed import fit_together
+    from cgmvae.methods.neighbors import NearestVotes
+    from cgmvae.methods.neural import fit_together
+    from cgmvae.methods.own_encoder import OwnEncoder
     from cgmvae.methods.rbcc import RBCC
-    from cgmvae.methods.serialization import load
     from cgmvae.methods.sleec import SLEEC
+    from cgmvae.methods.trees import ExtraTrees
 
 __all__ = [
     "ASL",
@@ -36,10 +41,15 @@ __all__ = [
     "REGISTRY",
     "SLEEC",
     "BinaryRelevance",
+    "BlendClassifier",
     "CGMVAEClassifier",
+    "ExtraTrees",
     "LaMP",
+    "LinearSVM",
     "MLkNN",
     "MultiLabelClassifier",
+    "NearestVotes",
+    "OwnEncoder",
     "find_method",
     "fit_together",
     "load",
@@ -47,7 +57,12 @@ __all__ = [
 ]
 
 #: Where names live that are not estimators of the registry.
-_HOMES = {"MultiLabelClassifier": "base", "fit_together": "packed", "load": "serialization"}
+_HOMES = {
+    "MultiLabelClassifier": "base",
+    "OwnEncoder": "own_encoder",
+    "fit_together": "neural",
+    "load": "model_file",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -56,3 +71,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'cgmvae.methods' has no attribute {name!r}")
     return getattr(import_module(f"cgmvae.methods.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.errors import InputError
-from cgmvae.methods.packed import NeuralClassifier
+from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.model.plan import DataProfile
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import PackedMLP, hold_numbers
 from cgmvae.nn.rng import RandomStreams
@@ -62,7 +63,7 @@ class AsymmetricNetwork(nn.Module):
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         widths = (n_features, *[config.hidden_dim] * config.n_hidden, log_odds.shape[1])
         self.mlp = PackedMLP(
-            widths, streams, layer_norm=config.layer_norm, activation="relu", dtype=dtype
+            widths, streams, "mlp", layer_norm=config.layer_norm, activation="relu", dtype=dtype
         )
         output: Any = self.mlp.layers[-1]
         output.bias.data.copy_(log_odds)
@@ -77,7 +78,7 @@ class AsymmetricNetwork(nn.Module):
     def logits(self, features: Tensor, streams: RandomStreams | None = None) -> Tensor:
         """Return the log-odds of all labels, (n_members, n_rows, n_labels)."""
         if streams is not None:
-            features = streams.dropout(features, self.input_dropout)
+            features = streams.dropout("features", features, self.input_dropout)
         return self.mlp(features, streams, self.dropout)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class ASL(NeuralClassifier):
     layer_norm : bool
         Whether hidden layers are normalized.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
+        See :class:`~cgmvae.methods.neural.NeuralClassifier`, and its bases for all others.
 
     Examples
     --------
@@ -141,7 +142,7 @@ class ASL(NeuralClassifier):
             raise InputError(f"margin is {self.margin}; it must be at least 0 and below 1.")
         return {name: float(getattr(self, name)) for name in _LOSS_SETTINGS}
 
-    def _config(self) -> ASLConfig:
+    def _config(self, profile: DataProfile) -> ASLConfig:
         return ASLConfig(self.n_hidden, self.hidden_dim, self.layer_norm)
 
 

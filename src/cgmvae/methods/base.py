@@ -1,22 +1,22 @@
 """The contract of every estimator, and what an estimator gets for keeping it.
 
 A method implements ``_fit_rows``, ``_score_rows`` and two functions that store it. It gets: input
-in any accepted form, encoding of columns that are not numbers, feature scaling, a validation split,
-a threshold rule learned on it, label names, model files, and compatibility with scikit-learn.
+in any accepted form, a plan made from the data, a feature pipeline, held-out rows, a threshold rule
+learned on them, label names, model files, and compatibility with scikit-learn.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self, get_args
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
@@ -27,33 +27,49 @@ from sklearn.utils.validation import (
     check_is_fitted,
     validate_data,
 )
+from torch import nn
 
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, canonical
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense, is_sparse
 from cgmvae.data.splits import holdout
-from cgmvae.errors import InputError, NonFiniteScores
+from cgmvae.declared import as_declared, check_declared
+from cgmvae.errors import InputError, NonFiniteScores, warn
 from cgmvae.evaluation.metrics import count
-from cgmvae.evaluation.thresholds import RuleName, learn_rule
+from cgmvae.evaluation.thresholds import (
+    RuleName,
+    ThresholdRule,
+    check_choice,
+    learn_rule,
+    threshold_curve,
+)
 from cgmvae.methods import out_of_fold
+from cgmvae.methods.communities import (
+    CorrelationKind,
+    LabelCorrelation,
+    LabelCounts,
+    count_labels,
+    draw_label_sets,
+    label_correlation,
+    loadings_of,
+)
+from cgmvae.methods.conditioning import LogLikelihood, label_set_log_likelihood
 from cgmvae.methods.inputs import (
+    Fit,
+    LabelClasses,
     Rows,
     UnlabeledRowsWarning,
-    check_declared,
     check_learnable,
+    check_whole,
+    recorded_warnings,
     targets_of_rows,
 )
-from cgmvae.methods.out_of_fold import join_rows
-from cgmvae.methods.serialization import Precision, save_model
-from cgmvae.preparation.components import NumberOfComponents, PrincipalComponents
-from cgmvae.preparation.features import (
-    FeaturePreparation,
-    match_columns,
-    numeric_matrix,
-    table_columns,
-)
-from cgmvae.preparation.piecewise import EncodingName, PiecewiseLinear
-from cgmvae.preparation.scaling import FeatureScaler, ScalingName
+from cgmvae.methods.model_file import save_model
+from cgmvae.methods.predictor import Predictor, PreparedFeatures
+from cgmvae.model.plan import DataProfile, Plan, stored_by_values
+from cgmvae.preparation.features import match_columns, numeric_matrix, table_columns
+from cgmvae.preparation.pipeline import FeaturePipeline, FeaturePlan, computed
+from cgmvae.preparation.scaling import ScalingName
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,7 +80,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     Parameters
     ----------
-    scaling : {"auto", "standardise", "max-abs", "none"}
+    scaling : {"auto", "standardize", "max-abs", "none"}
         How features are scaled; see :class:`~cgmvae.preparation.scaling.FeatureScaler`.
     threshold_rule : {"global", "per-label", "top-k"}
         The rule that ``predict`` applies to probabilities, learned on rows that were held out.
@@ -80,24 +96,20 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     ----------
     label_names_ : tuple of str
         Names of the label columns.
-    classes_ : array, (n_labels, 2)
+    input_names_ : tuple of str or None
+        Names of the columns of X: those of a table, or those of the data set that Y is.
+    classes_ : list of [0, 1], (n_labels,)
         0 and 1 for each label, as scikit-learn requires.
-    preparation_ : FeaturePreparation or None
-        How columns are encoded as features; None if X was numeric.
-    n_inputs_ : int
-        Number of features after encoding; ``n_features_in_`` if X was numeric.
-    scaler_ : FeatureScaler
-        The fitted scaling.
-    encoding_ : PiecewiseLinear
-        The fitted encoding of continuous features.
-    components_ : PrincipalComponents
-        The principal components that the method learns from, if any.
-    n_columns_ : int
-        Number of columns after scaling, encoding and principal components.
-    n_rows_, sparse_rows_ : int, bool
-        Number of training rows with labels, and whether they are sparse; not stored with the model.
+    plan_ : Plan
+        What was decided from the data before anything was learned.
+    pipeline_ : FeaturePipeline
+        How columns of X become what the method sees.
     threshold_rule_ : GlobalThreshold, LabelThresholds or TopK
         The learned rule that turns probabilities into labels.
+    threshold_curve_ : ThresholdCurve
+        The metrics at all thresholds, on the rows that the rule was learned on.
+    fit_warnings_ : list of str
+        What ``fit`` warned of; stored in the model file, so that reports repeat it.
     origin_ : dict or None
         Provenance of the model (data, split, command, versions) as JSON values; stored in the model
         file. The command line sets it; ``fit`` resets it.
@@ -106,11 +118,18 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     max_labels: ClassVar[int | None] = None
     """Largest number of labels that the method supports; None for any number."""
 
-    cross_validates: ClassVar[bool] = False
-    """Whether members hold out folds of their own if no validation rows are given."""
+    scores_own_rows: ClassVar[bool] = False
+    """Whether the method scores its training rows, or some of them, by models that did not learn
+    from them, if no validation rows are given."""
 
     reads_batches: ClassVar[bool] = False
     """Whether the method trains on batches, so that the rows need not fit into memory."""
+
+    predicts_by_scorer: ClassVar[bool] = True
+    """Whether dense rows are predicted by :meth:`scorer`; if not, it is for exports."""
+
+    similarity_is: ClassVar[str | None] = None
+    """Description of :meth:`label_similarity`, for reports; None if the method has none."""
 
     scaling: ScalingName = "auto"
     threshold_rule: RuleName = "global"
@@ -118,13 +137,19 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     validation_fraction: float = 0.1
     random_state: Any = None
 
+    n_features_in_: int = field(init=False)
+    input_names_: tuple[str, ...] | None = field(init=False)
+
     @abstractmethod
-    def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
-        """Learn from scaled training rows; validation rows may select among models."""
+    def _fit_rows(self, train: Rows, validation: Any, seed: int) -> None:
+        """Learn from prepared training rows; validation rows may select among models.
+
+        They are None if the method scores its own rows, unless they were given.
+        """
 
     @abstractmethod
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
-        """Return label probabilities for scaled rows, (n_samples, n_labels)."""
+        """Return label probabilities for prepared rows, (n_samples, n_labels)."""
 
     @abstractmethod
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
@@ -133,6 +158,28 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
     @abstractmethod
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         """Restore the state that :meth:`_fitted_state` returned; raise if it is inconsistent."""
+
+    def _restore_plan(self, description: Any, n_weights: int) -> None:
+        """Set the plan that a file describes; raise if so many stored values cannot be enough."""
+        self.plan_ = Plan(
+            DataProfile(**as_declared(DataProfile, description["profile"])),
+            FeaturePlan(**as_declared(FeaturePlan, description["features"])),
+        )
+
+    def plan(self, profile: DataProfile) -> Plan:
+        """Return what ``fit`` does with such data."""
+        return Plan(profile, FeaturePlan(self.scaling))
+
+    def as_parameters(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings by name as parameters of this estimator."""
+        return dict(settings)
+
+    def scorer(self) -> nn.Module | None:
+        """Return the fitted method as a module from prepared rows to probabilities.
+
+        None if it is no graph of tensor operations; then it has no ONNX file either.
+        """
+        return None
 
     # Fitting and predicting.
 
@@ -144,18 +191,19 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         validation_data: tuple[Any, Any] | None = None,
         sample_weight: Any = None,
         groups: Any = None,
-        unlabelled: Any = None,
     ) -> Self:
         """Fit the model to labeled rows.
 
         Parameters
         ----------
-        X : array, CSR array, DataFrame, Columns or MappedRows, (n_samples, n_features)
+        X : array, CSR array, DataFrame, list of str, Columns or MappedRows, (n_samples, n_features)
             Features; NaN marks a missing value. Table columns may also hold categories, dates and
-            text; see :mod:`cgmvae.preparation`. Neural methods read a large memory-mapped array in
-            batches, other methods load it into memory; see :mod:`cgmvae.data.mapped`.
+            text; see :mod:`cgmvae.preparation`. A list or series of texts is one such column.
+            Neural methods read a large memory-mapped array in batches, other methods load it into
+            memory; see :mod:`cgmvae.data.mapped`.
         Y : array, CSR array, DataFrame or sequence of label sets, (n_samples, n_labels)
-            Labels: 0, 1, or NaN for unknown.
+            Labels: 0, 1, or NaN for unknown. Rows whose labels are all unknown are left out, and a
+            warning says so.
         validation_data : (X, Y), optional
             Rows for choosing the threshold rule (and the best epoch). By default neural methods
             hold out another fold of the rows for each member and learn the rule on all of them, out
@@ -166,17 +214,17 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         groups : array, (n_samples,), optional
             Rows of one group stay together when rows are held out. By default the groups of Y, if
             it is a data set.
-        unlabelled : array, CSR array, DataFrame or Columns, (n_rows, n_features), optional
-            Further rows whose labels are unknown, like rows of X whose labels in Y are all NaN.
-            The model learns from them only where its settings say so
-            (``docs/results/unlabelled.md``); otherwise a warning says that they are left out.
         """
-        train, validation, seed = self._prepare(
-            X, Y, validation_data, sample_weight, groups, unlabelled=unlabelled
-        )
-        out_of_fold.warn_of_few_rows(train, validation)
-        self._fit_rows(train, validation, seed)
-        self._learn_threshold_rule(*self._score_unseen(train, validation, seed))
+        with recorded_warnings() as said:
+            fit = self._begin(X, Y, validation_data, sample_weight, groups)
+            out_of_fold.warn_of_few_rows(fit)
+            if not self.scores_own_rows:
+                fit = self._divided(fit)
+        self.fit_warnings_ = said
+        fit = self._with_features(fit)
+        self._fit_rows(*fit)
+        rows, scores = self._unseen_rows(fit)
+        self._set_rule(rows, scores, out_of_fold=rows is not fit.validation)
         return self
 
     def predict_proba(self, X: Any, *, as_frame: bool = False) -> Any:
@@ -184,7 +232,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
         ``as_frame`` returns a pandas DataFrame with the label names and the index of X.
         """
-        return self._framed(self._scores(self.inputs(X)), X, as_frame=as_frame)
+        return self._framed(self._score_numbers(self.prepared(X)), X, as_frame=as_frame)
 
     def predict(self, X: Any, *, as_frame: bool = False) -> Any:
         """Return the labels that the learned threshold rule selects, (n_samples, n_labels).
@@ -223,73 +271,136 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         names = np.asarray(self.label_names_, dtype=object)
         return [names[row].tolist() for row in predicted]
 
-    def save(self, path: str | os.PathLike[str], *, precision: Precision = "auto") -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model to one file for :func:`cgmvae.load`; no pickle is involved.
+
+        The loaded model predicts exactly what this one does.
+        """
+        check_is_fitted(self)
+        save_model(self, path)
+
+    # Whole label sets; only some methods learn which labels come together.
+
+    def sample_labels(
+        self, X: Any, n_draws: int = 100, random_state: Any = None
+    ) -> NDArray[np.bool_]:
+        """Draw whole label sets of each row, (n_draws, n_samples, n_labels).
+
+        Each label is present as often as ``predict_proba`` says. Labels come together as the model
+        has learned beyond their features (``label_factors_``); of a method that does not learn
+        that, they are drawn one by one.
+        """
+        check_whole(1, n_draws=n_draws)
+        rng = np.random.default_rng(int(check_random_state(random_state).randint(2**31 - 1)))
+        return draw_label_sets(self.predict_proba(X), loadings_of(self), n_draws, rng)
+
+    def label_set_log_likelihood(
+        self, X: Any, Y: Any, n_draws: int = 256, random_state: Any = 0
+    ) -> LogLikelihood:
+        """Return the log-likelihood of each row's whole label set, and its standard error.
+
+        Unknown labels are left out. ``n_draws`` draws of the factors are weighted; without factors,
+        it is the sum of the labels' own log-likelihoods, and has no error.
+        """
+        check_whole(2, n_draws=n_draws)
+        scores = self.predict_proba(X)
+        targets = targets_of_rows(scores, Y, self.label_names_)
+        labels = dense(targets.labels).astype(bool)
+        known = np.ones_like(labels) if targets.unknown is None else ~dense(targets.unknown)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        loadings = loadings_of(self)
+        return label_set_log_likelihood(scores, labels, known, loadings, n_draws=n_draws, seed=seed)
+
+    def predict_count(self, X: Any, level: float = 0.95) -> LabelCounts:
+        """Return how many labels each row is expected to have, and an interval of this level.
+
+        The interval knows that labels come together, but not that probabilities may be wrong, as
+        they are far from the training rows.
+        """
+        if not 0 < level < 1:
+            raise InputError(f"The level is {level}; it must be between 0 and 1.")
+        return count_labels(self.predict_proba(X), loadings_of(self), level)
+
+    def label_correlation(self, kind: CorrelationKind = "residual") -> LabelCorrelation:
+        """Return how labels come together in one of three senses, with an interval of 95%.
+
+        None of the three is proof that one label acts on another: a cause that is not among the
+        features gives the same numbers.
 
         Parameters
         ----------
-        path : path
-        precision : {"auto", "float32", "float16"}
-            How the weights of a network are stored; other methods are stored as they are. "auto" is
-            float16, half the size, if that moves no probability of a sample of the training rows by
-            more than 0.001, and float32 otherwise, or if there is no such sample because the model
-            was loaded.
+        kind : {"observed", "response", "residual"}
+            ``observed`` is the correlation of the labels in the training rows. ``response`` is
+            :meth:`label_similarity`: labels that respond alike to the features; its interval goes
+            from the lowest to the highest member. ``residual`` is the correlation beyond what the
+            features explain, of the probit on rows scored out of fold; its interval is as wide as
+            that of the pair by itself.
         """
         check_is_fitted(self)
-        if precision not in get_args(Precision):
-            choices = ", ".join(get_args(Precision))
-            raise InputError(f"There is no precision {precision!r}; choose one of {choices}.")
-        save_model(self, path, in_half=self._stored_in_half(precision))
+        return label_correlation(self, kind)
 
-    def _stored_in_half(self, precision: Precision) -> bool:
-        """Return whether float32 arrays are stored in float16."""
-        return False
+    def member_similarities(self) -> NDArray[np.floating]:
+        """Return :meth:`label_similarity` of each member, (n_members, n_labels, n_labels)."""
+        return self.label_similarity()[None]
+
+    # Labels that are alike, of methods that learn which are.
+
+    def label_similarity(self) -> NDArray[np.floating]:
+        """Return the similarity of all pairs of labels, (n_labels, n_labels)."""
+        raise InputError(
+            f"{type(self).__name__} does not learn which labels are similar; use C-GMVAE or MPVAE."
+        )
+
+    def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
+        """Return the k labels most similar to this one with their similarity, highest first."""
+        index = self._label_index(name)
+        similarity = self.label_similarity()[index]
+        return [
+            (self.label_names_[i], float(similarity[i])) for i in most_similar(similarity, index, k)
+        ]
+
+    def _label_index(self, name: str) -> int:
+        check_is_fitted(self)
+        if name not in self.label_names_:
+            close = difflib.get_close_matches(str(name), self.label_names_, 3)
+            hint = f" Did you mean {', '.join(close)}?" if close else ""
+            raise InputError(f"There is no label {name!r}.{hint}")
+        return list(self.label_names_).index(name)
+
+    # What X is for the model.
 
     def input_kinds(self) -> dict[str, ColumnType] | None:
         """Return the type of each column of X by name; None if the model knows no names."""
         check_is_fitted(self)
-        if self.preparation_ is not None:
-            return dict(self.preparation_.kinds)
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else dict.fromkeys(map(str, names), "number")
+        if self.pipeline_.columns is not None:
+            return dict(self.pipeline_.columns.kinds)
+        return None if self.input_names_ is None else dict.fromkeys(self.input_names_, "number")
 
     def prepared(self, X: Any) -> Matrix:
         """Return the encoded features of X before scaling, (n_samples, n_inputs)."""
         check_is_fitted(self)
-        features = self._validated(X, reset=False)
-        return features if self.preparation_ is None else self.preparation_.transform(features)
+        return self.pipeline_.numbers(self._validated(X, reset=False))
 
     def prepared_names(self) -> list[str]:
         """Return the names of the encoded features."""
         check_is_fitted(self)
-        if self.preparation_ is not None:
-            return list(self.preparation_.feature_names_)
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            return [f"feature_{i}" for i in range(self.n_inputs_)]
-        return [str(name) for name in names]
+        return self.pipeline_.feature_names(self.input_names_)
 
-    # From X and Y to scaled rows.
+    def inputs(self, X: Any) -> Matrix:
+        """Return X as the method sees it: prepared, scaled, encoded, and its components."""
+        numbers = self.prepared(X)
+        return self.pipeline_.transform(numbers)
 
-    def _prepare(
-        self,
-        X: Any,
-        Y: Any,
-        validation_data: Any,
-        sample_weight: Any,
-        groups: Any,
-        *,
-        unlabelled: Any = None,
-        hold_out: bool = False,
-    ) -> tuple[Rows, Any, int]:
-        """Check the arguments of ``fit``; return scaled training and validation rows, and a seed.
+    # From X and Y to prepared rows.
 
-        There are no validation rows (None) if members hold out folds of their own, which
-        ``hold_out`` forbids. Parameters of a wrong type or range are rejected here, and an unknown
-        threshold metric, not after training.
+    def _begin(self, X: Any, Y: Any, validation_data: Any, sample_weight: Any, groups: Any) -> Fit:
+        """Check the arguments of ``fit``; return the rows to learn from, and a seed.
+
+        Parameters of a wrong type or range are rejected here, and an unknown threshold metric, not
+        after training.
         """
         check_declared(type(self), vars(self))
-        learn_rule([[1]], [[1.0]], rule=self.threshold_rule, metric=self.threshold_metric)
+        check_choice(self.threshold_rule, self.threshold_metric)
         if not 0 < self.validation_fraction < 1:
             raise InputError(
                 f"validation_fraction is {self.validation_fraction}; it must be between 0 and 1."
@@ -303,50 +414,38 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             groups = Y.groups
         if groups is not None:
             train = train._replace(groups=_check_groups(groups, train.features.shape[0]))
-        if unlabelled is not None:
-            train = _with_unlabelled(train, self._validated(unlabelled, reset=False))
-        train = train._replace(features=self._for_training(train.features))
         if train.weights is not None and not train.weights.all():
             kept = np.flatnonzero(train.weights)
             train = train.take(kept)._replace(numbers=kept)
+        train = _without_unlabeled(train)
         validation = None
         if validation_data is not None:
-            validation = self._check_rows(*validation_data, reset=False)
-            validation = validation._replace(features=self._for_training(validation.features))
-        elif hold_out or self._needs_validation():
-            labeled = train.labeled()
-            known = train.with_known_labels()
-            kept, held = holdout(
-                known.labels, self.validation_fraction, seed=seed, groups=known.groups
-            )
-            numbers = np.flatnonzero(labeled)
-            kept = np.sort(np.concatenate([numbers[kept], np.flatnonzero(~labeled)]))
-            train, validation = train.take(kept), train.take(numbers[held])
-        train, validation = self._learn_features(self._without_unlabeled(train), validation)
-        return train, validation, seed
+            validation = self._check_rows(*validation_data, reset=False).with_known_labels()
+        return Fit(train, validation, seed)
 
-    def _needs_validation(self) -> bool:
-        """Return whether rows are held out for all members together, in place of folds."""
-        return not self.cross_validates
+    def _divided(self, fit: Fit) -> Fit:
+        """Return the fit with rows held out, unless validation rows were given."""
+        if fit.validation is not None:
+            return fit
+        train, seed = fit.train, fit.seed
+        kept, held = holdout(train.labels, self.validation_fraction, seed=seed, groups=train.groups)
+        return Fit(train.take(kept), train.take(held), seed)
 
-    def _learns_unlabeled(self) -> bool:
-        """Return whether the model itself learns from rows without known labels."""
-        return False
+    def _with_features(self, fit: Fit) -> Fit:
+        """Plan the fit and learn the feature pipeline; return the fit with prepared rows."""
+        pipeline = self.pipeline_
+        numbers = self._for_training(pipeline.fit_columns(fit.train.features))
+        self.plan_ = self.plan(DataProfile.of(numbers, fit.train.labels))
+        pipeline.fit(numbers, self.plan_.features)
 
-    def _without_unlabeled(self, train: Rows) -> Rows:
-        """Return the rows to learn from; say in one line which rows are left out."""
-        labeled = train.labeled()
-        if labeled.all() or self._learns_unlabeled():
-            return train
-        warnings.warn(
-            f"{(~labeled).sum():,} rows without labels are left out; the model is learned from "
-            f"the other {labeled.sum():,}.",
-            UnlabeledRowsWarning,
-            stacklevel=4,
-        )
-        kept = np.flatnonzero(labeled)
-        numbers = kept if train.numbers is None else train.numbers[kept]
-        return train.take(kept)._replace(numbers=numbers)
+        def prepare(rows: Rows) -> Rows:
+            own = numbers
+            if rows is not fit.train:
+                own = self._for_training(pipeline.numbers(rows.features))
+            features = pipeline.transform(own)
+            return rows._replace(features=computed(features) if pipeline.reduces else features)
+
+        return fit.each(prepare)
 
     def _check_rows(self, X: Any, Y: Any, *, reset: bool) -> Rows:
         if Y is None:
@@ -366,21 +465,26 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             check_learnable(targets)
             self.label_names_: Sequence[str] = targets.names
             self.n_labels_ = len(targets.names)
-            self.classes_ = np.tile([0, 1], (self.n_labels_, 1))
+            self.classes_ = LabelClasses(self.n_labels_)
+            if self.input_names_ is None and isinstance(Y, MultiLabelDataset):
+                named = len(Y.feature_names) == self.n_features_in_
+                self.input_names_ = tuple(Y.feature_names) if named else None
         return Rows(features, targets.labels, targets.unknown)
 
     def _validated(self, X: Any, *, reset: bool) -> Features:
         """Return X as numbers, as columns that need encoding, or as rows that stay on disk."""
         if reset:
             table = table_columns(X)
-            self.preparation_ = None if table is None else FeaturePreparation(table.by_name())
+            self.pipeline_ = FeaturePipeline(None if table is None else table.by_name())
+            self.input_names_ = None
             if table is not None:
                 self.n_features_in_ = table.shape[1]
                 self.feature_names_in_ = np.array(table.names, dtype=object)
+                self.input_names_ = tuple(table.names)
                 return table
-        elif self.preparation_ is not None:
-            return match_columns(X, self.preparation_.kinds)
-        elif isinstance(X, Columns | Mapping) or self._has_other_names(X):
+        elif self.pipeline_.columns is not None:
+            return match_columns(X, self.pipeline_.columns.kinds)
+        elif isinstance(X, Columns | Mapping) or self._is_matched_by_name(X):
             return numeric_matrix(X, self.input_kinds(), self.n_features_in_)
         if (mapped := as_mapped(X)) is not None:
             _check_feature_names(self, mapped, reset=reset)
@@ -395,13 +499,18 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",
         )
+        names = getattr(self, "feature_names_in_", None)
+        if reset and names is not None:
+            self.input_names_ = tuple(map(str, names))
+        if reset and not sp.issparse(X):
+            X = stored_by_values(X)
         return canonical(X) if sp.issparse(X) else X
 
-    def _has_other_names(self, X: Any) -> bool:
-        """Return whether X is a table whose columns are not just those of ``fit``, in order."""
-        names: Any = getattr(self, "feature_names_in_", None)
-        is_table = names is not None and hasattr(X, "columns")
-        return is_table and list(names) != list(X.columns)
+    def _is_matched_by_name(self, X: Any) -> bool:
+        """Return whether X is a table that is not just that of ``fit``, with columns in order."""
+        if self.input_names_ is None or not hasattr(X, "columns"):
+            return False
+        return not hasattr(self, "feature_names_in_") or list(self.input_names_) != list(X.columns)
 
     def _for_training(self, features: Features) -> Features:
         """Return features as rows read in batches, or all in memory, as the method needs them."""
@@ -409,83 +518,60 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             return MappedRows.of(features)
         return np.asarray(features) if isinstance(features, MappedRows) else features
 
-    def _learn_features(self, train: Rows, validation: Rows | None) -> tuple[Rows, Rows | None]:
-        """Fit preparation, scaling and encoding on the training rows, and apply them to all."""
-        measured, parts = None, [train] if validation is None else [train, validation]
-        if (preparation := self.preparation_) is not None:
-            measured = preparation.fit(train.features).measured_
-            parts = [
-                rows._replace(features=self._for_training(preparation.transform(rows.features)))
-                for rows in parts
-            ]
-        self.n_inputs_ = int(parts[0].features.shape[1])
-        self.n_rows_ = int(train.labeled().sum())
-        self.scaler_ = FeatureScaler(self.scaling).fit(parts[0].features, measured)
-        encoding, n_components = self._encoding()
-        scaled = self.scaler_.transform(parts[0].features)
-        self.encoding_ = PiecewiseLinear(encoding).fit(scaled)
-        self.components_ = PrincipalComponents(n_components).fit(
-            self.encoding_.transform(scaled), encoded=self.encoding_.n_columns > 0
-        )
-        self.n_columns_ = self._width()
-        parts = [rows._replace(features=self._scaled(rows.features)) for rows in parts]
-        if self.components_.is_used:
-            parts = [rows._replace(features=_computed(rows.features)) for rows in parts]
-        self.sparse_rows_ = is_sparse(parts[0].features)
-        return parts[0], None if validation is None else parts[1]
+    # From numbers to scores and the threshold rule.
 
-    def _encoding(self) -> tuple[EncodingName, NumberOfComponents]:
-        """Return how scaled features are encoded, and how many components of them are used."""
-        return "standard", None
+    def _unseen_rows(self, fit: Fit) -> tuple[Rows, NDArray[np.floating]]:
+        """Return rows that the model, or models like it, did not learn from, and their scores."""
+        assert fit.validation is not None
+        if fit.train.labels.shape[0] + fit.validation.labels.shape[0] < out_of_fold.FEW_ROWS:
+            return out_of_fold.score_out_of_fold(self, fit.train, fit.validation, fit.seed)
+        return fit.validation, self._score_rows(fit.validation.features)
 
-    def _width(self) -> int:
-        """Return the number of columns after scaling, encoding and principal components."""
-        if self.components_.is_used:
-            return self.components_.vectors_.shape[1]
-        return self.n_inputs_ + self.encoding_.n_columns
-
-    def _scaled(self, features: Matrix) -> Matrix:
-        """Return prepared features as the method sees them."""
-        encoded = self.encoding_.transform(self.scaler_.transform(features))
-        return self.components_.transform(encoded)
-
-    def inputs(self, X: Any) -> Matrix:
-        """Return X as the method sees it: prepared, scaled, encoded, and its components."""
-        return self._scaled(self.prepared(X))
-
-    # From scaled rows to scores and the threshold rule.
-
-    def _scores(self, features: Matrix) -> NDArray[np.floating]:
-        """Return probabilities for scaled rows; rows on disk are read in their order there."""
-        if not isinstance(features, MappedRows):
-            scores = self._score_rows(features)
+    def _score_numbers(self, numbers: Matrix) -> NDArray[np.floating]:
+        """Return probabilities for encoded rows; those on disk are read in their order there."""
+        if not isinstance(numbers, MappedRows):
+            scores = self._score_block(numbers)
         else:
-            blocks = features.in_reading_order().blocks()
-            scores = np.concatenate([self._score_rows(block) for _, block in blocks])
-            scores = scores[np.argsort(features.reading_order())]
+            blocks = numbers.in_reading_order().blocks()
+            scores = np.concatenate([self._score_block(block) for _, block in blocks])
+            scores = scores[np.argsort(numbers.reading_order())]
         if not np.isfinite(scores).all():
             row = int(np.argmin(np.isfinite(scores).all(axis=1)))
-            values = dense(MappedRows.of(features).gather([row]))
-            values = self.components_.inverse_transform(values)[0, : self.n_inputs_]
-            raise NonFiniteScores(row, self.prepared_names()[int(np.argmax(np.abs(values)))])
+            columns = self.pipeline_.transform(dense(MappedRows.of(numbers).gather([row])))
+            largest = self.pipeline_.largest_input(dense(columns)[0])
+            raise NonFiniteScores(row, self.prepared_names()[largest])
         return scores
 
-    def _score_unseen(
-        self, train: Rows, validation: Any, seed: int
-    ) -> tuple[Rows, NDArray[np.floating]]:
-        """Return rows that the model, or a model like it, was not trained on, and their scores."""
-        if train.labels.shape[0] + validation.labels.shape[0] < out_of_fold.FEW_ROWS:
-            return out_of_fold.score_out_of_fold(self, train, validation, seed)
-        return validation, self._scores(validation.features)
+    def _score_block(self, numbers: Matrix) -> NDArray[np.floating]:
+        """Return probabilities for encoded rows in memory, dense ones by the predictor."""
+        by_scorer = self.predicts_by_scorer and not is_sparse(numbers)
+        predictor = self.predictor() if by_scorer else None
+        if predictor is None:
+            return self._score_rows(self.pipeline_.transform(numbers))
+        rows = torch.from_numpy(np.require(dense(numbers), np.float64, ["C", "W"]))
+        with torch.no_grad():
+            return predictor.scored(rows).numpy()
 
-    def _learn_threshold_rule(self, rows: Rows, scores: NDArray[np.floating]) -> None:
-        """Learn the rule of ``predict`` on rows with these scores."""
-        self.threshold_rule_ = learn_rule(
+    def predictor(self) -> Predictor | None:
+        """Return the fitted model as one module; None if :meth:`scorer` is None."""
+        scorer = self.scorer()
+        return None if scorer is None else Predictor(PreparedFeatures(self.pipeline_), scorer)
+
+    def _learned_rule(self, rows: Rows, scores: NDArray[np.floating]) -> ThresholdRule:
+        """Return the rule of ``predict``, learned on rows with these scores."""
+        return learn_rule(
             rows.labels,
             scores,
             rule=self.threshold_rule,
             metric=self.threshold_metric,
             unknown=rows.unknown,
+        )
+
+    def _set_rule(self, rows: Rows, scores: NDArray[np.floating], *, out_of_fold: bool) -> None:
+        """Learn the rule of ``predict`` on rows with these scores, and keep all thresholds."""
+        self.threshold_rule_ = self._learned_rule(rows, scores)
+        self.threshold_curve_ = threshold_curve(
+            rows.labels, scores, unknown=rows.unknown, out_of_fold=out_of_fold
         )
 
     def __sklearn_tags__(self) -> Tags:
@@ -499,25 +585,19 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         return tags
 
 
-def _with_unlabelled(train: Rows, features: Features) -> Rows:
-    """Return training rows, and below them rows without labels."""
-    if any(isinstance(part, MappedRows) for part in (train.features, features)):
-        raise InputError(
-            "Rows that are read in batches cannot be joined with others; give the rows without "
-            "labels as rows of X whose labels in Y are all NaN."
-        )
-    shape = features.shape[0], train.labels.shape[1]
-    return join_rows(train, Rows(features, np.zeros(shape, np.uint8), np.ones(shape, bool)))
-
-
-def _computed(features: Matrix) -> Matrix:
-    """Return rows as they are read, in memory, unless they are on disk.
-
-    Principal components are fewer columns than they come from, and are computed only once this way.
-    """
-    if not isinstance(features, MappedRows) or features.on_disk:
-        return features
-    return MappedRows(np.asarray(features))
+def _without_unlabeled(train: Rows) -> Rows:
+    """Return the rows to learn from; say in one line which rows are left out."""
+    labeled = train.labeled()
+    if labeled.all():
+        return train
+    warn(
+        f"{(~labeled).sum():,} rows without labels are left out; the model is learned from "
+        f"the other {labeled.sum():,}.",
+        UnlabeledRowsWarning,
+    )
+    kept = np.flatnonzero(labeled)
+    numbers = kept if train.numbers is None else train.numbers[kept]
+    return train.take(kept)._replace(numbers=numbers)
 
 
 def _check_weights(weights: Any, features: Matrix) -> NDArray[np.float64]:
@@ -534,35 +614,6 @@ def _check_groups(groups: Any, n_samples: int) -> NDArray[Any]:
     if groups.shape != (n_samples,):
         raise InputError(f"groups must have one value for each of the {n_samples:,} rows.")
     return groups
-
-
-class LabelSimilarity(ABC):
-    """Mixin for methods that learn how similar labels are."""
-
-    similarity_is: ClassVar[str] = "the cosine of the labels' embeddings"
-    """Description of the similarity, for reports."""
-
-    label_names_: Sequence[str]
-
-    @abstractmethod
-    def label_similarity(self) -> NDArray[np.floating]:
-        """Return the similarity of all pairs of labels, (n_labels, n_labels)."""
-
-    def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
-        """Return the k labels most similar to this one with their similarity, highest first."""
-        index = self._label_index(name)
-        similarity = self.label_similarity()[index]
-        return [
-            (self.label_names_[i], float(similarity[i])) for i in most_similar(similarity, index, k)
-        ]
-
-    def _label_index(self, name: str) -> int:
-        check_is_fitted(self)
-        if name not in self.label_names_:
-            close = difflib.get_close_matches(str(name), self.label_names_, 3)
-            hint = f" Did you mean {', '.join(close)}?" if close else ""
-            raise InputError(f"There is no label {name!r}.{hint}")
-        return list(self.label_names_).index(name)
 
 
 def most_similar(similarity: NDArray[np.floating], own: int, k: int) -> NDArray[np.int64]:

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from torch import nn
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.predictor import LogisticRegressions
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -79,7 +81,7 @@ class BinaryRelevance(MultiLabelClassifier):
             )
         # In the dtype of the fit, so that predictions do not change by rounding.
         dtype = linear[0].coef_.dtype if linear else np.dtype(np.float64)
-        coefficients = np.zeros((len(self.estimators_), self.n_inputs_), dtype)
+        coefficients = np.zeros((len(self.estimators_), self.pipeline_.n_columns), dtype)
         intercepts = np.array([m if isinstance(m, float) else 0.0 for m in self.estimators_], dtype)
         for i, model in zip(np.flatnonzero(~constant), linear, strict=True):
             coefficients[i], intercepts[i] = model.coef_[0], model.intercept_[0]
@@ -89,12 +91,20 @@ class BinaryRelevance(MultiLabelClassifier):
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         parts = (arrays["constant"], arrays["coefficients"], arrays["intercepts"])
         n = self.n_labels_
-        if [part.shape for part in parts] != [(n,), (n, self.n_inputs_), (n,)]:
+        if [part.shape for part in parts] != [(n,), (n, self.pipeline_.n_columns), (n,)]:
             raise ValueError("its coefficients do not match its labels and features")
         self.estimators_ = [
             float(intercept) if constant else _linear(row, intercept)
             for constant, row, intercept in zip(*parts, strict=True)
         ]
+
+    def scorer(self) -> nn.Module | None:
+        """Return the logistic regressions as a module; None with other estimators."""
+        try:
+            arrays, _ = self._fitted_state()
+        except InputError:
+            return None
+        return LogisticRegressions(**arrays)
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         return np.column_stack([_probability(model, features) for model in self.estimators_])

@@ -34,14 +34,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgmvae.methods.packed import NeuralClassifier
+from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.model import objective
+from cgmvae.model.plan import DataProfile
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import PackedMLP, hold_numbers
-from cgmvae.nn.rng import RandomStreams, go_to_section
-
-#: Sections of a step with separate random streams.
-_LABELS, _DECODER = 1, 2
+from cgmvae.nn.rng import RandomStreams
 
 #: Default dimension of a code per label, as in the released code.
 _DIMENSIONS_PER_LABEL = 0.8
@@ -74,15 +72,17 @@ class C2AENetwork(nn.Module):
         super().__init__()
         self.config = config
 
-        def layers(n_in: int, n_hidden: int, n_out: int) -> PackedMLP:
+        def layers(name: str, n_in: int, n_hidden: int, n_out: int) -> PackedMLP:
             style: Any = {"layer_norm": False, "activation": "leaky_relu", "dtype": dtype}
-            return PackedMLP((n_in, *[config.hidden_dim] * n_hidden, n_out), streams, **style)
+            widths = (n_in, *[config.hidden_dim] * n_hidden, n_out)
+            return PackedMLP(widths, streams, name, **style)
 
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=streams.device)
         n_labels, latent_dim = log_odds.shape[1], config.latent_dim
-        self.feature_encoder = layers(n_features, config.feature_layers, latent_dim)
-        self.label_encoder = layers(n_labels, config.label_layers, latent_dim)
-        self.decoder = layers(latent_dim, config.decoder_layers, n_labels)
+        sizes = (n_features, config.feature_layers, latent_dim)
+        self.feature_encoder = layers("feature_encoder", *sizes)
+        self.label_encoder = layers("label_encoder", n_labels, config.label_layers, latent_dim)
+        self.decoder = layers("decoder", latent_dim, config.decoder_layers, n_labels)
         output: Any = self.decoder.layers[-1]
         output.bias.data.copy_(log_odds)
         hold_numbers(self, log_odds, **dropouts)
@@ -117,18 +117,16 @@ class C2AENetwork(nn.Module):
         """
         features, positive, known = batch.features, batch.positive, batch.known
         if streams is not None:
-            features = streams.dropout(features, self.input_dropout)
+            features = streams.dropout("features", features, self.input_dropout)
         feature_codes = self.encode_features(features, streams)
-        go_to_section(streams, _LABELS)
         label_codes = self.encode_labels(positive, known, streams)
-        go_to_section(streams, _DECODER)
         logits = self.decode(label_codes, streams)
-        labelled = known.any(-1)
+        labeled = known.any(-1)
         distance = ((feature_codes - label_codes) ** 2).sum(-1)
-        weight = batch.weight * labelled
+        weight = batch.weight * labeled
         excess = excess_covariance(feature_codes, weight) + excess_covariance(label_codes, weight)
         return {
-            "distance": torch.where(labelled, distance, 0.0),
+            "distance": torch.where(labeled, distance, 0.0),
             "constraint": excess[:, None].expand_as(distance),
             "ranking": objective.ranking(torch.sigmoid(logits), positive, known),
             "calibration": objective.cross_entropy(logits, positive, known),
@@ -170,7 +168,7 @@ class C2AE(NeuralClassifier):
     calibration_weight : float
         Weight of its cross-entropy, summed over known labels; with 0 a single label is not learned.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
+        See :class:`~cgmvae.methods.neural.NeuralClassifier`, and its bases for all others.
 
     Examples
     --------
@@ -185,7 +183,6 @@ class C2AE(NeuralClassifier):
 
     config_class: ClassVar = C2AEConfig
     network_class: ClassVar = C2AENetwork
-    whole_batches: ClassVar = True  # the covariance constraint applies to a batch
 
     latent_dim: int | None = None
     hidden_dim: int = 512
@@ -198,6 +195,7 @@ class C2AE(NeuralClassifier):
     epochs: int = 30
     dropout: float = 0.3
     input_dropout: float = 0.1
+    batch_size: int = 128
 
     def _weights(self) -> Mapping[str, float]:
         return {
@@ -207,10 +205,10 @@ class C2AE(NeuralClassifier):
             "calibration": self.calibration_weight,
         }
 
-    def _config(self) -> C2AEConfig:
+    def _config(self, profile: DataProfile) -> C2AEConfig:
         latent_dim = self.latent_dim
         if latent_dim is None:
-            wanted = min(round(_DIMENSIONS_PER_LABEL * self.n_labels_), self.batch_size // 2)
+            wanted = min(round(_DIMENSIONS_PER_LABEL * profile.n_labels), self.batch_size // 2)
             latent_dim = max(1, wanted)
         layers = (self.feature_layers, self.label_layers, self.decoder_layers)
         return C2AEConfig(latent_dim, self.hidden_dim, *layers)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,45 +16,37 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import MappedRows, dense, is_binary, is_sparse
+from cgmvae.data.dataset import Features, Matrix
+from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
 from cgmvae.evaluation.calibration import Calibration, learn_calibration
-from cgmvae.methods.base import LabelSimilarity
-from cgmvae.methods.conditioning import LabelFactors, learn_factors
+from cgmvae.methods.communities import (
+    label_set_arrays,
+    learn_label_sets,
+    restore_label_sets,
+    with_known_labels,
+)
 from cgmvae.methods.diagnostics import cooccurrence, diagnose
-from cgmvae.methods.inputs import Rows, check_declared, check_whole, targets_of_rows
-from cgmvae.methods.linear import (
-    MOST_WEIGHTS,
-    MOST_WORK,
-    LinearModel,
-    WhetherLinear,
-    learn_linear,
-)
-from cgmvae.methods.neighbors import (
-    MOST_CELLS,
-    MOST_ROWS,
-    N_NEAREST,
-    Neighbors,
-    NumberOfNeighbors,
-    learn_neighbors,
-)
-from cgmvae.methods.out_of_fold import assign_folds
-from cgmvae.methods.own_encoder import EncodingClassifier
-from cgmvae.methods.serialization import read_calibration
+from cgmvae.methods.inputs import Fit, Rows, check_whole, targets_of_rows
+from cgmvae.methods.model_file import read_calibration
+from cgmvae.methods.neural import NeuralClassifier, member_blocks, train_together
+from cgmvae.methods.own_encoder import EncodedRows, own_encoder
 from cgmvae.model.network import CGMVAENetwork, NetworkConfig
-from cgmvae.model.presets import (
-    LARGE_BATCHES,
-    NETWORK_FIELDS,
-    PRESET_NUMBERS,
-    Preset,
-    for_data,
-    with_settings,
+from cgmvae.model.objective import TERMS
+from cgmvae.model.plan import (
+    NUMBERS,
+    DataProfile,
+    Plan,
+    configured,
+    feature_plan,
+    given_fields,
+    grouped,
+    preset_for,
 )
-from cgmvae.nn.gaussian import mean_given_labels
+from cgmvae.model.presets import Preset
 from cgmvae.nn.rng import RandomStreams
 from cgmvae.preparation.components import NumberOfComponents
-from cgmvae.preparation.piecewise import EncodingName
+from cgmvae.preparation.pipeline import FeaturePipeline, FeaturePlan
 from cgmvae.training.device import find_device
 from cgmvae.training.pack import LabelRows
 from cgmvae.training.plan import Member, TrainingConfig, column
@@ -65,13 +57,12 @@ from cgmvae.training.plan import Member, TrainingConfig, column
 #: the smaller it is, the more rare labels reach a threshold that all labels share.
 TEMPERATURE_SHARE = 0.3
 
-_TRAINING_FIELDS = frozenset(field.name for field in dataclasses.fields(TrainingConfig))
+#: Parameters of the estimator that are fields of a preset, its network or its training.
+_NAMED = NUMBERS | {"epochs", "batch_size", "embedding_dim", "latent_dim"}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CGMVAEClassifier(
-    LabelSimilarity, ClassNamePrefixFeaturesOutMixin, TransformerMixin, EncodingClassifier
-):
+class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NeuralClassifier):
     """Contrastive Gaussian mixture variational autoencoder for multi-label classification.
 
     Every label has an embedding and a Gaussian in a latent space; a row's labels pick the mixture
@@ -82,63 +73,43 @@ class CGMVAEClassifier(
     Parameters
     ----------
     preset : {"tuned", "released", "paper"}
-        Where all settings come from that are not given here.
+        Where all settings come from that are not given here; ``tuned`` depends on the data.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout : optional
         Training; None takes the preset's value.
     embedding_dim, latent_dim : int, optional
         E, length of label and feature embeddings, and d, dimensions of z.
-    label_hidden, feature_hidden, decoder_hidden : tuple of int, optional
-        Hidden layers of the three parts of the network.
     kl_weight, contrastive_weight, cross_entropy_weight, reconstruction_weight : float, optional
         Weights of the terms; KL is summed over latent dimensions, cross-entropy over labels and
         reconstruction over features. α of the paper is ``contrastive_weight``, β is
         ``cross_entropy_weight``.
     temperature : float, optional
         τ of the contrastive term.
-    activation, layer_norm, label_bias, … : optional
-        Any other field of :class:`~cgmvae.model.network.NetworkConfig`, which describes them.
-    optimizer, schedule, patience, … : optional
-        Any other field of :class:`~cgmvae.training.plan.TrainingConfig`.
-    settings : mapping, optional
-        The same by name, for values that None cannot stand for, such as ``{"clip": None}``; and
-        weights of further terms of ``objective.TERMS``, such as ``{"ranking_weight": 0.1}``. They
-        take precedence.
+    network : mapping or NetworkConfig, optional
+        Any other field of :class:`~cgmvae.model.network.NetworkConfig`, such as
+        ``{"decoder_hidden": (256,)}``.
+    training : mapping or TrainingConfig, optional
+        Any other field of :class:`~cgmvae.training.plan.TrainingConfig`, such as
+        ``{"patience": 5, "clip": None}``, and weights of further terms of ``objective.TERMS``, such
+        as ``{"ranking_weight": 0.1}``.
     calibrate : bool
         Whether ``fit`` corrects the probabilities by a temperature and a shift per label, learned
         out of fold; see :func:`~cgmvae.evaluation.learn_calibration`. It is done where that lowers
         the log-loss of rows held out, and where the network has label biases and embeddings of free
         norm, which the presets ``paper`` and ``released`` do not have; never if validation rows are
         given, or with a single member.
-    n_neighbors : int or "auto"
-        Number of nearest training rows whose labels are averaged with what the network predicts,
-        as much as that lowers the log-loss out of fold; 0 for the network alone. The training
-        rows are then stored with the model. "auto" is 32 with the preset ``tuned`` where features
-        are dense or all 0 or 1, or rows few; not if rows are very many, with encoders that are
-        trained or with validation rows. See :mod:`cgmvae.methods.neighbors`.
-    linear_model : bool or "auto"
-        Whether the log-odds of a linear support vector machine per label are added to those of the
-        network, as much as that lowers the log-loss out of fold. "auto" does it with the preset
-        ``tuned`` for sparse features that are not all 0 or 1, such as weights of words, or of few
-        rows; not with very many of them, with encoders that are trained or with validation rows.
-        See :mod:`cgmvae.methods.linear`.
     conditional : bool
-        Whether ``fit`` also learns what known labels say about the others, for
-        ``predict_proba(X, known=…)``; see :mod:`cgmvae.methods.conditioning`.
-    pseudo_labels : float, optional
-        Learn from rows without labels: a first fit to the labeled rows finds, for each label, the
-        probabilities from which on out-of-fold predictions are right with at least this share, see
-        :func:`~cgmvae.evaluation.thresholds.certain_limits`; in the second fit such labels of rows
-        without labels count as known. Each member learns those that members without its own fold
-        are sure of. Takes twice as long or more.
-    encoder, collate, encoder_learning_rate, encoder_frozen_epochs, shared_encoder
+        Whether ``fit`` also learns which labels come together beyond what the features say, for
+        ``predict_proba(X, known=…)``, ``sample_labels`` and ``label_correlation``; see
+        :mod:`cgmvae.methods.conditioning`.
+    encoder : nn.Module, callable or OwnEncoder, optional
         An encoder of one's own for images, text or anything else; see
-        :class:`~cgmvae.methods.own_encoder.EncodingClassifier`.
+        :class:`~cgmvae.methods.own_encoder.OwnEncoder`.
     encoding, principal_components
         How features are encoded, and how many principal components of them the network learns
         from; "auto" chooses by the data with the preset ``tuned``, and takes the scaled features
-        with the others. See :class:`~cgmvae.methods.packed.PackedClassifier`.
-    n_members, n_folds, members, device, checkpoint, progress, verbose
-        See :class:`~cgmvae.methods.packed.PackedClassifier`.
+        with the others. See :class:`~cgmvae.methods.neural.NeuralClassifier`.
+    n_members, n_folds, members, device, checkpoint, progress
+        See :class:`~cgmvae.methods.neural.NeuralClassifier`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
 
@@ -149,18 +120,16 @@ class CGMVAEClassifier(
     label_bias_ : array, (n_labels,)
         Mean bias of each label.
     calibration_ : Calibration or None
-        The temperature and shifts that were found. They are part of the members' weights, and so of
-        all that members compute. ``oof_proba_`` is calibrated too, each fold by the others, whose
-        scores come from members that were trained on it.
-    neighbors_ : Neighbors or None
-        The training rows that vote, and the weight of their votes; None if they do not help.
-        ``predict_proba`` and ``oof_proba_`` contain them, what concerns members or z does not.
-    linear_model_ : LinearModel or None
-        The linear model beside the network; None if it does not help. ``predict_proba`` and
-        ``oof_proba_`` contain it, what concerns members or z does not.
+        The temperature and shifts that were found. The network applies them to the logits of all
+        members, and so to all that is computed of these. ``oof_proba_`` is calibrated too, each
+        fold by the others, whose scores come from members that were trained on it.
     label_factors_ : LabelFactors or None
-        With ``conditional``, the factors that labels share beyond what the features say; None if
-        known labels say nothing about the others.
+        The factors that labels share beyond what the features say; None if label sets of rows held
+        out are no more likely with them.
+    label_pairs_ : LabelPairs or None
+        Correlations of pairs of labels, of at most 1,000 labels.
+    encoder_ : EncodedRows or None
+        The fitted encoder of one's own.
 
     Examples
     --------
@@ -173,8 +142,9 @@ class CGMVAEClassifier(
     2
     """
 
+    similarity_is: ClassVar[str | None] = "the cosine of the labels' embeddings"
     config_class: ClassVar = NetworkConfig
-    member_parameters: ClassVar[frozenset[str]] = EncodingClassifier.member_parameters | {
+    member_parameters: ClassVar[frozenset[str]] = NeuralClassifier.member_parameters | {
         "kl_weight",
         "contrastive_weight",
         "cross_entropy_weight",
@@ -183,155 +153,89 @@ class CGMVAEClassifier(
     }
 
     preset: str = field(default="tuned", kw_only=False)
-    principal_components: NumberOfComponents = "auto"
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
     weight_decay: float | None = None
     dropout: float | None = None
     input_dropout: float | None = None
+    embedding_dim: int | None = None
+    latent_dim: int | None = None
     kl_weight: float | None = None
     contrastive_weight: float | None = None
     cross_entropy_weight: float | None = None
     reconstruction_weight: float | None = None
     temperature: float | None = None
-    settings: Mapping[str, Any] | None = None
+    network: Mapping[str, Any] | NetworkConfig | None = None
+    principal_components: NumberOfComponents = "auto"
     calibrate: bool = True
-    n_neighbors: NumberOfNeighbors = "auto"
-    linear_model: WhetherLinear = "auto"
-    conditional: bool = False
-    pseudo_labels: float | None = None
-
-    # The fields of NetworkConfig; None takes the preset's value.
-    embedding_dim: int | None = None
-    latent_dim: int | None = None
-    label_hidden: tuple[int, ...] | None = None
-    feature_hidden: tuple[int, ...] | None = None
-    decoder_hidden: tuple[int, ...] | None = None
-    activation: str | None = None
-    layer_norm: bool | None = None
-    label_bias: bool | None = None
-    embedding_activation: str | None = None
-    unit_norm: bool | None = None
-    decoder_input: str | None = None
-    skip_dropout: float | None = None
-    label_relu: bool | None = None
-    label_scale: float | None = None
-    decoder_dropout: bool | None = None
-    prior: str | None = None
-    alignment: str | None = None
-    correlation: str | None = None
-    covariance_rank: int | None = None
-    covariance_draws: int | None = None
-    normalise_labels: bool | None = None
-    reconstruction: str | None = None
-    unlabelled_prior: str | None = None
-    confidence: float | None = None
-    n_draws: int | None = None
-    own_kl_draw: bool | None = None
-    label_branch: bool | None = None
-    sampled_labels: int | None = None
-    sampled_features: int | None = None
-
-    # Further fields of TrainingConfig.
-    optimizer: str | None = None
-    schedule: str | None = None
-    warmup: float | None = None
-    restart_epochs: float | None = None
-    restart_factor: float | None = None
-    floor_learning_rate: float | None = None
-    decay_all: bool | None = None
-    clip: float | None = None
-    kl_warmup: float | None = None
-    consistency_warmup: float | None = None
-    first_stage: float | None = None
-    patience: int | None = None
-    selection: str | None = None
-    precision: str | None = None
+    conditional: bool = True
+    encoder: Any = None
 
     network_: CGMVAENetwork = field(init=False)
     calibration_: Calibration | None = field(init=False)
-    neighbors_: Neighbors | None = field(init=False)
-    linear_model_: LinearModel | None = field(init=False)
 
-    def resolved_preset(self, n_rows: int, *, sparse: bool = False, **more: Any) -> Preset:
-        """Return the preset for data of this size, with all that was given put in its place.
+    def settings(self, profile: DataProfile) -> Preset:
+        """Return the preset for such data, with all that was given put in its place."""
+        given = given_fields(self.network, NetworkConfig)
+        given |= given_fields(self.training, TrainingConfig)
+        named = ((name, getattr(self, name)) for name in sorted(_NAMED))
+        given |= {name: value for name, value in named if value is not None}
+        return configured(preset_for(self.preset, profile), given)
 
-        ``more`` is what else :func:`~cgmvae.model.presets.for_data` takes.
-        """
-        preset = for_data(self.preset, n_rows, sparse=sparse, **more)
-        names = PRESET_NUMBERS | NETWORK_FIELDS | _TRAINING_FIELDS
-        own = ((name, getattr(self, name, None)) for name in names)
-        given: dict[str, Any] = {name: value for name, value in own if value is not None}
-        given |= dict(self.settings or {})
-        for record in (NetworkConfig, TrainingConfig, Preset):
-            check_declared(record, given)
-        return with_settings(preset, given, training=_TRAINING_FIELDS)
-
-    def _encoding(self) -> tuple[EncodingName, NumberOfComponents]:
+    def plan(self, profile: DataProfile) -> Plan:
+        """Return what ``fit`` does with such data."""
+        own = self.settings(profile)
         encoding, n_components = self.encoding, self.principal_components
-        if self.preset == "tuned":
-            return encoding, n_components
-        # The paper and the released code standardize features, and no more.
-        encoding = "standard" if encoding == "auto" else encoding
-        return encoding, None if n_components == "auto" else n_components
-
-    def _preset_for(self, train: Rows) -> Preset:
-        labeled = train.labeled()
-        n_rows, n_unlabelled = int(labeled.sum()), int((~labeled).sum())
-        features = train.features
-        binary = n_rows < LARGE_BATCHES and is_binary(features)
-        return self.resolved_preset(
-            n_rows,
-            sparse=is_sparse(features),
-            n_columns=features.shape[1],
-            binary=binary,
-            n_unlabelled=n_unlabelled,
+        if self.preset != "tuned":  # the paper and the released code standardize features
+            encoding = "standard" if encoding == "auto" else encoding
+            n_components = None if n_components == "auto" else n_components
+        given = own_encoder(self.encoder)
+        return Plan(
+            profile,
+            feature_plan(profile, self.scaling, encoding, n_components),
+            own.network,
+            TrainingConfig(**{**own.training, **({} if given is None else given.training())}),
+            {
+                "weights": own.weights(),
+                "learning_rate": own.learning_rate,
+                "weight_decay": own.weight_decay,
+                "dropout": own.dropout,
+                "input_dropout": own.input_dropout,
+                "settings": {"temperature": own.temperature},
+            },
         )
 
-    def _learns_unlabeled(self) -> bool:
-        preset = self.resolved_preset(0)  # what it depends on is the same for data of all sizes
-        weights, network = preset.weights(), preset.network
-        return bool(
-            self.pseudo_labels is not None
-            or weights.get("consistency")
-            or (weights["kl"] and network.unlabelled_prior != "none")
-            or (weights["reconstruction"] and network.reconstruction != "none")
-        )
-
-    def _training_config(self, train: Rows) -> TrainingConfig:
-        return TrainingConfig(**self._preset_for(train).training)
-
-    def _member_settings(self, train: Rows) -> Mapping[str, Any]:
-        preset = self._preset_for(train)
-        return {
-            "weights": preset.weights(),
-            "learning_rate": preset.learning_rate,
-            "weight_decay": preset.weight_decay,
-            "dropout": preset.dropout,
-            "input_dropout": preset.input_dropout,
-            "settings": {"temperature": preset.temperature},
-        }
-
-    def _config(self) -> NetworkConfig:
-        preset = self.resolved_preset(
-            self.n_rows_, sparse=self.sparse_rows_, n_columns=self.n_columns_
-        )
-        return preset.network
+    def as_parameters(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings by name as parameters, fields of ``network`` and ``training`` too."""
+        found = grouped(settings, type(self).__dataclass_fields__.keys())
+        for name, record in (("network", NetworkConfig), ("training", TrainingConfig)):
+            if name in found:
+                found[name] = given_fields(getattr(self, name), record) | found[name]
+        return found
 
     def _network(
         self,
-        config: NetworkConfig,
         members: Sequence[Member],
         label_log_odds: NDArray[np.float64],
         streams: RandomStreams,
     ) -> CGMVAENetwork:
+        # A model that is loaded may have learned by a term of one's own, which is not needed now.
         used = dict.fromkeys(
-            name for member in members for name, weight in member.weights.items() if weight
+            name
+            for member in members
+            for name, weight in member.weights.items()
+            if weight and name in TERMS
         )
+        copies = None
+        if self.encoder_ is not None:
+            copies = self.encoder_.copies(members, streams.device)
+        n_features = self.pipeline_.n_columns
+        if self.encoder_ is not None and copies is not None:
+            n_features = self.encoder_.width
         network = CGMVAENetwork(
-            config,
-            self._network_width(),
+            self.plan_.network,
+            n_features,
             label_log_odds,
             streams,
             dropout=column(members, "dropout"),
@@ -339,10 +243,10 @@ class CGMVAEClassifier(
             temperature=[(member.settings or {})["temperature"] for member in members],
             terms=list(used),
         )
-        network.row_encoder = self._encoder_stack(members, streams.device)
+        network.row_encoder = copies
         return network
 
-    def _prepare_network(self, network: Any, labels: list[tuple[LabelRows, int]]) -> None:
+    def _show_labels(self, network: Any, labels: list[tuple[LabelRows, int]]) -> None:
         if network.graph is not None:
             counts = [
                 np.tile(cooccurrence(rows.labels), (n_members, 1, 1)) for rows, n_members in labels
@@ -355,158 +259,116 @@ class CGMVAEClassifier(
         Parameters
         ----------
         X : array, CSR array or DataFrame, (n_samples, n_features)
-        known : array, CSR array or DataFrame, (n_samples, n_labels), optional
-            What is known already: 1 or 0, NaN elsewhere. Known labels are returned as they are
-            known, and a model that was fitted with ``conditional=True`` adds what it has learned
-            about the others from them. Otherwise the mixture of the known positive labels'
-            Gaussians is multiplied into q(z|x), and the mean of the product is decoded, which
-            changes little.
+        known : array, CSR array, DataFrame or sequence of label sets, optional
+            What is known already: 1 or 0, NaN elsewhere, (n_samples, n_labels); a DataFrame may
+            have the columns of some labels only, and label sets name those that are known to be
+            present. Known labels are returned as they are known, and what the model has learned
+            about the others from them is added.
         as_frame : bool
             Whether to return a pandas DataFrame with the label names and the index of X.
         """
-        features = self.inputs(X)
-        if known is None:
-            return self._framed(self._scores(features), X, as_frame=as_frame)
-        targets = targets_of_rows(features, known, self.label_names_, given_as="known")
-        positive = dense(targets.labels).astype(bool)
-        certain = np.ones_like(positive)
-        if targets.unknown is not None:
-            certain = ~dense(targets.unknown)
-        if self.label_factors_ is not None:
-            scores = self.label_factors_.condition(self._scores(features), positive, certain)
-        else:
-            scores = self._beside_network(self._score_with_known(features, positive), features)
-        scores = np.where(certain, positive.astype(scores.dtype), scores)
+        scores = super().predict_proba(X)
+        if known is not None:
+            scores = with_known_labels(self, scores, known)
         return self._framed(scores, X, as_frame=as_frame)
 
-    @torch.no_grad()
-    def _score_with_known(
-        self, features: Matrix, positive: NDArray[np.bool_]
-    ) -> NDArray[np.floating]:
-        components = self.network_.label_gaussians()
-        parts, start = [], 0
-        for x in self._feature_blocks(features):
-            chosen = torch.as_tensor(positive[start : start + x.shape[1]], device=x.device)
-            z = mean_given_labels(self.network_.encode(x), components, chosen)
-            parts.append(self._probabilities(x, z).mean(0).cpu())
-            start += x.shape[1]
-        return torch.cat(parts).numpy()
-
-    def _learn_features(self, train: Rows, validation: Rows | None) -> tuple[Rows, Rows | None]:
-        self.neighbors_ = self.linear_model_ = None  # those of an earlier fit
-        asked = {
-            "n_neighbors": self.n_neighbors not in (0, "auto"),
-            "linear_model": self.linear_model is True,
-        }
-        if (validation is not None or self._copies_encoder) and any(asked.values()):
-            name = next(name for name, is_asked in asked.items() if is_asked)
-            raise InputError(
-                f"{name} does not go with validation rows or encoders that are trained; leave one "
-                "of them out."
-            )
-        return super()._learn_features(train, validation)
-
-    def _score_unseen(
-        self, train: Rows, validation: Rows | None, seed: int
-    ) -> tuple[Rows, NDArray[np.floating]]:
-        """Return rows that members did not see, and their scores, calibrated like the members."""
-        rows, scores = super()._score_unseen(train, validation, seed)
+    def _learn_unseen(self, rows: Rows, scores: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Learn the calibration, and which labels come together."""
         self.calibration_ = None
-        if validation is None and self.calibrate and self.network_.can_rescale_logits:
-            self.calibration_, self.oof_proba_ = learn_calibration(
+        out_of_fold = (self.member_folds_ >= 0).all()
+        if out_of_fold and self.calibrate and self.network_.can_be_calibrated:
+            self.calibration_, scores = learn_calibration(
                 rows.labels,
                 scores,
                 self.oof_folds_,
                 unknown=rows.unknown,
                 share=TEMPERATURE_SHARE,
             )
-            scores = self.oof_proba_
+            self.oof_proba_ = scores
         # Deviation D16: the paper and the released code take the probabilities as they are.
         if (found := self.calibration_) is not None:
-            self.network_.rescale_logits(found.temperature, torch.as_tensor(found.shifts))
-        if validation is not None:
-            return rows, scores
-        k = self._number_of_neighbors(train.features)
-        linear = self._wants_linear_model(train.features)
-        if not (k or linear):
-            return rows, scores
-        folds = assign_folds(train, self._n_folds(), seed), self.oof_folds_
-        # Deviation D18: the paper and the released code predict by the network alone.
-        if k:
-            self.neighbors_, scores = learn_neighbors(train, rows, *folds, scores, k)
-        # Deviation D19: nor do they have a linear model beside it.
-        if linear:
-            self.linear_model_, scores = learn_linear(train, rows, *folds, scores)
-        self.oof_proba_ = scores
-        return rows, scores
-
-    def _number_of_neighbors(self, features: Any) -> int:
-        """Return the number of training rows that vote."""
-        if self.n_neighbors != "auto":
-            return self.n_neighbors
-        n_rows, n_columns = self.n_rows_, self.n_columns_
-        small = n_rows <= MOST_ROWS and n_rows * n_columns <= MOST_CELLS
-        if self.preset != "tuned" or self._copies_encoder or not small:
-            return 0
-        helpful = not self.sparse_rows_ or n_rows < LARGE_BATCHES or is_binary(features)
-        return N_NEAREST if helpful else 0
-
-    def _wants_linear_model(self, features: Any) -> bool:
-        """Return whether a linear model is fitted beside the network."""
-        if self.linear_model != "auto":
-            return bool(self.linear_model)
-        if self.preset != "tuned" or self._copies_encoder or not self.sparse_rows_:
-            return False
-        n_stored = MappedRows.of(features).n_stored
-        small = self.n_columns_ * self.n_labels_ <= MOST_WEIGHTS
-        small = small and n_stored * self.n_labels_ <= MOST_WORK
-        return small and (self.n_rows_ < LARGE_BATCHES or not is_binary(features))
-
-    def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
-        return self._beside_network(super()._score_rows(features), features)
-
-    def _beside_network(
-        self, scores: NDArray[np.floating], features: Matrix
-    ) -> NDArray[np.floating]:
-        """Return the network's probabilities with near training rows and the linear model."""
-        if (neighbors := self.neighbors_) is not None:
-            scores = neighbors.blend(scores, neighbors.votes(features))
-        if (linear := self.linear_model_) is not None:
-            scores = linear.blend(scores, features)
+            self.network_.calibrate(found.temperature, torch.as_tensor(found.shifts))
+        learn_label_sets(self, rows, scores, find_device(self.device))
         return scores
 
-    def _learn_threshold_rule(self, rows: Rows, scores: NDArray[np.floating]) -> None:
-        """Learn the rule and, if asked for, what labels say about each other."""
-        super()._learn_threshold_rule(rows, scores)
-        self.label_factors_ = None
-        if self.conditional:
-            device = find_device(self.device)
-            self.label_factors_ = learn_factors(rows, scores, seed=0, device=device)
+    # Rows that pass an encoder of the user's first.
+
+    def encoder_state(self, member: int = 0) -> dict[str, Tensor]:
+        """Return the state dict of the trained encoder of one member, a copy on the CPU."""
+        if self.encoder_ is None:
+            raise InputError("The model was not fitted with an encoder.")
+        return self.encoder_.state(self.network_, member)
+
+    def _holds_out(self) -> bool:
+        given = own_encoder(self.encoder)
+        return given is not None and given.shared and not given.is_frozen
+
+    def _validated(self, X: Any, *, reset: bool) -> Features:
+        if reset:
+            given = own_encoder(self.encoder)
+            self.encoder_ = None
+            if given is not None:
+                self.encoder_ = EncodedRows.learned(given, X, find_device(self.device))
+        if self.encoder_ is None:
+            return super()._validated(X, reset=reset)
+        rows = self.encoder_.matrix(X)
+        if self.encoder_.module is not None:
+            return super()._validated(self.encoder_.encoded(rows), reset=reset)
+        if reset:
+            self.n_features_in_ = rows.shape[1]
+            self.pipeline_, self.input_names_ = FeaturePipeline(), None
+        return rows
+
+    def _with_features(self, fit: Fit) -> Fit:
+        rows = self.encoder_
+        if rows is None or rows.module is not None:
+            return super()._with_features(fit)
+        # Each member's copy of the encoder gets the rows as they are.
+        self.pipeline_.fit(np.zeros((1, fit.train.features.shape[1])), FeaturePlan("none"))
+        n_rows, n_labels = fit.train.labels.shape
+        self.plan_ = self.plan(DataProfile(int(n_rows), rows.width, int(n_labels), "dense"))
+        if not rows.given.shared:
+            return fit
+        first = copy.copy(self)
+        first.n_members, first.members, first.checkpoint = 1, None, None
+        first.encoder_ = dataclasses.replace(rows)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        train_together([first], [fit._replace(seed=seed)])
+        rows.share(first.encoder_state())
+        self.n_features_in_ = rows.width
+        return super()._with_features(
+            fit.each(lambda own: own._replace(features=MappedRows(rows.encoded(own.features))))
+        )
+
+    def _compatible(self) -> Any:
+        return self.encoder, None if self.encoder_ is None else self.encoder_.layout
+
+    # In files.
 
     def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
         arrays, own = super()._fitted_state()
-        for more in (self.label_factors_, self.neighbors_, self.linear_model_):
-            arrays |= {} if more is None else more.arrays()
+        arrays |= label_set_arrays(self)
         own["calibration"] = self.calibration_ and dataclasses.asdict(self.calibration_)
-        own["neighbors"] = self.neighbors_ and self.neighbors_.record()._asdict()
-        if (linear := self.linear_model_) is not None:
-            own["linear"] = {"network_weight": linear.network_weight}
-        return _output_transposed(arrays, self.network_.config.decoder_hidden), own
+        if self.encoder_ is not None:
+            arrays |= self.encoder_.arrays()
+            own["encoder"] = self.encoder_.description()
+        return arrays, own
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
-        if arrays.pop("label_effects", None) is not None:
-            warnings.warn(
-                "This model was fitted with conditional=True by an earlier version, whose effects "
-                "of known labels are not used any more; fit it again to have them.",
-                stacklevel=2,
-            )
-        self.label_factors_ = LabelFactors.from_arrays(arrays, self.n_labels_)
-        self.neighbors_ = Neighbors.from_arrays(arrays, description, self._width(), self.n_labels_)
-        shape = (self._width(), self.n_labels_)
-        self.linear_model_ = LinearModel.from_arrays(arrays, description, *shape)
+        restore_label_sets(self, arrays)
         self.calibration_ = read_calibration(description, self.n_labels_)
-        hidden = description["network"]["decoder_hidden"]
-        super()._restore_fitted(_output_transposed(arrays, hidden), description)
+        self.encoder_ = None
+        given, stored = own_encoder(self.encoder), description.get("encoder")
+        if given is not None:
+            device = find_device(self.device)
+            self.encoder_ = EncodedRows.restored(given, arrays, stored, device)
+        super()._restore_fitted(arrays, description)
+
+    # What the latent space and the embeddings say.
+
+    def _feature_blocks(self, features: Matrix) -> Iterator[Tensor]:
+        """Give the features of rows to all members a block at a time, (n_members, n_rows, D)."""
+        yield from map(self.network_.represent, member_blocks(self.network_, features))
 
     def _probabilities(self, x: Tensor, z: Tensor) -> Tensor:
         """Return what the members say of rows with these z, (n_members, n_rows, n_labels)."""
@@ -519,8 +381,8 @@ class CGMVAEClassifier(
     def embed(self, X: Any) -> NDArray[np.floating]:
         """Return the feature embeddings w_x^f of all members, (n_samples, n_members · E)."""
         check_is_fitted(self)
-        scale = self._n_fitted**-0.5
         network = self.network_
+        scale = (self._n_fitted**-0.5 / network.logit_temperature)[:, None, None]
         return self._members_side_by_side(
             X, lambda x: network.decode(x, network.encode(x).mean) * scale
         )
@@ -532,7 +394,9 @@ class CGMVAEClassifier(
         def draw(x: Tensor) -> Tensor:
             posterior = self.network_.encode(x)
             epsilon = torch.randn(posterior.mean.shape, generator=generator)
-            return posterior.mean + torch.exp(0.5 * posterior.log_variance) * epsilon.to(x)
+            return posterior.mean + torch.exp(0.5 * posterior.log_variance) * epsilon.to(
+                posterior.mean
+            )
 
         return self._members_side_by_side(X, draw)
 
@@ -553,7 +417,7 @@ class CGMVAEClassifier(
                 spread = torch.exp(0.5 * posterior.log_variance)
                 draws = []
                 for _ in range(n_draws):
-                    epsilon = torch.randn(spread.shape, generator=generator).to(x)
+                    epsilon = torch.randn(spread.shape, generator=generator).to(posterior.mean)
                     draws.append(self._probabilities(x, posterior.mean + spread * epsilon))
                 parts.append(torch.cat(draws).std(0, correction=0).cpu())
         return torch.cat(parts).numpy()
@@ -567,20 +431,30 @@ class CGMVAEClassifier(
     @property
     def label_bias_(self) -> NDArray[np.floating]:
         """Mean bias of each label, (n_labels,)."""
-        if self.network_.label_bias is None:
-            return np.zeros(self.n_labels_, np.float32)
-        return self.network_.label_bias.detach().mean(0).cpu().numpy()
+        network, bias = self.network_, self.network_.logit_shift
+        if network.label_bias is not None:
+            bias = bias + network.label_bias.detach() / network.logit_temperature[:, None]
+        return bias.mean(0).cpu().numpy()
 
-    def label_similarity(self, *, normalise: bool = True) -> NDArray[np.floating]:
+    def label_similarity(self, *, normalize: bool = True) -> NDArray[np.floating]:
         """Return how alike the labels' embeddings are, (n_labels, n_labels).
 
-        Mean over members of their cosines, or of their inner products with ``normalise=False``.
+        Mean over members of their cosines, or of their inner products with ``normalize=False``.
+        Labels are alike if they respond alike to the features, whether or not they come together
+        beyond that; see :meth:`label_correlation`.
         """
         check_is_fitted(self)
+        return self._similarities(normalize=normalize).mean(0).cpu().numpy()
+
+    def member_similarities(self) -> NDArray[np.floating]:
+        """Return the label similarity of each member, (n_members, n_labels, n_labels)."""
+        return self._similarities(normalize=True).cpu().numpy()
+
+    def _similarities(self, *, normalize: bool) -> Tensor:
         embeddings = self.network_.label_embeddings().detach()
-        if normalise:
+        if normalize:
             embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
-        return torch.bmm(embeddings, embeddings.transpose(1, 2)).mean(0).cpu().numpy()
+        return torch.bmm(embeddings, embeddings.transpose(1, 2))
 
     def label_prior(self, name: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Return mean and variance of the label's Gaussian, (n_members · d,) each."""
@@ -616,17 +490,6 @@ class CGMVAEClassifier(
     ) -> NDArray[np.floating]:
         features = self.inputs(X)
         return np.concatenate([_side_by_side(function(x)) for x in self._feature_blocks(features)])
-
-
-def _output_transposed(
-    arrays: dict[str, NDArray[Any]], hidden: Sequence[int]
-) -> dict[str, NDArray[Any]]:
-    """Return weights with the last matrix of the reconstruction transposed.
-
-    Model files have a column for each feature there, as in all other layers.
-    """
-    name = f"reconstruction.layers.{len(hidden)}.weight"
-    return arrays | {name: arrays[name].swapaxes(-1, -2)} if name in arrays else arrays
 
 
 def _side_by_side(members: Tensor) -> NDArray[np.floating]:

@@ -46,9 +46,11 @@ def diagnose(
             rows = np.arange(start, start + x.shape[1])
             start += x.shape[1]
             here = Gaussian(posterior.mean[:, rows], posterior.log_variance[:, rows])
-            epsilon = torch.as_tensor(rng.standard_normal(here.mean.shape)).to(x)
+            epsilon = torch.as_tensor(rng.standard_normal(here.mean.shape)).to(here.mean)
             z = here.mean + torch.exp(0.5 * here.log_variance) * epsilon
-            kl.append(kl_to_mixture(z, here, components, _chosen(targets, rows, x)).mean(0).cpu())
+            kl.append(
+                kl_to_mixture(z, here, components, _chosen(targets, rows, here.mean)).mean(0).cpu()
+            )
             own.append(model._probabilities(x, here.mean).mean(0).cpu().numpy())
             exchanged = posterior.mean[:, shuffled[rows]]
             other.append(model._probabilities(x, exchanged).mean(0).cpu().numpy())

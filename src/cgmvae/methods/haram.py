@@ -58,7 +58,7 @@ from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.serialization import matrix_arrays, read_matrix, with_prefix
+from cgmvae.methods.model_file import matrix_arrays, read_matrix, with_prefix
 from cgmvae.preparation.scaling import ScalingName
 
 #: Rows whose overlap with all categories is computed at a time, and the entries they may have.
@@ -139,18 +139,17 @@ class HARAM(MultiLabelClassifier):
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         self._check_parameters()
-        rows = train.with_known_labels()
         self.minimum_, self.maximum_ = (
             dense(extreme).astype(np.float64).ravel()
-            for extreme in (rows.features.min(axis=0), rows.features.max(axis=0))
+            for extreme in (train.features.min(axis=0), train.features.max(axis=0))
         )
-        inputs = self._inputs(rows.features)
+        inputs = self._inputs(train.features)
         n, rng = len(inputs), np.random.default_rng(seed)
         orders = [np.arange(n), *(rng.permutation(n) for _ in range(self.n_voters - 1))]
         rule = Rule(float(self.vigilance), float(self.choice), float(self.learning_rate))
         cluster_rule = replace(rule, vigilance=float(self.cluster_vigilance))
         self.voters_ = [
-            train_network(inputs.take(order), rows.take(order), rule, cluster_rule)
+            train_network(inputs.take(order), train.take(order), rule, cluster_rule)
             for order in orders
         ]
 
@@ -213,11 +212,11 @@ class HARAM(MultiLabelClassifier):
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         self.minimum_, self.maximum_ = arrays["minimum"], arrays["maximum"]
-        shape = (self.n_inputs_,)
+        shape = (self.pipeline_.n_columns,)
         if self.minimum_.shape != shape or self.maximum_.shape != shape:
             raise ValueError("its ranges do not match its features")
         self.voters_ = [
-            network_of(with_prefix(arrays, f"{k}."), self.n_inputs_, self.n_labels_)
+            network_of(with_prefix(arrays, f"{k}."), self.pipeline_.n_columns, self.n_labels_)
             for k in range(description["n_voters"])
         ]
         if not self.voters_:

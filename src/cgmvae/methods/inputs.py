@@ -1,27 +1,24 @@
-"""Checks and conversions of what users pass: labels in any form, and parameter values.
+"""Checks and conversions of what users pass: labels in any form, and whole numbers.
 
-X is handled by :class:`~cgmvae.methods.base.MultiLabelClassifier` and :mod:`cgmvae.preparation`.
-Parameters are checked when ``fit`` needs them, as scikit-learn requires; an error message says
-what the value is and what it must be.
+X is handled by :class:`~cgmvae.methods.base.MultiLabelClassifier` and :mod:`cgmvae.preparation`,
+declared parameters by :mod:`cgmvae.declared`.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from functools import cache
-from numbers import Integral, Real
-from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, split_unknown
-from cgmvae.errors import InputError, listed, one_line
+from cgmvae.data.mapped import dense
+from cgmvae.errors import InputError, listed, one_line, warn
 
 
 class Targets(NamedTuple):
@@ -30,6 +27,17 @@ class Targets(NamedTuple):
     labels: Matrix
     unknown: Matrix | None
     names: tuple[str, ...]
+
+
+class LabelClasses(list[list[int]]):
+    """0 and 1 for each label, as scikit-learn reads the classes of several labels.
+
+    Its ``partial_dependence`` refuses rows that are arrays, ``cross_val_predict`` needs a shape.
+    """
+
+    def __init__(self, n_labels: int) -> None:
+        super().__init__([0, 1] for _ in range(n_labels))
+        self.shape = (n_labels, 2)
 
 
 class Rows(NamedTuple):
@@ -64,6 +72,21 @@ class Rows(NamedTuple):
         """Return the rows with at least one known label; all rows if there are none."""
         labeled = self.labeled()
         return self if labeled.all() or not labeled.any() else self.take(np.flatnonzero(labeled))
+
+
+class Fit(NamedTuple):
+    """What one estimator learns from."""
+
+    train: Rows
+    validation: Rows | None
+    """None if each member of a network holds out a fold of the training rows."""
+    seed: int
+    """Of the folds and of the members."""
+
+    def each(self, change: Callable[[Rows], Rows]) -> Fit:
+        """Return the fit with its training and validation rows changed alike."""
+        held = None if self.validation is None else change(self.validation)
+        return self._replace(train=change(self.train), validation=held)
 
 
 def as_targets(Y: Any, names: Sequence[str] | None = None) -> Targets:
@@ -129,6 +152,57 @@ def targets_of_rows(
     return targets
 
 
+def as_known(known: Any, names: Sequence[str]) -> Any:
+    """Return what is known of each row's labels as a table of all labels, NaN where it is not.
+
+    Parameters
+    ----------
+    known : array, DataFrame or sequence of label sets
+        Label sets name labels that are known to be present; the columns of a DataFrame, in any
+        order, are labels that are known in some rows. Anything else is returned as it is.
+    names : sequence of str
+        Labels of the model.
+
+    Examples
+    --------
+    >>> as_known([["owl"], []], ["hawk", "owl"]).tolist()
+    [[nan, 1.0], [nan, nan]]
+    """
+    if hasattr(known, "to_numpy") and not hasattr(known, "columns"):
+        known = known.to_numpy()  # a series of label sets
+    if _is_label_sets(known):
+        present = dense(_from_label_sets(known, names).labels).astype(bool)
+        return np.where(present, 1.0, np.nan)
+    if isinstance(known, MultiLabelDataset) or not hasattr(known, "columns"):
+        return known
+    given = as_targets(known)
+    place = {name: i for i, name in enumerate(names)}
+    if extra := [name for name in given.names if name not in place]:
+        raise InputError(f"The model has no label {extra[0]!r}, which is given as known.")
+    found = np.full((given.labels.shape[0], len(names)), np.nan)
+    values = dense(given.labels).astype(np.float64)
+    if given.unknown is not None:
+        values[dense(given.unknown)] = np.nan
+    found[:, [place[name] for name in given.names]] = values
+    return found
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[str]]:
+    """Collect the texts of the user warnings that the block causes; they are shown at its end."""
+    texts: list[str] = []
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            yield texts
+    finally:
+        for each in caught:
+            if issubclass(each.category, UserWarning):
+                texts.append(str(each.message))
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
 class UnlabeledRowsWarning(UserWarning):
     """Rows without labels are left out of training."""
 
@@ -151,20 +225,18 @@ def check_learnable(targets: Targets) -> None:
     if not known.any():
         raise InputError("All labels of all rows are unknown; give rows whose labels are known.")
     if not positive.any():
-        warnings.warn(
+        warn(
             "No row has a positive label, so the model will hardly predict any; check which "
             "columns are labels.",
             LabelWarning,
-            stacklevel=4,
         )
     only = np.flatnonzero((positive == known) & (known > 0) & (known < n_rows))
     if len(only):
         names = listed([targets.names[i] for i in only])
-        warnings.warn(
+        warn(
             f"Labels that are positive wherever they are known will be predicted everywhere: "
             f"{names}; give rows in which they are known to be absent.",
             LabelWarning,
-            stacklevel=4,
         )
 
 
@@ -259,72 +331,3 @@ def check_dropout(**values: float) -> None:
     for name, value in values.items():
         if not 0 <= value < 1:
             raise InputError(f"{name} is {value}; it must be at least 0 and below 1.")
-
-
-#: Whole numbers that may be 0, and parameters that are checked where they are used.
-_FROM_ZERO = {"covariance_rank", "sampled_labels", "sampled_features", "max_parents", "n_restarts"}
-_FROM_ZERO |= {"feature_layers", "label_layers", "decoder_layers", "n_neighbors"}
-_CHECKED_ELSEWHERE = {"n_jobs", "device", "validation_fraction"}
-
-
-def check_declared(record: type, values: Mapping[str, Any]) -> None:
-    """Raise if a value does not fit the type that a dataclass declares for its field.
-
-    Whole numbers are at least 1, other numbers at least 0, and a probability of dropping is below
-    1. This holds for estimators and for their settings, in Python and on the command line.
-
-    Parameters
-    ----------
-    record : type
-        The dataclass; a field of type ``Literal`` declares its choices.
-    values : mapping of str to anything
-        Values by field name; names that are not fields are ignored.
-    """
-    for name, hint in declared_types(record).items():
-        if name in values and (wanted := requirement(name, values[name], hint)):
-            raise InputError(f"{name} is {values[name]!r}; {wanted}.")
-
-
-def requirement(name: str, value: Any, hint: Any) -> str | None:
-    """Return what a value of a declared type must be; None if it is that.
-
-    Examples
-    --------
-    >>> requirement("epochs", 0, int | None)
-    'it must be a whole number of at least 1'
-    """
-    if name in _CHECKED_ELSEWHERE or (value is None and NoneType in get_args(hint)):
-        return None
-    if get_origin(hint) in (Union, UnionType):  # which of the two depends on what is in it
-        found = [requirement(name, value, each) for each in get_args(hint) if each is not NoneType]
-        return None if None in found else ", or ".join(filter(None, found))
-    is_number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-    if get_origin(hint) is Literal:
-        choices = get_args(hint)
-        return None if value in choices else f"choose one of {', '.join(choices)}"
-    if get_origin(hint) is tuple:
-        sizes = value if isinstance(value, list | tuple) else (None,)
-        wanted = "whole numbers of at least 1, such as (256, 128)"
-        fits = all(isinstance(size, Integral) and 1 <= int(size) < 2**31 for size in sizes)
-    elif hint is bool:
-        wanted, fits = "true or false", isinstance(value, bool | np.bool_)
-    elif hint is int:
-        least = 0 if name in _FROM_ZERO else 1
-        wanted = f"a whole number of at least {least}"
-        fits = is_number and isinstance(value, Integral) and least <= int(value) < 2**31
-    elif hint is float and "dropout" in name:
-        wanted, fits = "at least 0 and below 1", is_number and 0 <= value < 1
-    elif hint is float:
-        wanted, fits = "a number of at least 0", is_number and 0 <= value < math.inf
-    elif hint is str:
-        wanted, fits = "a name", isinstance(value, str)
-    else:
-        return None
-    return None if fits else f"it must be {wanted}"
-
-
-@cache
-def declared_types(record: type) -> dict[str, Any]:
-    """Return the types of the fields that ``__init__`` of a dataclass takes, by name."""
-    hints = get_type_hints(record)
-    return {field.name: hints[field.name] for field in fields(record) if field.init}

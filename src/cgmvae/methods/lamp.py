@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -40,9 +40,10 @@ from torch import Tensor, nn
 
 from cgmvae.errors import InputError
 from cgmvae.methods.diagnostics import cooccurrence
-from cgmvae.methods.inputs import Rows, check_whole
-from cgmvae.methods.packed import NeuralClassifier
+from cgmvae.methods.inputs import check_whole
+from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.model.objective import cross_entropy
+from cgmvae.model.plan import DataProfile, Plan, given_fields
 from cgmvae.nn import cuda
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import TILE, PackedLayerNorm, PackedLinear, PackedMLP, hold_numbers
@@ -56,7 +57,7 @@ GRAPHS = ("full", "prior", "edgeless")
 _SCORED_NODES = 1 << 17
 
 #: Lower bound of a row's largest value.
-_LEAST = 1e-12
+_MIN_SHARE = 1e-12
 
 #: On a CPU, up to this many neighbors are faster with all attention weights in memory.
 _FEW_NEIGHBORS = 64
@@ -94,16 +95,22 @@ class MessagePassing(nn.Module):
     by layer normalization.
     """
 
-    def __init__(self, config: LaMPConfig, streams: RandomStreams, *, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: LaMPConfig, streams: RandomStreams, name: str, *, dtype: torch.dtype
+    ) -> None:
         super().__init__()
-        width, self.n_heads = config.embedding_dim, config.n_heads
+        width, self.n_heads, self.name = config.embedding_dim, config.n_heads, name
+        bound = width**-0.5
         self.query, self.key, self.value = (
-            nn.Parameter(streams.uniform_weights(width, width, bound=width**-0.5, dtype=dtype))
-            for _ in range(3)
+            nn.Parameter(
+                streams.uniform_weights(f"{name}.{own}", width, width, bound=bound, dtype=dtype)
+            )
+            for own in ("query", "key", "value")
         )
-        self.output = PackedLinear(width, width, streams, dtype=dtype)
+        self.output = PackedLinear(width, width, streams, f"{name}.output", dtype=dtype)
         style: Any = {"layer_norm": False, "activation": "relu", "dtype": dtype}
-        self.update = PackedMLP((width, config.hidden_dim, width), streams, **style)
+        widths = (width, config.hidden_dim, width)
+        self.update = PackedMLP(widths, streams, f"{name}.update", **style)
         self.message_norm, self.update_norm = (
             PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
             for _ in range(2)
@@ -137,9 +144,11 @@ class MessagePassing(nn.Module):
         if edges is not None and not connected:
             alone = ~edges.any(-1, keepdim=True)
             message = message.view(nodes.shape).masked_fill(alone, 0.0).flatten(1, 2)
-        state = self.message_norm.residual(nodes.flatten(1, 2), message, streams, rate)
+        state = self.message_norm.residual(
+            nodes.flatten(1, 2), message, streams, f"{self.name}.message", rate
+        )
         update = self.update(state, streams, rate)
-        return self.update_norm.residual(state, update, None, rate).view(nodes.shape)
+        return self.update_norm.residual(state, update, None, self.name, rate).view(nodes.shape)
 
     def _heads(self, weight: Tensor, states: Tensor) -> Tensor:
         """Project states, (M, B, N, d), and split them into heads, (M, B·H, N, d/H)."""
@@ -193,24 +202,30 @@ class LaMPNetwork(nn.Module):
         width, device = config.embedding_dim, streams.device
         log_odds = torch.as_tensor(label_log_odds, dtype=dtype, device=device)
         n_members, n_labels = log_odds.shape
-        self.label_embeddings = nn.Parameter(streams.normal(n_labels, width, dtype=dtype))
+        self.label_embeddings = nn.Parameter(
+            streams.normal("label_embeddings", n_labels, width, dtype=dtype)
+        )
         self.words: nn.Parameter | None = None
         self.components: PackedLinear | None = None
         if config.n_words:
-            self.words = nn.Parameter(streams.normal(n_features, width, dtype=dtype))
+            self.words = nn.Parameter(streams.normal("words", n_features, width, dtype=dtype))
         else:
             n_out = config.n_components * width
-            self.components = PackedLinear(n_features, n_out, streams, dtype=dtype)
+            self.components = PackedLinear(n_features, n_out, streams, "components", dtype=dtype)
 
-        def rounds() -> nn.ModuleList:
+        def rounds(name: str) -> nn.ModuleList:
             return nn.ModuleList(
-                MessagePassing(config, streams, dtype=dtype) for _ in range(config.n_steps)
+                MessagePassing(config, streams, f"{name}.{step}", dtype=dtype)
+                for step in range(config.n_steps)
             )
 
-        self.from_components, self.from_labels = rounds(), rounds()
-        self.between_components = rounds() if config.component_messages else None
-        readout = streams.normal_weights(n_labels, width, scale=width**-0.5, dtype=dtype)
-        self.readout = nn.Parameter(readout)
+        self.from_components, self.from_labels = rounds("from_components"), rounds("from_labels")
+        self.between_components: nn.ModuleList | None = None
+        if config.component_messages:
+            self.between_components = rounds("between_components")
+        self.readout = nn.Parameter(
+            streams.normal_weights("readout", n_labels, width, scale=width**-0.5, dtype=dtype)
+        )
         self.label_bias = nn.Parameter(log_odds.clone())
         no_edges = torch.zeros(n_members, n_labels, n_labels, dtype=torch.bool, device=device)
         self.register_buffer("edges", no_edges)
@@ -263,7 +278,7 @@ class LaMPNetwork(nn.Module):
         first = torch.arange(n_members, device=columns.device)[:, None, None] * n_features
         embeddings = F.embedding(columns + first, self.words.flatten(0, 1))
         present = values > 0
-        share = torch.where(present, values / values[..., :1].clamp(min=_LEAST), 0.0)
+        share = torch.where(present, values / values[..., :1].clamp(min=_MIN_SHARE), 0.0)
         return embeddings * share[..., None], present[:, :, None]
 
     def logits(self, nodes: Tensor) -> Tensor:
@@ -277,6 +292,10 @@ class LaMPNetwork(nn.Module):
         blocks = [self.logits(self.states(block)[-1]) for block in features.split(n_rows, dim=1)]
         return torch.sigmoid(torch.cat(blocks, dim=1))
 
+    def exportable(self) -> nn.Module:
+        """Return the network as a graph, which scores all rows of a batch at once."""
+        return _WholeBatch(self)
+
     def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B).
 
@@ -285,12 +304,24 @@ class LaMPNetwork(nn.Module):
         """
         features = batch.features
         if streams is not None:
-            features = streams.dropout(features, self.input_dropout)
+            features = streams.dropout("features", features, self.input_dropout)
         *earlier, last = (
             cross_entropy(self.logits(nodes), batch.positive, batch.known)
             for nodes in self.states(features, streams)
         )
         return {"cross_entropy": last, "intermediate": torch.stack(earlier).sum(0)}
+
+
+class _WholeBatch(nn.Module):
+    """The probabilities of a network without blocks of rows."""
+
+    def __init__(self, network: LaMPNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the probabilities of all labels, (M, B, L)."""
+        return torch.sigmoid(self.network.logits(self.network.states(features)[-1]))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -324,7 +355,7 @@ class LaMP(NeuralClassifier):
     intermediate_weight : float
         Weight of the cross-entropy of the predictions after each round of messages but the last.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others. With
+        See :class:`~cgmvae.methods.neural.NeuralClassifier`, and its bases for all others. With
         ``training={"precision": "tf32"}`` a GPU computes nodes in float32.
 
     Attributes
@@ -369,14 +400,15 @@ class LaMP(NeuralClassifier):
     def _weights(self) -> Mapping[str, float]:
         return {"cross_entropy": 1.0, "intermediate": self.intermediate_weight}
 
-    def _training_config(self, train: Rows) -> TrainingConfig:
-        given = self.training or {}
-        return dataclasses.replace(
-            super()._training_config(train), precision=given.get("precision", "bf16")
-        )
+    def plan(self, profile: DataProfile) -> Plan:
+        """Return what ``fit`` does with such data: a GPU computes nodes in bfloat16."""
+        plan = super().plan(profile)
+        precision = given_fields(self.training, TrainingConfig).get("precision", "bf16")
+        assert plan.training is not None
+        return replace(plan, training=replace(plan.training, precision=precision))
 
-    def _config(self) -> LaMPConfig:
-        words = self.sparse_rows_ if self.components == "auto" else self.components == "words"
+    def _config(self, profile: DataProfile) -> LaMPConfig:
+        words = profile.is_sparse if self.components == "auto" else self.components == "words"
         return LaMPConfig(
             embedding_dim=self.embedding_dim,
             hidden_dim=self.embedding_dim if self.hidden_dim is None else self.hidden_dim,
@@ -387,17 +419,16 @@ class LaMP(NeuralClassifier):
             component_messages=bool(self.component_messages),
         )
 
-    def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
+    def _show_labels(self, network: Any, labels: list[tuple[LabelRows, int]]) -> None:
         graphs = [
-            label_graph(self.graph, rows) for rows, n_members in fits for _ in range(n_members)
+            label_graph(self.graph, rows) for rows, n_members in labels for _ in range(n_members)
         ]
         network.connect(torch.as_tensor(np.stack(graphs)))
 
-    def _shape(self) -> Any:
-        graph = self.graph
-        if not isinstance(graph, str):
-            graph = _given_graph(graph, self.n_labels_).tobytes()
-        return *super()._shape(), graph
+    def _compatible(self) -> Any:
+        if isinstance(self.graph, str):
+            return self.graph
+        return _given_graph(self.graph, self.n_labels_).tobytes()
 
     @property
     def label_graph_(self) -> NDArray[np.bool_]:

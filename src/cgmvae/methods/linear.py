@@ -1,23 +1,15 @@
-"""A linear model beside the network, for words and other sparse features.
+"""Linear support vector machines, for words and other sparse features.
 
-Which words a document has says most of what there is to say, and a linear support vector machine
-(SVM) per label weighs them one by one; the network knows which of them go together. Their log-odds
-are added up:
-
-    a · (log-odds of the network) + b · (x · w_l + c_l) + d
-
-with x the row, scaled to unit length, and w_l, c_l the mean of a few SVMs, each of which was
-fitted without some folds of the rows. On these folds a, b and d are learned, so that the log-loss
-of all labels together is least.
+For text, a linear model on word counts is a strong baseline. Here it is the mean of a few linear
+support vector machines (SVMs) per label, each fitted without a part of the rows, which it scores.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,132 +19,114 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
+from torch import Tensor, nn
 
 from cgmvae.data.dataset import Matrix
-from cgmvae.data.mapped import MappedRows, dense
-from cgmvae.evaluation.calibration import log_odds
+from cgmvae.data.mapped import dense
+from cgmvae.methods import predictor
+from cgmvae.methods.expert import Expert
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.serialization import read_network_weight
+from cgmvae.methods.out_of_fold import assign_folds
+from cgmvae.methods.predictor import float64
 
-WhetherLinear = bool | Literal["auto"]
-
-#: SVMs per label; the folds of the members are merged into this many parts.
+#: SVMs per label, each without its own part of the rows.
 N_PARTS = 4
 
-#: The most weights, and stored values of all rows times labels, with which "auto" fits SVMs.
-MOST_WEIGHTS, MOST_WORK = 1 << 22, 1 << 27
+#: The most weights, and stored values of all rows times labels, with which a blend fits SVMs.
+MAX_WEIGHTS, MAX_WORK = 1 << 22, 1 << 27
 
-#: Part of the way from the network's log-odds to those learned out of fold: a row is out of fold
-#: for one member, and the mean of all members, which predicts, needs less help. Compared on
-#: validation rows of reuters (docs/results/accuracy.md).
-SHARE = 2 / 3
-
-#: The largest a and b, which are unbounded where all rows are told apart.
-LARGEST_WEIGHT = 10.0
-
-#: The linear model is not used if it lowers the log-loss out of fold by less than this part of it.
-LEAST_GAIN = 0.01
+#: The largest slope, which is unbounded where all rows are told apart.
+MAX_WEIGHT = 10.0
 
 
-@dataclass(frozen=True, eq=False)
-class LinearModel:
-    """What is added to the network's log-odds; a and b are taken up by the weights."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearSVM(Expert):
+    """One linear support vector machine per label, on rows of unit length.
 
-    coefficients: NDArray[np.float32]
-    """(n_features, n_labels)"""
-    intercepts: NDArray[np.float64]
-    """(n_labels,)"""
-    network_weight: float
-    """What the network's own log-odds are multiplied by"""
+    It is the mean of a few, each fitted without a part of the rows, which it scores. One slope and
+    one shift for all labels, learned on these scores, turn margins into log-odds.
 
-    def blend(self, scores: NDArray[np.floating], features: Matrix) -> NDArray[np.floating]:
-        """Return the network's probabilities of scaled rows with this added, (n_rows, n_labels)."""
-        own = dense(unit_length(features) @ self.coefficients) + self.intercepts
-        return expit(self.network_weight * log_odds(scores) + own).astype(scores.dtype)
+    Parameters
+    ----------
+    scaling, threshold_rule, threshold_metric, validation_fraction, random_state
+        See :class:`~cgmvae.methods.base.MultiLabelClassifier`. The threshold rule is learned out of
+        fold.
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that it is stored in, by name."""
-        return {
-            "linear.coefficients": self.coefficients.astype(np.float16),
-            "linear.intercepts": self.intercepts,
-        }
+    Attributes
+    ----------
+    coefficients_, intercepts_ : array, (n_features, n_labels) and (n_labels,)
+        A row x of unit length has the log-odds ``x @ coefficients_ + intercepts_``.
+    oof_proba_, oof_rows_
+        Out-of-fold probabilities; see :class:`~cgmvae.methods.expert.Expert`.
 
-    @classmethod
-    def from_arrays(
-        cls,
-        arrays: dict[str, NDArray[Any]],
-        description: Mapping[str, Any],
-        n_features: int,
-        n_labels: int,
-    ) -> LinearModel | None:
-        """Take the arrays out of those of a model; None if there are none."""
-        own = {name: arrays.pop(name) for name in list(arrays) if name.startswith("linear.")}
-        if (network_weight := read_network_weight(description)) is None:
-            return None
-        coefficients, intercepts = own["linear.coefficients"], own["linear.intercepts"]
-        if coefficients.shape != (n_features, n_labels) or intercepts.shape != (n_labels,):
+    Examples
+    --------
+    >>> from cgmvae.data import make_survey
+    >>> data, _ = make_survey(300, 5, 6, seed=1)
+    >>> LinearSVM(random_state=0).fit(data.X, data.Y).predict_proba(data.X).shape
+    (300, 6)
+    """
+
+    coefficients_: NDArray[np.float32] = field(init=False)
+    intercepts_: NDArray[np.float64] = field(init=False)
+
+    def _learn(self, train: Rows, seed: int) -> NDArray[np.floating]:
+        rows = train._replace(features=unit_length(train.features))
+        part = assign_folds(train, N_PARTS, seed)
+        margins, svms = np.zeros(rows.labels.shape), []
+        for k in range(part.max() + 1):
+            coefficients, intercepts = _fit_svms(rows.take(np.flatnonzero(part != k)))
+            own = np.flatnonzero(part == k)
+            margins[own] = dense(rows.features[own] @ coefficients) + intercepts
+            svms.append((coefficients, intercepts))
+        known = ... if train.unknown is None else ~dense(train.unknown)
+        _, (slope, shift) = _best_weights(
+            margins[known].reshape(1, -1), dense(train.labels)[known].ravel()
+        )
+        coefficients, intercepts = (np.mean(parts, axis=0) for parts in zip(*svms, strict=True))
+        # In float16, model files take half the space.
+        self.coefficients_ = (slope * coefficients).astype(np.float16).astype(np.float32)
+        self.intercepts_ = slope * intercepts + shift
+        return expit(slope * margins + shift)
+
+    def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
+        margins = dense(unit_length(features) @ self.coefficients_)
+        return expit(margins.astype(np.float64) + self.intercepts_)
+
+    def scorer(self) -> LinearMargins:
+        """Return the linear model as a module."""
+        return LinearMargins(self.coefficients_, self.intercepts_)
+
+    def _fitted_state(self) -> tuple[dict[str, NDArray[Any]], Any]:
+        return {"coefficients": self.coefficients_, "intercepts": self.intercepts_}, {}
+
+    def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
+        coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
+        n_labels = self.n_labels_
+        if coefficients.shape != (self.pipeline_.n_columns, n_labels) or intercepts.shape != (
+            n_labels,
+        ):
             raise ValueError("its linear model is not one of its features and labels")
-        return cls(coefficients.astype(np.float32), intercepts.astype(np.float64), network_weight)
+        self.coefficients_ = coefficients.astype(np.float32)
+        self.intercepts_ = intercepts.astype(np.float64)
+
+
+class LinearMargins(nn.Module):
+    """Probabilities of a linear model of rows of unit length, in float64."""
+
+    def __init__(self, coefficients: Any, intercepts: Any) -> None:
+        super().__init__()
+        self.coefficients, self.intercepts = float64(coefficients), float64(intercepts)
+
+    def forward(self, columns: Tensor) -> Tensor:
+        """Map (n_rows, n_columns) to (n_rows, n_labels)."""
+        rows = predictor.unit_length(columns.float())  # as the model does
+        return torch.sigmoid(rows.double() @ self.coefficients + self.intercepts)
 
 
 def unit_length(features: Matrix) -> Matrix:
     """Return rows scaled to unit length, in float32."""
     return normalize(features.astype(np.float32))
-
-
-def learn_linear(
-    train: Rows,
-    unseen: Rows,
-    folds: NDArray[np.int64],
-    unseen_folds: NDArray[np.int64],
-    scores: NDArray[np.floating],
-) -> tuple[LinearModel | None, NDArray[np.floating]]:
-    """Fit the SVMs, and learn how much they should count.
-
-    Parameters
-    ----------
-    train, unseen : Rows
-        All training rows, scaled, and those of them that are scored.
-    folds : array, (n_rows,)
-        Folds of all rows; −1 for rows without known labels, which are left out.
-    unseen_folds : array, (n_unseen,)
-        Folds of the rows that are scored.
-    scores : array, (n_unseen, n_labels)
-        Their probabilities by members that were not trained on their fold.
-
-    Returns
-    -------
-    model : LinearModel or None
-        None if it does not lower the log-loss.
-    scores : array, (n_unseen, n_labels)
-        The scores, blended with the linear model if it is used.
-    """
-    labeled = np.flatnonzero(folds >= 0)
-    features = unit_length(MappedRows.of(train.features).gather(labeled))
-    rows = train._replace(features=None).take(labeled)._replace(features=features)
-    asked, targets = MappedRows.of(unseen.features), unseen._replace(features=None)
-    part, unseen_part = folds[labeled] % N_PARTS, unseen_folds % N_PARTS
-    margins, svms = np.empty(scores.shape), []
-    for k in np.unique(unseen_part):
-        coefficients, intercepts = _fit_svms(rows.take(np.flatnonzero(part != k)))
-        own = np.flatnonzero(unseen_part == k)
-        margins[own] = dense(unit_length(asked.gather(own)) @ coefficients) + intercepts
-        svms.append((coefficients, intercepts))
-        if len(svms) == 1:  # a part of the rows tells whether the others are worth the time
-            gain, _ = _learn_weights(targets.take(own), scores[own], margins[own])
-            if gain < LEAST_GAIN / 2:
-                return None, scores
-    gain, (a, b, d) = _learn_weights(targets, scores, margins)
-    if gain < LEAST_GAIN:
-        return None, scores
-    coefficients, intercepts = (np.mean(parts, axis=0) for parts in zip(*svms, strict=True))
-    model = LinearModel(
-        (SHARE * b * coefficients).astype(np.float16).astype(np.float32),
-        SHARE * (b * intercepts + d),
-        float(1 + SHARE * (a - 1)),
-    )
-    odds = model.network_weight * log_odds(scores) + SHARE * (b * margins + d)
-    return model, expit(odds).astype(scores.dtype)
 
 
 def _fit_svms(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -194,22 +168,6 @@ def _column(matrix: sp.csc_array, index: int) -> NDArray[np.bool_]:
     return dense(matrix[:, [index]])[:, 0].astype(bool)
 
 
-def _learn_weights(
-    rows: Rows, scores: NDArray[np.floating], margins: NDArray[np.float64]
-) -> tuple[float, NDArray[np.float64]]:
-    """Return by which part the log-loss falls, and a, b and d.
-
-    It is compared with that of the network with the best temperature and shift.
-    """
-    known = ... if rows.unknown is None else ~dense(rows.unknown)
-    network, margin, true = (
-        each[known].ravel() for each in (log_odds(scores), margins, dense(rows.labels))
-    )
-    alone, _ = _best_weights(network[None], true)
-    loss, weights = _best_weights(np.stack([network, margin]), true)
-    return 1 - loss / max(alone, np.finfo(np.float64).tiny), weights
-
-
 def _best_weights(
     terms: NDArray[np.float64], true: NDArray[Any]
 ) -> tuple[float, NDArray[np.float64]]:
@@ -224,7 +182,7 @@ def _best_weights(
         slopes = np.append(terms @ errors, errors.sum()) / len(true)
         return float(np.mean(np.logaddexp(0, odds) - true * odds)), slopes
 
-    bounds = [(0.0, LARGEST_WEIGHT)] * len(terms) + [(None, None)]
+    bounds = [(0.0, MAX_WEIGHT)] * len(terms) + [(None, None)]
     start = np.eye(len(bounds))[0]
     found = minimize(log_loss, start, jac=True, bounds=bounds, method="L-BFGS-B")
     return float(found.fun), found.x

@@ -1,16 +1,16 @@
 """ML-kNN: nearest neighbors and Bayes' rule for each label (Zhang and Zhou 2007).
 
 Where the paper leaves a choice open: a label's neighbors, prior and counts come only from the rows
-in which the label is known; an unknown label never counts as negative. If fewer than k + 1 rows
-know a label, all but one of them are neighbors. Sample weights apply to priors and counts, not to
-the choice of neighbors.
+in which the label is known; an unknown label never counts as negative. If a label is known in
+fewer than k + 1 rows, all but one of these are neighbors. Sample weights apply to priors and
+counts, not to the choice of neighbors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,10 +21,8 @@ from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Rows
-from cgmvae.methods.nearest import Cells, NearestRows, divide
-from cgmvae.methods.serialization import matrix_arrays, read_matrix
-
-NeighborsName = Literal["exact", "approximate"]
+from cgmvae.methods.model_file import matrix_arrays, read_matrix
+from cgmvae.methods.nearest import NearestRows
 
 #: Rows whose neighbors are searched at a time, and label entries held in memory.
 _BLOCK_ROWS, _HELD_CELLS = 2048, 1 << 22
@@ -33,7 +31,7 @@ _BLOCK_ROWS, _HELD_CELLS = 2048, 1 << 22
 _ABOVE_HALF = np.nextafter(0.5, 1.0)
 
 #: The k neighbors with a known label are searched among at most this many times k candidates.
-_MOST_MULTIPLE = 16
+_MAX_MULTIPLE = 16
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -51,11 +49,6 @@ class MLkNN(MultiLabelClassifier):
         Number of neighbors.
     s : float
         Smoothing of priors and counts; 1 is Laplace smoothing.
-    neighbors : {"exact", "approximate"}
-        Whether to search all rows, or only those in the nearest of about √n_samples k-means cells.
-    n_probes : int
-        Number of cells that an approximate search visits; it may be changed after fitting. If they
-        contain fewer than k neighbors, all rows are searched.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`.
 
@@ -63,10 +56,8 @@ class MLkNN(MultiLabelClassifier):
     ----------
     features_, labels_, unknown_ : array or CSR array
         The scaled training rows; ``unknown_`` is None if all labels are known.
-    cells_ : Cells or None
-        Partition of the rows for approximate search.
     n_neighbors_ : array, (n_labels,)
-        Number of neighbors for each label: k, or fewer if few rows know the label.
+        Number of neighbors for each label: k, or fewer if the label is known in few rows.
     s_ : float
         Smoothing used in the fit.
     prior_ : array, (n_labels,)
@@ -88,16 +79,12 @@ class MLkNN(MultiLabelClassifier):
 
     k: int = 10
     s: float = 1.0
-    neighbors: NeighborsName = "exact"
-    n_probes: int = 8
 
     def _fit_rows(self, train: Rows, validation: Rows, seed: int) -> None:
         if not 0 < self.s < np.inf:
             raise InputError(f"s is {self.s}; it must be above 0, because counts may be 0.")
         self.features_, self.labels_ = train.features, train.labels.copy()
         self.unknown_: Matrix = None if train.unknown is None else train.unknown.copy()
-        approximate = self.neighbors == "approximate"
-        self.cells_ = divide(train.features, seed) if approximate else None
         self._choose_numbers(self.k)
         self.counts_ = self._count_evidence(train.row_weights())
         self.s_ = float(self.s)
@@ -111,7 +98,7 @@ class MLkNN(MultiLabelClassifier):
             n_known -= np.asarray(self.unknown_.sum(axis=0)).ravel()
         self.n_neighbors_ = np.clip(n_known - 1, 0, k)
         # Twice what an average label needs for k known neighbors, so that few labels fall short.
-        multiple = min(2 * n_rows / max(n_known.mean(), 1), _MOST_MULTIPLE)
+        multiple = min(2 * n_rows / max(n_known.mean(), 1), _MAX_MULTIPLE)
         self._n_candidates = min(n_rows, int(np.ceil(multiple * k)))
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
@@ -140,7 +127,7 @@ class MLkNN(MultiLabelClassifier):
 
         A training row is not its own neighbor.
         """
-        search = NearestRows(self.features_, self.cells_, self.n_probes)
+        search = NearestRows(self.features_)
         size = max(1, min(_BLOCK_ROWS, _HELD_CELLS // self.n_labels_))
         for start in range(0, features.shape[0], size):
             block = features[start : start + size]
@@ -154,9 +141,6 @@ class MLkNN(MultiLabelClassifier):
     ) -> NDArray[np.int64]:
         n_wanted = int(self.n_neighbors_.max())
         found = search.find(features, n_wanted, own)
-        short = (found < 0).any(axis=1)
-        if short.any():
-            found[short] = NearestRows(self.features_).find(features[short], n_wanted, own[short])
         starts = np.arange(found.shape[0] + 1) * n_wanted
         shape = (found.shape[0], self.features_.shape[0])
         neighbors = sp.csr_array((np.ones(found.size, np.int64), found.ravel(), starts), shape)
@@ -198,14 +182,14 @@ class MLkNN(MultiLabelClassifier):
         arrays = {"counts": self.counts_}
         for name in ("features", "labels", "unknown"):
             arrays |= matrix_arrays(name, getattr(self, f"{name}_"))
-        if self.cells_ is not None:
-            arrays |= {f"cells.{name}": part for name, part in self.cells_._asdict().items()}
         return arrays, {"n_rows": self.features_.shape[0], "s": self.s_}
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         n_rows, n_labels = int(description["n_rows"]), self.n_labels_
         shape = (n_rows, n_labels)
-        self.features_ = read_matrix(arrays, "features", (n_rows, self.n_inputs_), np.floating)
+        self.features_ = read_matrix(
+            arrays, "features", (n_rows, self.pipeline_.n_columns), np.floating
+        )
         self.labels_ = read_matrix(arrays, "labels", shape, np.unsignedinteger)
         self.unknown_ = read_matrix(arrays, "unknown", shape, np.bool_, optional=True)
         stored = self.labels_.data if sp.issparse(self.labels_) else self.labels_
@@ -218,10 +202,6 @@ class MLkNN(MultiLabelClassifier):
             raise ValueError("its smoothing is not above 0")
         self._choose_numbers(self.counts_.shape[2] - 1)
         self.prior_, self.posterior_ = bayes(self.counts_, self.s_)
-        self.cells_ = None
-        if "cells.centres" in arrays:
-            self.cells_ = Cells(arrays["cells.centres"], arrays["cells.cell_of_row"])
-            self.cells_.check((n_rows, self.n_inputs_))
 
 
 def bayes(counts: NDArray[np.float64], s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -36,14 +36,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from cgmvae.errors import InputError
-from cgmvae.methods.base import LabelSimilarity
-from cgmvae.methods.packed import NeuralClassifier
+from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.model import objective
 from cgmvae.model.correlation import LabelCovariance
+from cgmvae.model.plan import DataProfile
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.packed import PackedMLP, hold_numbers
-from cgmvae.nn.rng import RandomStreams
+from cgmvae.nn.rng import RandomStreams, within
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,12 @@ class MPVAENetwork(nn.Module):
         n_labels, d, h = label_log_odds.shape[1], config.latent_dim, config.hidden_dim
         style: Any = {"layer_norm": config.layer_norm, "activation": "relu", "dtype": dtype}
         n_seen = n_labels + (n_features if config.label_input == "xy" else 0)
-        self.label_encoder = PackedMLP((n_seen, 2 * h, h, 2 * d), streams, **style)
-        self.feature_encoder = PackedMLP((n_features, h, 2 * h, h, 2 * d), streams, **style)
+        self.label_encoder = PackedMLP((n_seen, 2 * h, h, 2 * d), streams, "label_encoder", **style)
+        self.feature_encoder = PackedMLP(
+            (n_features, h, 2 * h, h, 2 * d), streams, "feature_encoder", **style
+        )
         n_in = d + (n_features if config.decoder_input == "xz" else 0)
-        self.decoder = PackedMLP((n_in, h, 2 * h, n_labels), streams, **style)
+        self.decoder = PackedMLP((n_in, h, 2 * h, n_labels), streams, "decoder", **style)
         first_means = torch.as_tensor(ndtri(expit(label_log_odds)), dtype=dtype)
         self.label_bias = nn.Parameter(first_means.to(streams.device))
         # A rank beyond the number of labels adds nothing to V Vᵀ.
@@ -122,11 +124,11 @@ class MPVAENetwork(nn.Module):
     def terms(self, batch: Batch, streams: RandomStreams | None) -> dict[str, Tensor]:
         """Return the unweighted terms of the objective, each (M, B).
 
-        Both branches use the same samples of the shared streams.
+        Both branches use the same samples of the shared noise.
         """
         features = batch.features
         if streams is not None:
-            features = streams.dropout(features, self.input_dropout)
+            features = streams.dropout("features", features, self.input_dropout)
         prior = self.encode(features, streams)
         posterior = self.encode_labels(features, batch.positive, batch.known, streams)
         shared = self.covariance.shared_noise(features.shape[1], streams, self.config.n_draws)
@@ -134,7 +136,8 @@ class MPVAENetwork(nn.Module):
         # A row without known labels does not contribute.
         terms = {"kl": torch.where(batch.known.any(-1), divergence, 0.0)}
         for prefix, gaussian in (("", prior), ("label_", posterior)):
-            means = self.decode(features, gaussian.sample(streams), streams)
+            own = within(streams, f"{prefix}branch")
+            means = self.decode(features, gaussian.sample(own), own)
             shifted = means[:, None] + shared
             terms[f"{prefix}cross_entropy"] = objective.probit_likelihood(
                 shifted, batch.positive, batch.known
@@ -149,7 +152,7 @@ class MPVAENetwork(nn.Module):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MPVAE(LabelSimilarity, NeuralClassifier):
+class MPVAE(NeuralClassifier):
     """Multivariate probit variational autoencoder.
 
     Parameters
@@ -169,7 +172,7 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
         Number of columns of V, at most the number of labels; with 0 the labels are independent
         given z.
     n_draws : int
-        Samples of the probit's shared streams per row and step.
+        Samples of the probit's shared noise per row and step.
     kl_weight : float
         Weight of KL(q(z|y) ‖ q(z|x)), summed over latent dimensions.
     cross_entropy_weight, label_cross_entropy_weight : float
@@ -182,7 +185,7 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     ranking_of : {"marginals", "draws"}
         The probabilities that are ranked; the paper ranks those of each sample.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
+        See :class:`~cgmvae.methods.neural.NeuralClassifier`, and its bases for all others.
 
     Examples
     --------
@@ -195,7 +198,9 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
     (5, 5)
     """
 
-    similarity_is: ClassVar[str] = "the correlation of the two labels beyond what the features say"
+    similarity_is: ClassVar[str | None] = (
+        "the correlation of the two labels beyond what the features say"
+    )
 
     config_class: ClassVar = MPVAEConfig
     member_parameters: ClassVar = NeuralClassifier.member_parameters | {
@@ -231,22 +236,22 @@ class MPVAE(LabelSimilarity, NeuralClassifier):
             "label_ranking": self.label_ranking_weight,
         }
 
-    def _config(self) -> MPVAEConfig:
+    def _config(self, profile: DataProfile) -> MPVAEConfig:
         if not self.ranking_slope > 0:
             raise InputError(f"ranking_slope is {self.ranking_slope}; it must be above 0.")
         config = {each.name: getattr(self, each.name) for each in dataclasses.fields(MPVAEConfig)}
         return MPVAEConfig(**config)
 
     @torch.no_grad()
-    def label_similarity(self, *, normalise: bool = True) -> NDArray[np.floating]:
+    def label_similarity(self, *, normalize: bool = True) -> NDArray[np.floating]:
         """Return the probit's correlations between labels, (n_labels, n_labels).
 
         The mean over members of the correlation matrix of Σ = I + V Vᵀ, or of Σ itself with
-        ``normalise=False``: the association of labels beyond what the features explain.
+        ``normalize=False``: the association of labels beyond what the features explain.
         """
         check_is_fitted(self)
         covariance = self.network_.covariance.matrix()
-        if normalise:
+        if normalize:
             deviation = torch.diagonal(covariance, dim1=1, dim2=2).sqrt()
             covariance = covariance / (deviation[:, :, None] * deviation[:, None, :])
         return covariance.mean(0).cpu().numpy()

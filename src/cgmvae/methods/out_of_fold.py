@@ -1,15 +1,14 @@
 """Scores of training rows by models that did not see them.
 
 Neural methods hold out one fold per member, so every row has such scores for free
-(:class:`~cgmvae.methods.packed.PackedClassifier`). The other methods learn their thresholds on
+(:mod:`cgmvae.methods.neural`). The other methods learn their thresholds on
 held-out validation rows, and below :data:`FEW_ROWS` rows, where a tenth of them says little, on all
-rows, each scored by a model of the other folds (``docs/results/small_data.md``).
+rows, each scored by a model of the other folds (``docs/notebook/benchmarks.md``).
 """
 
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 from cgmvae.data.columns import Columns
 from cgmvae.data.mapped import vstack
 from cgmvae.data.splits import positive_cells, stratify
-from cgmvae.errors import InputError
-from cgmvae.methods.inputs import Rows
+from cgmvae.errors import InputError, warn
+from cgmvae.methods.inputs import Fit, Rows
 
 if TYPE_CHECKING:
     from cgmvae.methods.base import MultiLabelClassifier
@@ -38,29 +37,21 @@ class FewRowsWarning(UserWarning):
     """There are few rows to learn from."""
 
 
-def warn_of_few_rows(*parts: Rows | None) -> None:
+def warn_of_few_rows(fit: Fit) -> None:
     """Warn in one sentence if there are few rows to learn from."""
-    n_rows = sum(int(part.labeled().sum()) for part in parts if part is not None)
+    n_rows = sum(part.labels.shape[0] for part in fit[:2] if part is not None)
     if n_rows < FEW_ROWS:
-        warnings.warn(
-            f"There are only {n_rows:,} rows to learn from: another {n_rows:,} could give a very "
-            "different model.",
+        warn(
+            f"Only {n_rows:,} training rows: the model may vary strongly between samples.",
             FewRowsWarning,
-            stacklevel=3,
         )
 
 
 def assign_folds(rows: Rows, n_folds: int, seed: int) -> NDArray[np.int64]:
     """Return the fold of each row, (n_rows,): whole groups if there are any, else stratified.
 
-    There are at most as many folds as rows or groups. A row without known labels is in no fold,
-    −1: whatever is learned from it, it can tell nothing about scores.
+    There are at most as many folds as rows or groups.
     """
-    labeled = rows.labeled()
-    if not labeled.all():
-        fold = np.full(len(labeled), -1)
-        fold[labeled] = assign_folds(rows.take(np.flatnonzero(labeled)), n_folds, seed)
-        return fold
     rng = np.random.default_rng(seed)
     if rows.groups is not None:
         names, group = np.unique(rows.groups, return_inverse=True)
@@ -92,6 +83,14 @@ def score_out_of_fold(
         Seed of the folds and of the models.
     """
     rows = join_rows(train, validation)
+    return rows, score_folds(model, rows, seed)
+
+
+def score_folds(model: MultiLabelClassifier, rows: Rows, seed: int) -> NDArray[np.floating]:
+    """Return the scores of scaled rows, each by a model of the other folds.
+
+    ``model`` has learned how to scale features; it is not changed.
+    """
     fold = assign_folds(rows, N_FOLDS, seed)
     scores = np.zeros(rows.labels.shape)
     for k in range(fold.max() + 1):
@@ -99,7 +98,7 @@ def score_out_of_fold(
         fitted, held = copy.copy(model), rows.take(inside)
         fitted._fit_rows(rows.take(outside), held, seed)
         scores[inside] = fitted._score_rows(held.features)
-    return rows, scores
+    return scores
 
 
 def join_rows(train: Rows, validation: Rows) -> Rows:

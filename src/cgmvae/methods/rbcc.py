@@ -42,8 +42,9 @@ from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
 from cgmvae.methods.inputs import check_whole, targets_of_rows
 from cgmvae.methods.label_structure import LabelStructure, given_structure, learn_structures
-from cgmvae.methods.packed import NeuralClassifier
+from cgmvae.methods.neural import NeuralClassifier, member_blocks
 from cgmvae.model.objective import cross_entropy
+from cgmvae.model.plan import DataProfile
 from cgmvae.nn.batch import Batch
 from cgmvae.nn.packed import PackedLinear, PackedMLP, hold_numbers
 from cgmvae.nn.rng import RandomStreams
@@ -58,7 +59,7 @@ _SCORED_STATES = 1 << 17
 _MOST_PROBABLE = "most probable set"
 
 #: The network computes 2^P combinations of P parents' values per row and label.
-_MOST_PARENTS = 8
+_MAX_PARENTS = 8
 
 
 def marginals(logits: Tensor, structure: LabelStructure, *, widest: int = WIDEST) -> Tensor:
@@ -157,9 +158,9 @@ class RBCCConfig:
     """P, largest number of parents of a label."""
 
     def __post_init__(self) -> None:
-        if self.n_parents > _MOST_PARENTS:
+        if self.n_parents > _MAX_PARENTS:
             raise InputError(
-                f"A label may have {self.n_parents} parents, but at most {_MOST_PARENTS} are "
+                f"A label may have {self.n_parents} parents, but at most {_MAX_PARENTS} are "
                 "supported; reduce max_parents or the given structure."
             )
 
@@ -183,17 +184,18 @@ class RBCCNetwork(nn.Module):
         n_members, n_labels = log_odds.shape
         width = config.state_dim
         style: Any = {"layer_norm": True, "activation": "relu", "dtype": dtype}
-        self.encoder = PackedMLP((n_features, config.hidden_dim, width), streams, **style)
+        widths = (n_features, config.hidden_dim, width)
+        self.encoder = PackedMLP(widths, streams, "encoder", **style)
         bound = width**-0.5
 
-        def vectors(*shape: int) -> nn.Parameter:
-            return nn.Parameter(streams.uniform_weights(*shape, bound=bound, dtype=dtype))
+        def vectors(name: str, *shape: int) -> nn.Parameter:
+            return nn.Parameter(streams.uniform_weights(name, *shape, bound=bound, dtype=dtype))
 
-        self.label_embeddings = vectors(n_labels, width)
-        self.value_embeddings = vectors(2, n_labels, width)
-        self.input = PackedLinear(width, 3 * width, streams, dtype=dtype)
-        self.recurrent = PackedLinear(width, 3 * width, streams, dtype=dtype)
-        self.output = vectors(n_labels, width)
+        self.label_embeddings = vectors("label_embeddings", n_labels, width)
+        self.value_embeddings = vectors("value_embeddings", 2, n_labels, width)
+        self.input = PackedLinear(width, 3 * width, streams, "input", dtype=dtype)
+        self.recurrent = PackedLinear(width, 3 * width, streams, "recurrent", dtype=dtype)
+        self.output = vectors("output", n_labels, width)
         self.label_bias = nn.Parameter(log_odds.clone())
         hold_numbers(self, log_odds, **dropouts)
         parents = torch.full((n_members, n_labels, config.n_parents), -1, device=streams.device)
@@ -236,6 +238,10 @@ class RBCCNetwork(nn.Module):
                 p[members] = marginals(logits[members], structure)
             blocks.append(p)
         return torch.cat(blocks, dim=1)
+
+    def exportable(self) -> nn.Module:
+        """Return the network as a graph, which scores all rows of a batch at once."""
+        return _WholeBatch(self)
 
     def table_blocks(self, features: Tensor) -> Iterator[Tensor]:
         """Yield the log-odds of :meth:`tables` for one block of rows at a time."""
@@ -281,7 +287,7 @@ class RBCCNetwork(nn.Module):
     def _encode(self, features: Tensor, streams: RandomStreams | None) -> Tensor:
         """Return the initial state of all labels, (M, B, H)."""
         if streams is not None:
-            features = streams.dropout(features, self.input_dropout)
+            features = streams.dropout("features", features, self.input_dropout)
         return torch.tanh(self.encoder(features, streams, self.dropout))
 
     def _tokens(self) -> Iterator[Tensor]:
@@ -311,6 +317,19 @@ class RBCCNetwork(nn.Module):
         return scores + self.label_bias[:, None, :, None]
 
 
+class _WholeBatch(nn.Module):
+    """The marginals of a network whose structures are known; members are grouped by structure."""
+
+    def __init__(self, network: RBCCNetwork) -> None:
+        super().__init__()
+        self.network, self.structures = network, list(network.structures())
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the marginal probabilities of all labels, (M, B, L)."""
+        tables = self.network.tables(features)
+        return torch.cat([marginals(tables[own], structure) for structure, own in self.structures])
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class RBCC(NeuralClassifier):
     """Recurrent Bayesian classifier chains, designed for predicting whole label sets.
@@ -335,7 +354,7 @@ class RBCC(NeuralClassifier):
     beam_width : int
         Beam width of the search for the most probable label set; 1 is greedy.
     epochs, batch_size, learning_rate, weight_decay, dropout, input_dropout, training
-        See :class:`~cgmvae.methods.packed.NeuralClassifier`, and its bases for all others.
+        See :class:`~cgmvae.methods.neural.NeuralClassifier`, and its bases for all others.
 
     Attributes
     ----------
@@ -380,22 +399,22 @@ class RBCC(NeuralClassifier):
             return None
         return given_structure(self.structure, self.label_names_)
 
-    def _config(self) -> RBCCConfig:
+    def _config(self, profile: DataProfile) -> RBCCConfig:
         given = self._given()
-        n_parents = min(self.max_parents, self.n_labels_ - 1)
+        n_parents = min(self.max_parents, profile.n_labels - 1)
         if given is not None:
             n_parents = max(map(len, given.parents))
         return RBCCConfig(self.state_dim, self.hidden_dim, int(n_parents))
 
-    def _prepare_network(self, network: Any, fits: list[tuple[LabelRows, int]]) -> None:
-        rows, sizes = zip(*fits, strict=True)
-        structures: Any = [self._given()] * len(fits)
+    def _show_labels(self, network: Any, labels: list[tuple[LabelRows, int]]) -> None:
+        rows, sizes = zip(*labels, strict=True)
+        structures: Any = [self._given()] * len(labels)
         if self.structure is None:
             structures = learn_structures(rows, self.max_parents, self.n_restarts)
         network.connect([s for s, n in zip(structures, sizes, strict=True) for _ in range(n)])
 
-    def _shape(self) -> Any:
-        return *super()._shape(), self._given(), self.n_restarts
+    def _compatible(self) -> Any:
+        return self._given(), self.n_restarts
 
     def _restore_fitted(self, arrays: dict[str, NDArray[Any]], description: Any) -> None:
         super()._restore_fitted(arrays, description)
@@ -463,7 +482,7 @@ class RBCC(NeuralClassifier):
     ) -> NDArray[Any]:
         """Apply a function to the log-odds tables of one block of rows at a time."""
         parts, start = [], 0
-        for x in self._blocks(features):
+        for x in member_blocks(self.network_, features):
             for logits in self.network_.table_blocks(x):
                 rows = slice(start, start + logits.shape[1])
                 parts.append(function(logits, rows).cpu())

@@ -28,14 +28,16 @@ class Method:
     """Module in this package and name of its class, which defines the default parameters."""
     paper: str
     """The publication."""
-    row: str
-    """Its name in the tables of the C-GMVAE paper."""
+    row: str = ""
+    """Its name in the tables of the C-GMVAE paper; empty if it is not in them."""
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Default search space: values by parameter."""
     original: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of its authors' code, where the defaults differ from them."""
     max_labels: int | None = None
     """Largest number of labels that it supports; None for any number."""
+    keeps_rows: bool = False
+    """Whether a fitted model contains training rows, in full or in part."""
 
     @cached_property
     def estimator(self) -> type[MultiLabelClassifier]:
@@ -51,6 +53,9 @@ class Method:
 
 REGISTRY: Mapping[str, Method] = MappingProxyType(
     {
+        "blend": Method(
+            "blend", "blend.BlendClassifier", "Wolpert 1992, Neural Networks", keeps_rows=True
+        ),
         "cgmvae": Method(
             "C-GMVAE",
             "cgmvae.CGMVAEClassifier",
@@ -64,6 +69,21 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
                 "kl_weight": (1 / 256, 1 / 64),
             },
         ),
+        "trees": Method(
+            "extra trees",
+            "trees.ExtraTrees",
+            "Geurts, Ernst, Wehenkel 2006, Machine Learning",
+            keeps_rows=True,
+        ),
+        "linear": Method(
+            "linear SVM", "linear.LinearSVM", "Fan, Chang, Hsieh, Wang, Lin 2008, JMLR"
+        ),
+        "votes": Method(
+            "votes of near rows",
+            "neighbors.NearestVotes",
+            "Dudani 1976, IEEE Transactions on SMC",
+            keeps_rows=True,
+        ),
         "binary-relevance": Method(
             "binary relevance",
             "binary_relevance.BinaryRelevance",
@@ -76,6 +96,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
             "Zhang and Zhou 2007, Pattern Recognition",
             "MLKNN",
             {"k": (5, 10, 20, 30), "s": (0.1, 1.0)},
+            keeps_rows=True,
         ),
         "haram": Method(
             "HARAM",
@@ -87,6 +108,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
                 "vote_threshold": (0.01, 0.02, 0.03, 0.05, 0.1),
                 "searched_fraction": (0.2, 1.0),
             },
+            keeps_rows=True,
         ),
         "sleec": Method(
             "SLEEC",
@@ -99,6 +121,7 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
                 "l2_weight": (0.1, 0.3, 1.0, 3.0),
                 "l1_weight": (0.0, 0.1, 0.3),
             },
+            keeps_rows=True,
         ),
         "c2ae": Method(
             "C2AE",
@@ -193,6 +216,10 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
         ),
     }
 )
+
+
+#: The methods that the C-GMVAE paper compares.
+PAPER_METHODS = tuple(name for name, method in REGISTRY.items() if method.row)
 
 
 class _Estimators(Mapping[str, "type[MultiLabelClassifier]"]):

@@ -131,19 +131,19 @@ class SLEEC(MultiLabelClassifier):
         for name in ("l2_weight", "admm_penalty"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
-        rows = train.with_known_labels()
-        self.labels_ = sp.csr_array(rows.labels, dtype=np.float64)
+        self.labels_ = sp.csr_array(train.labels, dtype=np.float64)
         self.unknown_ = None
-        if rows.unknown is not None:
-            self.unknown_ = sp.csr_array(rows.unknown, dtype=np.float64)
-        weights = rows.row_weights()
+        if train.unknown is not None:
+            self.unknown_ = sp.csr_array(train.unknown, dtype=np.float64)
+        weights = train.row_weights()
         self.weights_ = weights / weights.mean()
         self.n_neighbors_ = int(self.n_neighbors)
-        is_sparse = sp.issparse(rows.features)
-        squares = rows.features.multiply(rows.features) if is_sparse else np.square(rows.features)
+        features = train.features
+        is_sparse = sp.issparse(features)
+        squares = features.multiply(features) if is_sparse else np.square(features)
         norms = np.asarray(squares.sum(axis=1, dtype=np.float64)).ravel()
         self.mean_length_ = float(np.sqrt(np.average(norms, weights=self.weights_))) or 1.0
-        inputs = as_inputs(rows.features, self.mean_length_)
+        inputs = as_inputs(features, self.mean_length_)
         self.learners_ = [
             self._fit_learner(inputs, np.random.default_rng((seed, i)))
             for i in range(self.n_learners)
@@ -152,9 +152,9 @@ class SLEEC(MultiLabelClassifier):
     def _fit_learner(self, inputs: Matrix, rng: np.random.Generator) -> Learner:
         n_rows, n_labels = self.labels_.shape
         n_clusters = self.n_clusters or -(-n_rows // ROWS_PER_CLUSTER)
-        centres, cluster_of_row = cluster_rows(inputs, self.weights_, min(n_clusters, n_rows), rng)
+        centers, cluster_of_row = cluster_rows(inputs, self.weights_, min(n_clusters, n_rows), rng)
         dim = min(self.embedding_dim, n_labels)
-        regressors = np.zeros((len(centres), inputs.shape[1], dim))
+        regressors = np.zeros((len(centers), inputs.shape[1], dim))
         embeddings = np.empty((n_rows, dim))
         for cluster, regressor in enumerate(regressors):
             members = np.flatnonzero(cluster_of_row == cluster)
@@ -172,14 +172,14 @@ class SLEEC(MultiLabelClassifier):
                 iterations=self.admm_iterations,
             )
             embeddings[members] = inputs[members] @ regressor
-        return Learner(centres, regressors, cluster_of_row, embeddings)
+        return Learner(centers, regressors, cluster_of_row, embeddings)
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         inputs = as_inputs(features, self.mean_length_)
         scores = np.zeros((features.shape[0], self.n_labels_))
         frequency = self._shares(np.arange(len(self.weights_))[None], np.zeros(self.n_labels_))[0]
         for learner in self.learners_:
-            nearest = pairwise_distances_argmin(inputs, learner.centres)
+            nearest = pairwise_distances_argmin(inputs, learner.centers)
             for cluster in np.unique(nearest):
                 asking = np.flatnonzero(nearest == cluster)
                 members = np.flatnonzero(learner.cluster_of_row == cluster)
@@ -239,8 +239,8 @@ class SLEEC(MultiLabelClassifier):
         if self.weights_.ndim != 1:
             raise ValueError("its rows have no weights")
         for learner in self.learners_:
-            n_clusters, dim = len(learner.centres), learner.embeddings.shape[-1]
-            inputs = (n_clusters, self.n_inputs_ + 1)
+            n_clusters, dim = len(learner.centers), learner.embeddings.shape[-1]
+            inputs = (n_clusters, self.pipeline_.n_columns + 1)
             shapes = [inputs, (*inputs, dim), shape[:1], (shape[0], dim)]
             clusters = np.unique(learner.cluster_of_row)
             if [part.shape for part in learner] != shapes or dim == 0:
@@ -252,7 +252,7 @@ class SLEEC(MultiLabelClassifier):
 class Learner(NamedTuple):
     """One clustering, and the maps learned in its clusters."""
 
-    centres: NDArray[np.floating]
+    centers: NDArray[np.floating]
     """(n_clusters, n_inputs)"""
     regressors: NDArray[np.float64]
     """Maps from inputs to embeddings, (n_clusters, n_inputs, dim)"""
@@ -283,11 +283,11 @@ def cluster_rows(
         # Fewer distinct rows than clusters are fine: empty clusters are dropped.
         warnings.simplefilter("ignore", ConvergenceWarning)
         clustering = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
-        centres = clustering.fit(inputs, sample_weight=weights).cluster_centers_
+        centers = clustering.fit(inputs, sample_weight=weights).cluster_centers_
     used, cluster_of_row = np.unique(
-        pairwise_distances_argmin(inputs, centres), return_inverse=True
+        pairwise_distances_argmin(inputs, centers), return_inverse=True
     )
-    return centres[used], cluster_of_row.astype(np.int64)
+    return centers[used], cluster_of_row.astype(np.int64)
 
 
 class Pairs(NamedTuple):

@@ -1,6 +1,6 @@
 """What the paper replaces its contrastive module with, to compare: a covariance or a graph.
 
-:class:`LabelCovariance` turns the logits into a multivariate probit whose latent streams is shared
+:class:`LabelCovariance` turns the logits into a multivariate probit whose latent noise is shared
 between labels, as in MPVAE; :class:`LabelGraph` lets label embeddings exchange messages along the
 labels' co-occurrence before the inner products.
 """
@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from cgmvae.nn.packed import PackedLinear
 from cgmvae.nn.rng import RandomStreams
 
+# Deviation D24: the paper does not say which covariance and which GNN it means.
+
 
 class LabelCovariance(nn.Module):
     """Multivariate probit with covariance I + V Vᵀ, V of low rank; rank 0 is the identity.
 
-    Given shared streams ε, labels are independent with probability Φ(logit + V ε); without it each
+    Given shared noise ε, labels are independent with probability Φ(logit + V ε); without it each
     label has probability Φ(logit / √(1 + ‖V_i‖²)).
     """
 
@@ -28,7 +30,9 @@ class LabelCovariance(nn.Module):
     ) -> None:
         super().__init__()
         scale = 0.1 * max(rank, 1) ** -0.5
-        first = streams.normal_weights(n_labels, rank, scale=scale, dtype=dtype)
+        first = streams.normal_weights(
+            "covariance.factors", n_labels, rank, scale=scale, dtype=dtype
+        )
         if rank > 0:
             self.factors = nn.Parameter(first)
         else:  # nothing to learn or to keep: a parameter must have elements
@@ -49,7 +53,7 @@ class LabelCovariance(nn.Module):
         n_members, n_labels, rank = self.factors.shape
         if streams is None or rank == 0:
             return self.factors.new_zeros(n_members, 1, n_rows, n_labels)
-        epsilon = streams.normal_of_rows(n_draws, n_rows, rank, axis=1, dtype=self.factors.dtype)
+        epsilon = streams.normal("covariance", n_draws, n_rows, rank, dtype=self.factors.dtype)
         drawn = torch.bmm(epsilon.flatten(1, 2), self.factors.transpose(1, 2))
         return drawn.view(n_members, n_draws, n_rows, n_labels)
 
@@ -61,12 +65,12 @@ class LabelGraph(nn.Module):
         self, n_labels: int, width: int, streams: RandomStreams, *, dtype: torch.dtype
     ) -> None:
         super().__init__()
-        self.first = PackedLinear(width, width, streams, dtype=dtype)
-        self.second = PackedLinear(width, width, streams, dtype=dtype)
-        nobody = torch.zeros(
+        self.first = PackedLinear(width, width, streams, "graph.first", dtype=dtype)
+        self.second = PackedLinear(width, width, streams, "graph.second", dtype=dtype)
+        no_edges = torch.zeros(
             streams.n_members, n_labels, n_labels, dtype=dtype, device=streams.device
         )
-        self.register_buffer("edges", nobody)
+        self.register_buffer("edges", no_edges)
 
     edges: Tensor
 
@@ -83,6 +87,6 @@ class LabelGraph(nn.Module):
         self.edges.copy_(share / share.sum(-1, keepdim=True))
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Map label embeddings, (M, L, E), to those that know their neighbours."""
+        """Map label embeddings, (M, L, E), to ones that depend on their neighbors too."""
         hidden = torch.relu(self.first(torch.bmm(self.edges, embeddings)))
         return embeddings + self.second(torch.bmm(self.edges, hidden))

@@ -12,9 +12,7 @@ embeddings and of the latent space.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Literal
 
 import numpy as np
@@ -33,12 +31,11 @@ from cgmvae.nn.gaussian import Gaussian
 from cgmvae.nn.packed import (
     ACTIVATIONS,
     PackedMLP,
-    PackedOutput,
     hold_numbers,
     inner_products,
     inner_products_and_cosines,
 )
-from cgmvae.nn.rng import RandomStreams, go_to_section
+from cgmvae.nn.rng import RandomStreams, within
 from cgmvae.nn.sparse import SparseRows
 
 #: From this many labels on, a CPU encodes only the labels that occur in a batch.
@@ -72,7 +69,7 @@ class NetworkConfig:
     decoder_input: Literal["z", "xz"] = "xz"
     """Whether the decoder sees the features in addition to z."""
     skip_dropout: float = 0.0
-    """Probability that the decoder does not see the features of a row, so that z has to do."""
+    """Probability that the decoder sees z alone, without the features of a row."""
     label_relu: bool = False
     """Whether label embeddings pass a bias, a ReLU and dropout before the label encoder: they are
     then the weights of a layer for one-hot labels, and start as those of torch's linear layer."""
@@ -90,16 +87,10 @@ class NetworkConfig:
     """Rank of the probit's covariance beyond the identity."""
     covariance_draws: int = 8
     """Draws of the probit's shared noise per row and step."""
-    normalise_labels: bool = True
+    normalize_labels: bool = True
     """Whether the contrastive term normalizes label embeddings, as Eq. 6 and the appendix do."""
     reconstruction: Literal["none", "gaussian", "bernoulli"] = "none"
     """The distribution p(x|z) of the reconstruction network."""
-    unlabelled_prior: Literal["none", "predicted"] = "none"
-    """The prior of rows with unknown but no known positive labels: none, or the mixture of all
-    labels' Gaussians, weighed by the probabilities that the network itself predicts."""
-    confidence: float = 0.5
-    """From .5 on: predicted probability at which the term ``consistency`` takes an unknown label
-    for a positive one; at .5 the probabilities themselves are its target."""
     n_draws: int = 1
     """Draws of z per row whose predictions are trained."""
     own_kl_draw: bool = False
@@ -109,22 +100,6 @@ class NetworkConfig:
     sampled_labels: int = 0
     """Number of labels that no row of a batch has and that are scored on a CPU in place of all such
     labels; 0 scores all."""
-    sampled_features: int = 0
-    """Number of features that no row of a batch has and that are reconstructed in place of all such
-    features, if sparse features stay sparse; 0 for as many as the batch has."""
-
-
-class Section(IntEnum):
-    """Parts of a training step with random streams of their own: skipping one moves no other."""
-
-    ENCODER = 0
-    LABELS = 1
-    RECONSTRUCTION = 2
-    DECODER = 3
-    INPUT = 4
-    SAMPLE = 5
-    ROWS = 6
-    SAMPLED_FEATURES = 7
 
 
 class LabelEncoder(nn.Module):
@@ -164,15 +139,21 @@ class LabelEncoder(nn.Module):
         if relu_first:
             bound = n_labels**-0.5
             first, bias = (
-                streams.uniform_weights(*shape, bound=bound, dtype=dtype)
-                for shape in ((n_labels, embedding_dim), (embedding_dim,))
+                streams.uniform_weights(f"label_encoder.{name}", *shape, bound=bound, dtype=dtype)
+                for name, shape in (
+                    ("embeddings", (n_labels, embedding_dim)),
+                    ("bias", (embedding_dim,)),
+                )
             )
         else:
             deviation, bias = scale * embedding_dim**-0.5, None
-            first = streams.normal_weights(n_labels, embedding_dim, scale=deviation, dtype=dtype)
+            first = streams.normal_weights(
+                "label_encoder.embeddings", n_labels, embedding_dim, scale=deviation, dtype=dtype
+            )
         self.embeddings = nn.Parameter(first)
         self.bias = None if bias is None else nn.Parameter(bias)
-        self.network = PackedMLP((embedding_dim, *hidden, 2 * latent_dim), streams, **style)
+        widths = (embedding_dim, *hidden, 2 * latent_dim)
+        self.network = PackedMLP(widths, streams, "label_encoder", **style)
         shape = (streams.n_members, 2 * latent_dim)
         self.background = nn.Parameter(torch.zeros(shape, dtype=dtype, device=streams.device))
 
@@ -184,9 +165,7 @@ class LabelEncoder(nn.Module):
         ``embeddings`` are those of some labels; None for all.
         """
         embeddings = self.embeddings if embeddings is None else embeddings
-        # Every process of a distributed training encodes the same labels.
-        with nullcontext() if streams is None else streams.undivided():
-            output = self._encode(embeddings, streams, rate)
+        output = self._encode(embeddings, streams, rate)
         return Gaussian.from_output(torch.cat([output, self.background[:, None]], dim=1))
 
     def of_set(self, positive: Tensor, streams: RandomStreams | None, rate: Tensor) -> Gaussian:
@@ -194,13 +173,15 @@ class LabelEncoder(nn.Module):
 
         The unimodal prior of earlier models: ``positive`` (M, B, L) gives (M, B, d).
         """
+        # Deviation D23: the paper's "uni-Gaussian" has no definition.
         summed = torch.bmm(positive.to(self.embeddings.dtype), self.embeddings)
-        return Gaussian.from_output(self._encode(summed, streams, rate))
+        return Gaussian.from_output(self._encode(summed, within(streams, "sum"), rate))
 
     def _encode(self, embeddings: Tensor, streams: RandomStreams | None, rate: Tensor) -> Tensor:
         if self.bias is not None:
             embeddings = torch.relu(embeddings + self.bias[:, None])
-            embeddings = embeddings if streams is None else streams.dropout(embeddings, rate)
+            if streams is not None:
+                embeddings = streams.dropout("label_encoder.embeddings", embeddings, rate)
         return self.network(embeddings, streams, rate)
 
 
@@ -216,7 +197,8 @@ class FeatureEncoder(nn.Module):
         **style: Any,
     ) -> None:
         super().__init__()
-        self.network = PackedMLP((n_features, *hidden, 2 * latent_dim), streams, **style)
+        widths = (n_features, *hidden, 2 * latent_dim)
+        self.network = PackedMLP(widths, streams, "feature_encoder", **style)
 
     def forward(
         self, features: Tensor | SparseRows, streams: RandomStreams | None, rate: Tensor
@@ -254,7 +236,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.unit_norm = unit_norm
         self.output_activation = ACTIVATIONS.get(output_activation)
-        self.network = PackedMLP((n_in, *hidden, embedding_dim), streams, **style)
+        self.network = PackedMLP((n_in, *hidden, embedding_dim), streams, "decoder", **style)
 
     def forward(
         self,
@@ -298,6 +280,8 @@ class CGMVAENetwork(nn.Module):
     dropout: Tensor
     input_dropout: Tensor
     temperature: Tensor
+    logit_temperature: Tensor
+    logit_shift: Tensor
 
     def __init__(
         self,
@@ -315,17 +299,6 @@ class CGMVAENetwork(nn.Module):
         super().__init__()
         if unknown := [name for name in terms if name not in TERMS]:
             raise InputError(f"There is no term {unknown[0]!r}; choose from {', '.join(TERMS)}.")
-        #: Whether unknown labels contribute, by what the network predicts for them.
-        self.uses_predictions = "consistency" in terms or config.unlabelled_prior == "predicted"
-        if self.uses_predictions and config.sampled_labels:
-            raise InputError(
-                "Unknown labels are learned from the scores of all labels; leave out "
-                "sampled_labels, or the settings for rows without labels."
-            )
-        if not 0.5 <= config.confidence < 1:
-            raise InputError(
-                f"confidence is {config.confidence}; it must be at least .5 and below 1."
-            )
         self.config, self.n_features = config, n_features
         style: dict[str, Any] = {
             "layer_norm": config.layer_norm,
@@ -374,7 +347,7 @@ class CGMVAENetwork(nn.Module):
         if config.reconstruction != "none" and "reconstruction" in terms:
             # Deviation D15: in Eq. 5 the parameters are those of the decoder.
             widths = (latent_dim, *config.decoder_hidden, n_features)
-            self.reconstruction = PackedMLP(widths, streams, output=PackedOutput, **style)
+            self.reconstruction = PackedMLP(widths, streams, "reconstruction", **style)
         # The weights α and β also apply to what studies put in place of the contrastive term and
         # of cross-entropy.
         likelihood = "cross_entropy" if self.covariance is None else "probit"
@@ -387,6 +360,8 @@ class CGMVAENetwork(nn.Module):
         hold_numbers(
             self, log_odds, dropout=dropout, input_dropout=input_dropout, temperature=temperature
         )
+        self.register_buffer("logit_temperature", log_odds.new_ones(len(log_odds)))
+        self.register_buffer("logit_shift", torch.zeros_like(log_odds))
 
     @property
     def takes_sparse_rows(self) -> bool:
@@ -397,7 +372,6 @@ class CGMVAENetwork(nn.Module):
         """Return the features of rows, (M, B, D): what the row encoder makes of them."""
         if self.row_encoder is None:
             return rows
-        go_to_section(streams, Section.ROWS)
         return self.row_encoder(rows, streams)
 
     def label_gaussians(self, streams: RandomStreams | None = None) -> Gaussian:
@@ -416,7 +390,7 @@ class CGMVAENetwork(nn.Module):
         """Return the feature embedding w_x^f of each row, (M, B, E)."""
         inputs, more = (z, None) if self.config.decoder_input == "z" else (features, z)
         if streams is not None and more is not None and self.config.skip_dropout > 0:
-            shown = streams.uniform_of_rows(z.shape[1], 1) >= self.config.skip_dropout
+            shown = streams.uniform("skip", z.shape[1], 1) >= self.config.skip_dropout
             inputs = inputs.times(shown) if isinstance(inputs, SparseRows) else inputs * shown
         rate, drawn = self.dropout, streams
         if not self.config.decoder_dropout:
@@ -429,27 +403,25 @@ class CGMVAENetwork(nn.Module):
         return embeddings if self.graph is None else self.graph(embeddings)
 
     def logits(self, embedding: Tensor) -> Tensor:
-        """Return inner products with all label embeddings plus biases, (M, B, L)."""
+        """Return calibrated inner products with all label embeddings plus biases, (M, B, L)."""
         inner = inner_products(embedding, self.label_embeddings())
-        return inner if self.label_bias is None else inner + self.label_bias[:, None, :]
+        logits = inner if self.label_bias is None else inner + self.label_bias[:, None, :]
+        return logits / self.logit_temperature[:, None, None] + self.logit_shift[:, None, :]
 
     @property
-    def can_rescale_logits(self) -> bool:
-        """Whether weights can take up any temperature and shift of the logits."""
+    def can_be_calibrated(self) -> bool:
+        """Whether logits are log-odds with free biases and a free scale."""
         free = self.covariance is None and not self.config.unit_norm
         return free and self.label_bias is not None
 
     @torch.no_grad()
-    def rescale_logits(self, temperature: float, shifts: Tensor) -> None:
-        """Divide the logits of all members by a temperature, and add one number per label, (L,).
+    def calibrate(self, temperature: float, shifts: Tensor) -> None:
+        """Divide predicted logits of all members by a number, and add one per label, (L,).
 
-        The decoder's last layer and the label biases take them up; label embeddings and Gaussians
-        stay as they are.
+        The terms of the objective are of the logits without calibration.
         """
-        assert self.label_bias is not None
-        for parameter in (*self.decoder.network.layers[-1].parameters(), self.label_bias):
-            parameter.div_(temperature)
-        self.label_bias.add_(shifts.to(self.label_bias))
+        self.logit_temperature.fill_(temperature)
+        self.logit_shift.copy_(shifts)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Return the probabilities of the logits: a sigmoid, or the probit's marginals."""
@@ -469,6 +441,7 @@ class CGMVAENetwork(nn.Module):
         They come from the posterior's mean; with ``streams`` from a draw, and with dropout.
         """
         features = self._with_input_dropout(features, streams)
+        # Deviation D12: the paper does not say that z is the posterior's mean at prediction.
         z = self.encode(features, streams).sample(streams)
         return self.logits(self.decode(features, z, streams))
 
@@ -478,40 +451,28 @@ class CGMVAENetwork(nn.Module):
         return {name: function(out) for name, function in self.functions.items()}
 
     def outputs(self, batch: Batch, streams: RandomStreams | None) -> Outputs:
-        """Return everything that the terms need to know about a batch.
+        """Return everything that the terms are computed from.
 
         Without ``streams`` there is no dropout, and z is the posterior's mean.
         """
         config = self.config
         given = self.represent(batch.features, streams)
         features = self._with_input_dropout(given, streams)
-        go_to_section(streams, Section.ENCODER)
         posterior = self.encode(features, streams)
-        draws = [posterior.sample(streams) for _ in range(config.n_draws)]
-        kl_draw = posterior.sample(streams) if config.own_kl_draw else draws[0]
-        go_to_section(streams, Section.LABELS)
+        draws = {f"z.{i}": posterior.sample(streams, f"z.{i}") for i in range(config.n_draws)}
+        kl_draw = posterior.sample(streams, "z.kl") if config.own_kl_draw else draws["z.0"]
         prior, chosen = self._prior(batch, streams)
-        go_to_section(streams, Section.RECONSTRUCTION)
-        target, reconstructed, counts = self._reconstruct(given, draws[0], streams)
+        target, reconstructed = self._reconstruct(given, draws["z.0"], streams)
         if config.label_branch:
             components = self.label_gaussians(streams) if chosen is None else prior
-            draws.append(_mean_of_positives(components, batch.positive))
-        go_to_section(streams, Section.DECODER)
-        embeddings = [self.decode(features, z, streams) for z in draws]
+            draws["labels"] = _mean_of_positives(components, batch.positive)
+        embeddings = [self.decode(features, z, within(streams, name)) for name, z in draws.items()]
         labels, label_embeddings, bias = self._scored_labels(batch, streams)
         aligns = "contrastive" in self.functions and config.alignment != "ranking"
         views = tuple(_view(each, label_embeddings, bias, aligns) for each in embeddings)
-        clean = None
-        if self.uses_predictions:
-            with torch.no_grad():
-                clean = self.probabilities(self.predicted_logits(given))
         return Outputs(
-            clean=clean,
-            predicted_prior=config.unlabelled_prior == "predicted",
-            confidence=config.confidence,
             features=target,
             reconstructed=reconstructed,
-            feature_counts=counts,
             posterior=posterior,
             z=kl_draw,
             prior=prior,
@@ -521,7 +482,7 @@ class CGMVAENetwork(nn.Module):
             label_embeddings=label_embeddings,
             labels=labels,
             temperature=self.temperature,
-            cosine=config.normalise_labels,
+            cosine=config.normalize_labels,
             bernoulli=config.reconstruction == "bernoulli",
             **self._extra_draws(batch, streams),
         )
@@ -531,10 +492,9 @@ class CGMVAENetwork(nn.Module):
     ) -> Tensor | SparseRows:
         if streams is None:
             return features
-        streams.section(Section.INPUT)
         if isinstance(features, SparseRows):
-            return features.dropout(streams, self.input_dropout)
-        return streams.dropout(features, self.input_dropout)
+            return features.dropout(streams, "features", self.input_dropout)
+        return streams.dropout("features", features, self.input_dropout)
 
     def _prior(
         self, batch: Batch, streams: RandomStreams | None
@@ -546,7 +506,7 @@ class CGMVAENetwork(nn.Module):
         if prior == "label-sum":
             return self.label_encoder.of_set(batch.positive, streams, self.dropout), None
         few = batch.positive.shape[-1] < MANY_LABELS or batch.positive.is_cuda
-        if few or self.config.label_branch or self.config.unlabelled_prior == "predicted":
+        if few or self.config.label_branch:
             return self.label_gaussians(streams), chosen_components(batch.positive, batch.known)
         # Of very many labels a batch has a few hundred; the others are in no row's mixture.
         labels, real = _padded([own.nonzero().squeeze(1) for own in batch.present()])
@@ -557,34 +517,12 @@ class CGMVAENetwork(nn.Module):
 
     def _reconstruct(
         self, features: Tensor | SparseRows, z: Tensor, streams: RandomStreams | None
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return features, their reconstruction, and how many each stands for: all, or a sample."""
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return features and their reconstruction, (M, B, D) each."""
         if self.reconstruction is None:
-            return None, None, None
-        chosen = counts = None
-        if isinstance(features, SparseRows) and streams is not None:
-            # Deviation D17: Eq. 5 adds up over all features.
-            chosen, counts = self._sampled_features(features, streams)
-            streams.section(Section.RECONSTRUCTION)
-        target = features.dense(chosen) if isinstance(features, SparseRows) else features
-        return target, self.reconstruction(z, streams, self.dropout, chosen=chosen), counts
-
-    def _sampled_features(
-        self, features: SparseRows, streams: RandomStreams
-    ) -> tuple[list[Tensor], Tensor]:
-        """Return the features of each member's batch with a sample of the others, and counts."""
-        streams.section(Section.SAMPLED_FEATURES)
-        uniform = streams.uniform(self.n_features)
-        chosen, counts = [], []
-        for used, draws in zip(features.used_columns(), uniform, strict=True):
-            present = torch.zeros(self.n_features, dtype=torch.bool)
-            present[used] = True
-            n_others = self.config.sampled_features or max(1, len(used))
-            columns, own = sample_others(present, draws, n_others)
-            order = columns.argsort()
-            chosen.append(columns[order])
-            counts.append(own[order].to(features.values.dtype))
-        return chosen, pad_sequence(counts, batch_first=True)
+            return None, None
+        target = features.dense() if isinstance(features, SparseRows) else features
+        return target, self.reconstruction(z, streams, self.dropout)
 
     def _scored_labels(
         self, batch: Batch, streams: RandomStreams | None
@@ -593,8 +531,7 @@ class CGMVAENetwork(nn.Module):
         embeddings, bias = self.label_embeddings(), self.label_bias
         if not self.config.sampled_labels or streams is None or batch.positive.is_cuda:
             return ScoredLabels(batch.positive, batch.known), embeddings, bias
-        streams.section(Section.SAMPLE)
-        uniform = streams.uniform(embeddings.shape[1], dtype=embeddings.dtype)
+        uniform = streams.uniform("sampled_labels", embeddings.shape[1], dtype=embeddings.dtype)
         samples = [
             sample_others(present, draws, self.config.sampled_labels)
             for present, draws in zip(batch.present(), uniform, strict=True)
@@ -619,20 +556,20 @@ class CGMVAENetwork(nn.Module):
         if self.covariance is not None:
             shared = self.covariance.shared_noise(n_rows, streams, self.config.covariance_draws)
         if self.config.alignment == "triplet" and streams is not None:
-            uniform = streams.uniform_of_rows(n_rows, n_labels, dtype=self.temperature.dtype)
+            uniform = streams.uniform("triplet", n_rows, n_labels, dtype=self.temperature.dtype)
         return {"shared_noise": shared, "triplet_draws": uniform}
 
 
 def sample_others(present: Tensor, draws: Tensor, n_others: int) -> tuple[Tensor, Tensor]:
-    """Return the columns that occur in a batch with a sample of the others, and their counts.
+    """Return the labels that occur in a batch with a sample of the others, and their counts.
 
-    Columns are labels or features. The sum over all columns of anything is in expectation the sum
-    over the sample, each column multiplied by the number of columns that it stands for.
+    The sum over all labels of anything is in expectation the sum over the sample, each label
+    multiplied by the number of labels that it stands for.
 
     Parameters
     ----------
-    present : Tensor of bool, (n_columns,)
-    draws : Tensor, (n_columns,)
+    present : Tensor of bool, (n_labels,)
+    draws : Tensor, (n_labels,)
         Uniform; they pick the others.
     n_others : int
         How many others, at most.

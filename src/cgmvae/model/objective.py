@@ -5,11 +5,10 @@ sums over latent dimensions (KL), features (reconstruction) or known labels (cro
 :class:`~cgmvae.training.step.PackedStep` weighs them, averages them over rows and adds them up
 (Eq. 8). To add a term, write its function, add it to :data:`TERMS`, and give it a weight.
 
-Unknown labels never contribute, unless ``consistency`` has a weight or the prior is predicted
-(``NetworkConfig.unlabelled_prior``), which by default is not the case. With P the known positive
-and U the unknown labels of a row: cross-entropy skips U; U is left out of the denominator of the
-contrastive term; the mixture prior uses P, or the background component if P and U are empty; if P
-is empty and U is not, the KL and the contrastive term are 0.
+Unknown labels never contribute. With P the known positive and U the unknown labels of a row:
+cross-entropy skips U; U is left out of the denominator of the contrastive term; the mixture prior
+uses P, or the background component if P and U are empty; if P is empty and U is not, the KL and the
+contrastive term are 0.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from cgmvae.nn.gaussian import (
     Gaussian,
     log_density,
     mixture_log_density,
-    pairwise_log_density,
 )
 from cgmvae.nn.packed import MIN_NORM, inner_products
 
@@ -67,8 +65,6 @@ class Outputs(NamedTuple):
     """What is to be reconstructed, (n_members, n_rows, n_features)"""
     reconstructed: Tensor | None
     """Output of the reconstruction network, of the same shape."""
-    feature_counts: Tensor | None
-    """How many features each of these stands for, (n_members, n_features); None for one each."""
     posterior: Gaussian
     """q(z|x), (n_members, n_rows, latent_dim)"""
     z: Tensor
@@ -94,14 +90,6 @@ class Outputs(NamedTuple):
     """Whether features are reconstructed as Bernoulli variables; otherwise as Gaussians."""
     shared_noise: Tensor | None = None
     """Draws of the probit's shared noise, (n_members, n_draws, n_rows, n_labels)"""
-    clean: Tensor | None = None
-    """Probabilities of all labels without noise, and without gradient, (n_members, n_rows,
-    n_labels); None unless something is learned from unknown labels."""
-    predicted_prior: bool = False
-    """Whether ``clean`` weighs the prior's mixture in rows that choose no component."""
-    confidence: float = 0.5
-    """Probability from which on ``consistency`` trusts that a label applies; 1 − confidence is that
-    up to which it trusts that it does not."""
     triplet_draws: Tensor | None = None
     """Uniform numbers that pick each row's triplet, (n_members, n_rows, n_labels)"""
 
@@ -136,22 +124,6 @@ def kl_to_mixture(z: Tensor, posterior: Gaussian, components: Gaussian, chosen: 
     return torch.where(chosen.any(-1), divergence, 0.0).to(z.dtype)
 
 
-def kl_to_predicted(
-    z: Tensor, posterior: Gaussian, components: Gaussian, probabilities: Tensor
-) -> Tensor:
-    """One-sample estimate of KL(q(z|x) ‖ Σ w_i p(z|i)), for rows whose labels are not known.
-
-    The weights w are the predicted ``probabilities`` of the labels, (n_members, n_rows, n_labels),
-    divided by their sum; the background, last of the components, gets ∏ (1 − p_i), the probability
-    of no label.
-    """
-    none = torch.log1p(-probabilities.double()).sum(-1, keepdim=True)
-    log_weights = torch.cat([probabilities.double().log(), none], dim=-1)
-    log_weights = torch.log_softmax(log_weights, dim=-1)
-    prior = torch.logsumexp(pairwise_log_density(z, components) + log_weights, dim=-1)
-    return (log_density(z, posterior) - prior).to(z.dtype)
-
-
 def kl_to_gaussian(posterior: Gaussian, prior: Gaussian) -> Tensor:
     """KL between diagonal Gaussians, summed over dimensions, for priors that are not a mixture."""
     gap = posterior.log_variance - prior.log_variance
@@ -159,27 +131,14 @@ def kl_to_gaussian(posterior: Gaussian, prior: Gaussian) -> Tensor:
     return 0.5 * (torch.exp(gap) - 1 - gap + distance).sum(-1)
 
 
-def gaussian_reconstruction(
-    features: Tensor, predicted: Tensor, counts: Tensor | None = None
-) -> Tensor:
-    """−log p(x|z) for real features with unit variance, up to its constant, Eq. 5.
-
-    With ``counts``, (n_members, n_features), an unbiased estimate of the sum over all features.
-    """
-    return _counted(0.5 * (features - predicted) ** 2, counts).sum(-1)
+def gaussian_reconstruction(features: Tensor, predicted: Tensor) -> Tensor:
+    """−log p(x|z) for real features with unit variance, up to its constant, Eq. 5."""
+    return (0.5 * (features - predicted) ** 2).sum(-1)
 
 
-def bernoulli_reconstruction(
-    features: Tensor, logits: Tensor, counts: Tensor | None = None
-) -> Tensor:
-    """−log p(x|z) for features between 0 and 1, Eq. 5; ``counts`` as for Gaussian features."""
-    losses = F.binary_cross_entropy_with_logits(logits, features, reduction="none")
-    return _counted(losses, counts).sum(-1)
-
-
-def _counted(losses: Tensor, counts: Tensor | None) -> Tensor:
-    """Multiply the loss of each column by the number of columns that it stands for."""
-    return losses if counts is None else losses * counts[:, None, :]
+def bernoulli_reconstruction(features: Tensor, logits: Tensor) -> Tensor:
+    """−log p(x|z) for features between 0 and 1, Eq. 5."""
+    return F.binary_cross_entropy_with_logits(logits, features, reduction="none").sum(-1)
 
 
 def cosine_similarity(
@@ -213,7 +172,7 @@ def contrastive(
         return cuda.label_loss(similarity, positive, known, contrastive=True)
     n_positive = positive.sum(-1)
     anchored = n_positive > 0
-    # A row without positives may know no label: −inf, and no gradient. Its logits become 0.
+    # A row without positives may have no known label: −inf, and no gradient. Its logits become 0.
     logits = similarity if counts is None else similarity + counts.log()[:, None, :]
     logits = logits.masked_fill(~known, -torch.inf).masked_fill(~anchored[..., None], 0.0)
     attraction = similarity.masked_fill(~positive, 0.0).sum(-1) / n_positive.clamp(min=1)
@@ -260,22 +219,9 @@ def cross_entropy(
         return cuda.label_loss(logits, positive, known, contrastive=False)
     # −log σ(l) = softplus(−l) for positives, −log(1 − σ(l)) = softplus(l) for negatives.
     losses = F.softplus(torch.where(positive, -logits, logits))
-    return _counted(losses, counts).masked_fill(~known, 0.0).sum(-1)
-
-
-def consistency(logits: Tensor, clean: Tensor, known: Tensor, *, confidence: float = 0.5) -> Tensor:
-    """Cross-entropy between noisy logits and clean probabilities, summed over unknown labels.
-
-    With ``confidence`` above .5, only labels with clean probabilities of at least as much, or at
-    most 1 − confidence, count, and they are taken for certain: pseudo-labels, as in FixMatch (Sohn
-    et al. 2020). Without, clean probabilities are the target, as in the Π-model (Laine and Aila
-    2017).
-    """
-    if confidence > 0.5:
-        certain = ~known & ((clean >= confidence) | (clean <= 1 - confidence))
-        return cross_entropy(logits, clean >= confidence, certain)
-    losses = F.softplus(logits) - clean * logits
-    return losses.masked_fill(known, 0.0).sum(-1)
+    if counts is not None:
+        losses = losses * counts[:, None, :]
+    return losses.masked_fill(~known, 0.0).sum(-1)
 
 
 def probit_likelihood(shifted: Tensor, positive: Tensor, known: Tensor) -> Tensor:
@@ -284,7 +230,7 @@ def probit_likelihood(shifted: Tensor, positive: Tensor, known: Tensor) -> Tenso
     Parameters
     ----------
     shifted : Tensor, (n_members, n_draws, n_rows, n_labels)
-        Logits with draws of the shared streams added.
+        Logits with draws of the shared noise added.
     positive, known : Tensor of bool, (n_members, n_rows, n_labels)
     """
     signed = torch.where(positive[:, None], shifted, -shifted)
@@ -311,12 +257,7 @@ def _kl_term(out: Outputs) -> Tensor:
     if out.chosen is None:
         has_prior = chosen_components(out.labels.positive, out.labels.known).any(-1)
         return torch.where(has_prior, kl_to_gaussian(out.posterior, out.prior), 0.0)
-    divergence = kl_to_mixture(out.z, out.posterior, out.prior, out.chosen)
-    if not out.predicted_prior:
-        return divergence
-    assert out.clean is not None
-    predicted = kl_to_predicted(out.z, out.posterior, out.prior, out.clean)
-    return torch.where(out.chosen.any(-1), divergence, predicted)
+    return kl_to_mixture(out.z, out.posterior, out.prior, out.chosen)
 
 
 def _reconstruction_term(out: Outputs) -> Tensor:
@@ -324,7 +265,7 @@ def _reconstruction_term(out: Outputs) -> Tensor:
     assert out.features is not None
     assert out.reconstructed is not None
     loss = bernoulli_reconstruction if out.bernoulli else gaussian_reconstruction
-    return loss(out.features, out.reconstructed, out.feature_counts)
+    return loss(out.features, out.reconstructed)
 
 
 def _cosines(out: Outputs, view: View) -> Tensor:
@@ -358,15 +299,6 @@ def _cross_entropy_term(out: Outputs) -> Tensor:
     return _total(cross_entropy(view.logits, *out.labels) for view in out.views)
 
 
-def _consistency_term(out: Outputs) -> Tensor:
-    """Learn from unknown labels; the mean over the views."""
-    assert out.clean is not None
-    known = out.labels.known
-    return _mean(
-        consistency(view.logits, out.clean, known, confidence=out.confidence) for view in out.views
-    )
-
-
 def _probit_term(out: Outputs) -> Tensor:
     """In place of Eq. 7, with the labels' covariance."""
     assert out.shared_noise is not None
@@ -381,8 +313,6 @@ TERMS: dict[str, Callable[[Outputs], Tensor]] = {
     "reconstruction": _reconstruction_term,
     "contrastive": _contrastive_term,
     "cross_entropy": _cross_entropy_term,
-    # From unknown labels.
-    "consistency": _consistency_term,
     # What studies put in place of the contrastive term and of cross-entropy.
     "triplet": _triplet_term,
     "ranking": _ranking_term,

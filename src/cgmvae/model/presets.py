@@ -1,19 +1,17 @@
 """Named settings: the paper's text, the authors' released code, and what measures best.
 
-A preset says everything about a training but the data. The estimator's own parameters override it
-field by field.
+A preset says everything about a training but the data; :mod:`cgmvae.model.plan` fits it to them.
+The estimator's own parameters override it field by field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from cgmvae.errors import InputError
 from cgmvae.model.network import NetworkConfig
-from cgmvae.model.objective import TERMS
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Preset:
     """Decoupled with AdamW, as an L2 term with Adam; see ``TrainingConfig.decay_all``."""
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What ``TrainingConfig`` takes: epochs, batch size, optimizer, schedule, selection."""
-
     further_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Weights of further terms of ``objective.TERMS``, by name of the term."""
 
@@ -97,7 +94,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 embedding_activation="leaky_relu",
                 unit_norm=True,
                 decoder_dropout=False,
-                normalise_labels=False,
+                normalize_labels=False,
                 n_draws=2,
                 own_kl_draw=True,
                 label_branch=True,
@@ -124,7 +121,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             },
         ),
         # What measured best out of fold, with mixture prior, KL and contrastive switched on; see
-        # ``for_data`` for what depends on the data.
+        # ``plan.preset_for`` for what depends on the data.
         # Deviation D4: the decoder sees x too, but not of all rows (``skip_dropout``).
         # Deviation D8: label embeddings start short, so that what they learn outweighs the start.
         # Deviation D5: logits have a bias, embeddings a free norm, hidden layers are normalized.
@@ -152,6 +149,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             training={
                 "epochs": 30,
                 "patience": 10,
+                # Deviation D21: the paper says Adam, and no schedule.
                 "optimizer": "adamw",
                 "schedule": "cosine",
                 "warmup": 0.05,
@@ -159,159 +157,3 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
     }
 )
-
-#: Training rows from which on the preset ``tuned`` has larger batches, has a larger network, and
-#: drops out less.
-LARGE_BATCHES, MANY_ROWS, VERY_MANY_ROWS = 1500, 3000, 5000
-
-#: With fewer rows than ``LARGE_BATCHES`` it passes over them more often, until a member has seen
-#: this many, but in no more epochs than this.
-ROWS_SEEN, MOST_EPOCHS = 60_000, 240
-
-#: With very many rows of so many sparse features, or more, it passes over them this often, but, as
-#: far as the least number of epochs allows, only until a member has seen this many.
-MANY_COLUMNS = 1000
-SPARSE_EPOCHS, LEAST_EPOCHS, SPARSE_ROWS_SEEN = 15, 5, 300_000
-
-
-def for_data(
-    name: str,
-    n_rows: int,
-    *,
-    sparse: bool,
-    n_columns: int = 0,
-    binary: bool = False,
-    n_unlabelled: int = 0,
-) -> Preset:
-    """Return a preset for data of this size.
-
-    What ``tuned`` trains depends on the rows and on whether their features are sparse. Dense ones:
-
-    - With fewer than ``LARGE_BATCHES`` rows an epoch has few steps, so there are more than 30
-      epochs: 60,000 / n_rows, at most 240.
-    - From ``LARGE_BATCHES`` rows on the contrastive term counts as much as cross-entropy, with a
-      temperature of .4, and there are 25 epochs of batches of 256 instead of 128 rows, with twice
-      the learning rate.
-    - From ``MANY_ROWS`` rows on the network is larger (E = 256, d = 64, two hidden layers of 384 in
-      the decoder), and there are 30 epochs of batches of 128.
-    - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1 instead of .2,
-      and features not at all.
-
-    Sparse ones have the larger network with one hidden layer of 384 in feature encoder and decoder,
-    half the learning rate, and label embeddings that start at norm 1 instead of .3:
-
-    - With few rows there are as many epochs as above, with hidden layers of 64 and 192. Few rows of
-      features that are all 0 or 1 are learned by heart within a few epochs: there half of the
-      features and hidden units are dropped, d = 32, and a member stops after 6 epochs, or an eighth
-      of them, without improvement.
-    - From ``VERY_MANY_ROWS`` rows on, hidden units are dropped with probability .1.
-      ``MANY_COLUMNS`` features or more are then learned in 15 epochs of batches of 256, with twice
-      the learning rate, from 20,000 rows on in fewer epochs, down to 5, with hidden layers of 64
-      and 192: a unit more is a weight more for every word.
-
-    A member stops after 10 epochs, or a sixth of them, without improvement; from ``MANY_ROWS`` rows
-    on it does not stop, with very many rows of many sparse features it does after 5. The other
-    presets are the same for all data.
-
-    Parameters
-    ----------
-    name : str
-        A name of ``PRESETS``.
-    n_rows : int
-        Rows to learn from.
-    sparse : bool
-        Whether the features are sparse.
-    n_columns : int
-        Number of features, if they are sparse.
-    binary : bool
-        Whether all features that are not 0 are 1.
-    n_unlabelled : int
-        Further rows, without labels, that an epoch passes over.
-    """
-    if name not in PRESETS:
-        raise InputError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
-    preset = PRESETS[name]
-    # Deviation D9: the paper searches a grid for every data set.
-    if name != "tuned":
-        return preset
-    training = dict(preset.training)
-    wide = sparse and n_rows >= VERY_MANY_ROWS and n_columns >= MANY_COLUMNS
-    if sparse or n_rows >= MANY_ROWS:
-        network = replace(
-            preset.network, embedding_dim=256, latent_dim=64, decoder_hidden=(384, 384)
-        )
-        preset = replace(preset, network=network)
-    if sparse:
-        few = n_rows < LARGE_BATCHES
-        encoder, decoder = (64, 192) if wide or few else (384, 384)
-        network = replace(
-            preset.network,
-            feature_hidden=(encoder,),
-            decoder_hidden=(decoder,),
-            label_scale=1.0,
-        )
-        preset = replace(preset, network=network, learning_rate=4e-3 if wide else 2e-3)
-    if not sparse and n_rows >= LARGE_BATCHES:
-        preset = replace(preset, contrastive_weight=1.0, temperature=0.4)
-    if wide:
-        epochs = max(LEAST_EPOCHS, min(SPARSE_EPOCHS, SPARSE_ROWS_SEEN // n_rows))
-        training |= {"batch_size": 256, "epochs": epochs, "patience": 5}
-    elif n_rows >= MANY_ROWS:
-        training["patience"] = None
-    elif n_rows < LARGE_BATCHES:
-        epochs = min(ROWS_SEEN // max(1, n_rows + n_unlabelled), MOST_EPOCHS)
-        epochs = max(training["epochs"], epochs)
-        patience = max(training["patience"], epochs // 6)
-        if sparse and binary:
-            network = replace(preset.network, latent_dim=32)
-            preset = replace(preset, network=network, dropout=0.5, input_dropout=0.5)
-            patience = max(6, epochs // 8)
-        training |= {"epochs": epochs, "patience": patience}
-    elif not sparse:
-        training |= {"batch_size": 256, "epochs": 25}
-        preset = replace(preset, learning_rate=8e-3)
-    if n_rows >= VERY_MANY_ROWS:
-        input_dropout = preset.input_dropout if sparse else 0.0
-        preset = replace(preset, dropout=0.1, input_dropout=input_dropout)
-    return replace(preset, training=training)
-
-
-#: Fields of a preset that are numbers of its own, and the fields of its network.
-PRESET_NUMBERS = frozenset(each.name for each in fields(Preset)) - {
-    "network",
-    "training",
-    "further_weights",
-}
-NETWORK_FIELDS = frozenset(each.name for each in fields(NetworkConfig))
-
-
-def with_settings(
-    preset: Preset, given: Mapping[str, Any], *, training: Collection[str] = ()
-) -> Preset:
-    """Return a preset with settings put in its place.
-
-    Parameters
-    ----------
-    preset : Preset
-    given : mapping of str to anything
-        Fields of ``Preset`` and of ``NetworkConfig`` by name, and ``<term>_weight`` for any term of
-        ``objective.TERMS``.
-    training : collection of str
-        Names that belong to ``Preset.training``; none where others plan the training.
-    """
-    of_terms = {f"{term}_weight": term for term in TERMS if f"{term}_weight" not in PRESET_NUMBERS}
-    names = PRESET_NUMBERS | NETWORK_FIELDS | set(training) | of_terms.keys()
-    if unknown := sorted(set(given) - names):
-        raise InputError(f"There is no setting {unknown[0]!r}; see NetworkConfig.")
-
-    def chosen(names: Collection[str]) -> dict[str, Any]:
-        return {name: value for name, value in given.items() if name in names}
-
-    weights = {of_terms[name]: value for name, value in chosen(of_terms).items()}
-    return replace(
-        preset,
-        network=replace(preset.network, **chosen(NETWORK_FIELDS)),
-        training={**preset.training, **chosen(training)},
-        further_weights={**preset.further_weights, **weights},
-        **chosen(PRESET_NUMBERS),
-    )

@@ -1,12 +1,12 @@
 """What a GPU does in one pass over memory instead of many.
 
 A hidden layer (normalization, activation, dropout) and Adam's update are bound by memory: done
-operation by operation they read and write each number some twenty times. Random numbers and the
-terms of the objective take some thirty small operations each. The kernels
-(:mod:`cgmvae.nn.kernels`) compute the same functions as :mod:`cgmvae.nn.packed`,
-:mod:`cgmvae.nn.rng`, :mod:`cgmvae.nn.gaussian`, :mod:`cgmvae.model.objective` and
-:mod:`cgmvae.training.optimizer`, random bits included. Triton comes with torch for CUDA; without
-it, nothing here is used.
+operation by operation they read and write each number some twenty times. A draw of z and the terms
+of the objective take some thirty small operations each. The kernels (:mod:`cgmvae.nn.kernels`)
+compute the same functions as :mod:`cgmvae.nn.packed`, :mod:`cgmvae.nn.rng`,
+:mod:`cgmvae.nn.gaussian`, :mod:`cgmvae.model.objective` and :mod:`cgmvae.training.optimizer`,
+random bits included. Triton comes with torch for CUDA; without it, nothing here is used. What each
+kernel gains is in ``docs/notebook/kernels.md``.
 """
 
 from __future__ import annotations
@@ -58,27 +58,6 @@ def usable(tensor: Tensor) -> bool:
 #: (n_members,).
 Draw = tuple[Tensor, int]
 Dropping = tuple[Tensor, int, Tensor]
-
-
-def uniform(draw: Draw, n: int) -> Tensor:
-    """Return uniform numbers in [0, 1), float32 (n_members, n)."""
-    y = torch.empty(len(draw[0]), n, device=draw[0].device)
-    kernels.uniform[triton.cdiv(n, _BLOCK), len(y)](y, *draw, n, BLOCK=_BLOCK)
-    return y
-
-
-def normal(draw: Draw, n: int) -> Tensor:
-    """Return standard normal numbers, float32 (n_members, n)."""
-    y = torch.empty(len(draw[0]), n, device=draw[0].device)
-    kernels.normal[triton.cdiv(n, _BLOCK), len(y)](y, *draw, n, -(-n // 2), BLOCK=_BLOCK)
-    return y
-
-
-def step_keys(keys: Tensor, steps: Tensor) -> Tensor:
-    """Return the keys of the members' steps, int32 (n_members, 1), from their own of this shape."""
-    found, n = torch.empty_like(keys), len(keys)
-    kernels.step_keys[(triton.cdiv(n, _BLOCK),)](keys, steps, found, n, BLOCK=_BLOCK)
-    return found
 
 
 class _Sample(torch.autograd.Function):

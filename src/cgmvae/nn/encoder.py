@@ -25,7 +25,7 @@ from cgmvae.errors import InputError
 from cgmvae.nn.rng import RandomStreams
 
 #: Whole numbers up to this size are exact in float32, the type of the matrix.
-_LARGEST_WHOLE = 2**24
+_MAX_WHOLE = 2**24
 
 #: Name of the only tensor of rows that are not a mapping.
 ONLY = ""
@@ -84,8 +84,8 @@ class RowLayout:
         for part in parts.values():
             if not torch.isfinite(part).all():
                 raise InputError("The rows hold NaN or infinite values; replace them.")
-            if not part.is_floating_point() and part.numel() and part.abs().max() > _LARGEST_WHOLE:
-                raise InputError(f"The rows hold whole numbers above {_LARGEST_WHOLE:,}.")
+            if not part.is_floating_point() and part.numel() and part.abs().max() > _MAX_WHOLE:
+                raise InputError(f"The rows hold whole numbers above {_MAX_WHOLE:,}.")
         columns = [part.reshape(len(part), -1).to(torch.float32) for part in parts.values()]
         return torch.cat(columns, dim=1).numpy()
 
@@ -146,8 +146,7 @@ def encode(encoder: Callable[..., Any], rows: Any) -> Tensor:
 class StandardizedEncoder(nn.Module):
     """An encoder whose features get mean 0 and variance 1, as scaling does to other features.
 
-    The statistics are those of batch normalization; ``docs/results/encoders.md`` compares runs with
-    and without it.
+    The statistics are those of batch normalization.
     """
 
     def __init__(self, encoder: nn.Module, width: int) -> None:
@@ -213,7 +212,7 @@ class EncoderStack(nn.Module):
         self.module.train(streams is not None)
         seeds: list[int] | None = None
         if streams is not None and matrix.device.type == "cpu":
-            seeds = (streams.uniform(1) * _LARGEST_WHOLE).long().view(-1).tolist()
+            seeds = (streams.uniform("row_encoder", 1) * _MAX_WHOLE).long().view(-1).tolist()
         features = []
         with torch.random.fork_rng(devices=[], enabled=seeds is not None):
             for i, own in enumerate(matrix):

@@ -32,35 +32,17 @@ class Gaussian(NamedTuple):
     @classmethod
     def from_output(cls, output: Tensor) -> Gaussian:
         """Read a network's output, the means and then the log-variances, and clamp the latter."""
-        if cuda.usable(output):
-            return cls(*_Halves.apply(output))
         mean, log_variance = output.chunk(2, dim=-1)
         return cls(mean, log_variance.clamp(*LOG_VARIANCE_RANGE))
 
-    def sample(self, streams: RandomStreams | None) -> Tensor:
+    def sample(self, streams: RandomStreams | None, name: str = "z") -> Tensor:
         """Draw one z for each Gaussian; the mean without random streams."""
         if streams is None:
             return self.mean
         if streams.fuses(self.mean):
-            return cuda.sample(*self, streams.draw())
-        epsilon = streams.normal_of_rows(*self.mean.shape[1:], dtype=self.mean.dtype)
+            return cuda.sample(*self, streams.draw(name))
+        epsilon = streams.normal(name, *self.mean.shape[1:], dtype=self.mean.dtype)
         return torch.addcmul(self.mean, torch.exp(0.5 * self.log_variance), epsilon)
-
-
-class _Halves(torch.autograd.Function):
-    """The two halves of an output, each in memory of its own, in fewer operations than autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, output: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_variance = output.chunk(2, dim=-1)
-        bounded = log_variance.clamp(*LOG_VARIANCE_RANGE)
-        ctx.save_for_backward(log_variance, bounded)
-        return mean.contiguous(), bounded
-
-    @staticmethod
-    def backward(ctx: Any, dmean: Tensor, dlog_variance: Tensor) -> Tensor:
-        log_variance, bounded = ctx.saved_tensors
-        return torch.cat([dmean, dlog_variance * (log_variance == bounded)], dim=-1)
 
 
 def log_density(z: Tensor, gaussian: Gaussian) -> Tensor:
@@ -138,30 +120,3 @@ class _MixtureLogDensity(torch.autograd.Function):
         squares = (second - 2 * mean * first + mean**2 * total) * precision
         found = dz, dmean, 0.5 * (squares - total)
         return *(part.to(own.dtype) for part, own in zip(found, given, strict=False)), None
-
-
-def mean_given_labels(posterior: Gaussian, components: Gaussian, positive: Tensor) -> Tensor:
-    """Return the mean of q(z|x) · p(z | the known positives), normalized, (M, B, d).
-
-    A product of a Gaussian and a mixture is a mixture of Gaussians: component i has the
-    precision-weighted mean and the weight N(μ_q | μ_i, σ_q² + σ_i²). Without known positives, bool
-    (B, L), it is the posterior's own mean. The last of the L + 1 components, the background, is not
-    used.
-    """
-    rows, labels = positive.nonzero(as_tuple=True)
-    if len(rows) == 0:
-        return posterior.mean
-    q_mean, q_variance = posterior.mean[:, rows], torch.exp(posterior.log_variance[:, rows])
-    mean, variance = components.mean[:, labels], torch.exp(components.log_variance[:, labels])
-    joint = Gaussian(mean, torch.log(q_variance + variance))
-    log_weight = log_density(q_mean, joint)  # (M, n_pairs)
-    combined = (q_mean * variance + mean * q_variance) / (q_variance + variance)
-    n_members, n_rows = posterior.mean.shape[:2]
-    where = rows.expand(n_members, -1)
-    highest = log_weight.new_full((n_members, n_rows), -torch.inf)
-    highest = highest.scatter_reduce(1, where, log_weight, "amax")
-    weight = torch.exp(log_weight - highest.gather(1, where)).to(combined.dtype)
-    total = weight.new_zeros(n_members, n_rows).index_add(1, rows, weight)
-    summed = torch.zeros_like(posterior.mean).index_add(1, rows, combined * weight[..., None])
-    found = (total > 0)[..., None]
-    return torch.where(found, summed / total.clamp(min=1e-12)[..., None], posterior.mean)

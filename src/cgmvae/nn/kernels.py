@@ -282,15 +282,6 @@ def drop(x_at, y_at, keys_at, offset, rates_at, n, BLOCK: tl.constexpr):
     tl.store(y_at + at, tl.where(kept, x * (1.0 / (1.0 - rate)), 0.0), mask=inside)
 
 
-@triton.jit(do_not_specialize=["offset"])
-def uniform(y_at, keys_at, offset, n, BLOCK: tl.constexpr):
-    """Draw as ``CounterStreams.uniform`` does."""
-    member = tl.program_id(1)
-    position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    number = _unit(position, _key(keys_at, member, offset))
-    tl.store(y_at + member.to(tl.int64) * n + position, number, mask=position < n)
-
-
 @triton.jit
 def _normal(position, half, key):
     """Return a normal number as ``CounterStreams.normal`` does: two of them from two others."""
@@ -299,25 +290,6 @@ def _normal(position, half, key):
     radius = tl.sqrt(-2.0 * tl.log(1.0 - _unit(pair, key)))
     angle = 6.283185307179586 * _unit(pair + half, key)
     return radius * tl.where(is_first, tl.cos(angle), tl.sin(angle))
-
-
-@triton.jit(do_not_specialize=["offset"])
-def normal(y_at, keys_at, offset, n, half, BLOCK: tl.constexpr):
-    """Draw as ``CounterStreams.normal`` does."""
-    member = tl.program_id(1)
-    position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    number = _normal(position, half, _key(keys_at, member, offset))
-    tl.store(y_at + member.to(tl.int64) * n + position, number, mask=position < n)
-
-
-@triton.jit
-def step_keys(keys_at, steps_at, found_at, n, BLOCK: tl.constexpr):
-    """Give the keys of the members' steps, as ``CounterStreams.seek`` does."""
-    member = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = member < n
-    step = tl.load(steps_at + member, mask=inside, other=0)
-    key = tl.load(keys_at + member, mask=inside, other=0)
-    tl.store(found_at + member, _mixed(key ^ _mixed(step * -0x61C88647)), mask=inside)
 
 
 @triton.jit(do_not_specialize=["offset"])

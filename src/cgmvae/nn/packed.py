@@ -17,13 +17,14 @@ from torch import Tensor, nn
 
 from cgmvae.nn import cuda
 from cgmvae.nn.rng import RandomStreams
-from cgmvae.nn.sparse import SparseRows, chosen_outputs, sparse_affine
+from cgmvae.nn.sparse import SparseRows, sparse_affine
 
 
 class PackedLinear(nn.Module):
     """An affine map for each member.
 
-    Weights start uniform in ±1/√n_in, as torch's own linear layer does.
+    Weights start uniform in ±1/√n_in, as torch's own linear layer does. ``name`` is that of the
+    layer among all draws of a network.
     """
 
     training_weight: Tensor | None = None
@@ -31,13 +32,13 @@ class PackedLinear(nn.Module):
     rows of zeros to a multiple of ``TILE``, possibly in bfloat16."""
 
     def __init__(
-        self, n_in: int, n_out: int, streams: RandomStreams, *, dtype: torch.dtype
+        self, n_in: int, n_out: int, streams: RandomStreams, name: str, *, dtype: torch.dtype
     ) -> None:
         super().__init__()
         bound = n_in**-0.5
         self.weight, self.bias = (
-            nn.Parameter(streams.uniform_weights(*shape, bound=bound, dtype=dtype))
-            for shape in ((n_in, n_out), (n_out,))
+            nn.Parameter(streams.uniform_weights(f"{name}.{own}", *shape, bound=bound, dtype=dtype))
+            for own, shape in (("weight", (n_in, n_out)), ("bias", (n_out,)))
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,31 +52,6 @@ class PackedLinear(nn.Module):
         return cast(Tensor, self.training_weight if in_training else self.weight)
 
 
-class PackedOutput(PackedLinear):
-    """An affine map of which a CPU can compute some outputs, and the gradients of their weights.
-
-    For that its weights have a row for each output, (n_members, n_out, n_in).
-    """
-
-    def __init__(
-        self, n_in: int, n_out: int, streams: RandomStreams, *, dtype: torch.dtype
-    ) -> None:
-        super().__init__(n_in, n_out, streams, dtype=dtype)
-        self.weight = nn.Parameter(self.weight.detach().mT.contiguous())
-
-    def forward(self, x: Tensor, chosen: Sequence[Tensor] | None = None) -> Tensor:
-        """Map (n_members, n_rows, n_in) to (n_members, n_rows, n_out).
-
-        ``chosen`` are the outputs to compute for each member; see
-        :func:`~cgmvae.nn.sparse.chosen_outputs`.
-        """
-        if chosen is not None:
-            return chosen_outputs(x, self.weight, self.bias, chosen)
-        weight, n_out = self.weight_in_use(), self.bias.shape[1]
-        weight = weight[:, :n_out] if weight.shape[1] > n_out else weight
-        return cuda.affine(x.to(weight.dtype), weight.mT, self.bias)
-
-
 class PackedLayerNorm(nn.Module):
     """Layer normalization with each member's own gain and shift."""
 
@@ -87,23 +63,23 @@ class PackedLayerNorm(nn.Module):
         self.shift = nn.Parameter(torch.zeros(n_members, width, dtype=dtype, device=device))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise the last axis of (n_members, n_rows, width)."""
+        """Normalize the last axis of (n_members, n_rows, width)."""
         if len(x) == 1:  # torch's kernel takes the gain and shift of a single member along
             return F.layer_norm(x, x.shape[-1:], self.gain.view(-1), self.shift.view(-1))
         normal = F.layer_norm(x, x.shape[-1:])
         return torch.addcmul(self.shift[:, None, :], normal, self.gain[:, None, :])
 
     def residual(
-        self, x: Tensor, message: Tensor, streams: RandomStreams | None, rate: Tensor
+        self, x: Tensor, message: Tensor, streams: RandomStreams | None, name: str, rate: Tensor
     ) -> Tensor:
         """Normalize ``x`` plus a message, of which entries are dropped where there are streams.
 
-        Both are (n_members, n_rows, width).
+        Both are (n_members, n_rows, width); ``name`` is that of the draw.
         """
         if cuda.usable(message) and (streams is None or streams.fuses(message)):
-            dropping = None if streams is None else streams.dropping(rate)
+            dropping = None if streams is None else streams.dropping(name, rate)
             return cuda.residual(x, message, self.gain, self.shift, dropping)
-        return self(x + (message if streams is None else streams.dropout(message, rate)))
+        return self(x + (message if streams is None else streams.dropout(name, message, rate)))
 
 
 class _NormalizedReLU(torch.autograd.Function):
@@ -160,35 +136,34 @@ class PackedMLP(nn.Module):
         Width of the input, of each hidden layer, and of the output.
     streams : RandomStreams
         Source of the initial weights.
+    name : str
+        Name of the network among all draws; its layers append their numbers.
     layer_norm : bool
         Whether hidden layers are normalized.
     activation : {"relu", "leaky_relu"}
         Activation of the hidden layers.
-    output : type
-        ``PackedOutput`` if some of the outputs are computed at times.
     """
 
     def __init__(
         self,
         widths: Sequence[int],
         streams: RandomStreams,
+        name: str,
         *,
         layer_norm: bool,
         activation: str,
         dtype: torch.dtype = torch.float32,
-        output: type[PackedLinear] = PackedLinear,
     ) -> None:
         super().__init__()
-        sizes = list(itertools.pairwise(widths))
-        kinds = [PackedLinear] * (len(sizes) - 1) + [output]
         self.layers = nn.ModuleList(
-            kind(n_in, n_out, streams, dtype=dtype)
-            for kind, (n_in, n_out) in zip(kinds, sizes, strict=True)
+            PackedLinear(n_in, n_out, streams, f"{name}.{i}", dtype=dtype)
+            for i, (n_in, n_out) in enumerate(itertools.pairwise(widths))
         )
         self.norms = nn.ModuleList(
             PackedLayerNorm(streams.n_members, width, dtype=dtype, device=streams.device)
             for width in (widths[1:-1] if layer_norm else ())
         )
+        self.name = name
         self.activation, self.slope = ACTIVATIONS[activation], _SLOPES[activation]
 
     def forward(
@@ -198,7 +173,6 @@ class PackedMLP(nn.Module):
         rate: Tensor,
         *,
         more: Tensor | None = None,
-        chosen: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """Map (n_members, n_rows, widths[0]) to (n_members, n_rows, widths[-1]).
 
@@ -211,19 +185,19 @@ class PackedMLP(nn.Module):
             Dropout of the hidden layers.
         more : Tensor, (n_members, n_rows, n_more), optional
             Further columns, after those of ``x``.
-        chosen : sequence of Tensor of int, optional
-            The outputs to compute for each member, if the last layer is a ``PackedOutput``.
         """
         if isinstance(x, Tensor) and more is not None:
             x, more = torch.cat([x, more], dim=-1), None
         *hidden, last = self.layers
         for i, layer in enumerate(hidden):
-            x = self._hidden(layer, self.norms[i] if self.norms else None, x, more, streams, rate)
+            norm = self.norms[i] if self.norms else None
+            x = self._hidden(f"{self.name}.{i}", layer, norm, x, more, streams, rate)
             more = None
-        return _affine(last, x, more) if chosen is None else last(x, chosen)
+        return _affine(last, x, more)
 
     def _hidden(
         self,
+        name: str,
         layer: Any,
         norm: Any,
         x: Tensor | SparseRows,
@@ -234,14 +208,14 @@ class PackedMLP(nn.Module):
         """Apply an affine map, normalization, activation and dropout."""
         if isinstance(x, Tensor) and norm is not None and streams is not None and streams.fuses(x):
             weight = layer.weight_in_use()
-            product, dropping = torch.bmm(_fitting(x, weight), weight), streams.dropping(rate)
+            product, dropping = torch.bmm(_fitting(x, weight), weight), streams.dropping(name, rate)
             return cuda.hidden(product, layer.bias, norm.gain, norm.shift, dropping, self.slope)
         x = _affine(layer, x, more)
         if norm is not None and streams is not None and streams.draws_masks(x) and not self.slope:
-            kept, scales = streams.kept(*x.shape[1:], rate=rate, dtype=x.dtype)
+            kept, scales = streams.kept(name, *x.shape[1:], rate=rate, dtype=x.dtype)
             return _NormalizedReLU.apply(x, norm.gain, norm.shift, kept, scales)
         x = self.activation(x if norm is None else norm(x))
-        return x if streams is None else streams.dropout(x, rate)
+        return x if streams is None else streams.dropout(name, x, rate)
 
 
 def _affine(layer: Any, x: Tensor | SparseRows, more: Tensor | None) -> Tensor:

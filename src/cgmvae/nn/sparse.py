@@ -2,8 +2,7 @@
 
 A batch of 128 rows of 100,000 features is 50 MB of zeros, and a dense product with it does a
 thousand times the necessary work. :class:`~cgmvae.nn.packed.PackedMLP` takes such rows in its first
-layer; what follows is dense. A network that predicts the features again, Eq. 5, computes a few of
-its outputs: those that the batch uses and a sample of the others.
+layer; what follows is dense.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cgmvae.nn.batch import BatchShard
 from cgmvae.nn.rng import RandomStreams
 
 
@@ -71,15 +69,10 @@ class SparseRows(NamedTuple):
     starts: Tensor
     """Where rows start among the values, and where the last ends, int64 (n_members, n_rows + 1)"""
     n_columns: int
-    drawn: Tensor | None = None
-    """Index of each value's random number among those of its member, int64 (n_stored,); None if
-    they are in order"""
     by_column: tuple[ColumnOrder, ...] | None = None
     """The order by columns of each member's values, if :meth:`indexed` has been called"""
     scratch: Scratch | None = None
     """Where gradients are written; None for new memory"""
-    whole: SparseRows | None = None
-    """The rows of the whole batch, if these are a shard of them"""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -97,41 +90,16 @@ class SparseRows(NamedTuple):
         """Multiply each row by its factor, (n_members, n_rows)."""
         return self._replace(values=self.values * factors.reshape(-1)[self.rows()])
 
-    def dropout(self, streams: RandomStreams, rate: Tensor) -> SparseRows:
+    def dropout(self, streams: RandomStreams, name: str, rate: Tensor) -> SparseRows:
         """Drop values with each member's own rate, (n_members,), and scale up the others.
 
         Dropping a zero changes nothing, so numbers are drawn only for stored values.
         """
         bounds = self.starts[:, [0, -1]].tolist()
-        own: list[slice | Tensor] = [slice(end - start) for start, end in bounds]
-        longest = max(end - start for start, end in bounds)
-        if self.drawn is not None:
-            own = [self.drawn[start:end] for start, end in bounds]
-            longest = int(self.drawn.max()) + 1 if len(self.drawn) else 0
-        with streams.undivided():
-            kept = streams.mask(1, longest, rate=rate, dtype=self.values.dtype)
-        factors = [numbers[index] for numbers, index in zip(kept[:, 0], own, strict=True)]
+        lengths = [end - start for start, end in bounds]
+        kept = streams.mask(name, 1, max(lengths), rate=rate, dtype=self.values.dtype)
+        factors = [own[:length] for own, length in zip(kept[:, 0], lengths, strict=True)]
         return self._replace(values=self.values * torch.cat(factors))
-
-    def take(self, shard: BatchShard) -> SparseRows:
-        """Return a shard of the rows, whose values are dropped as in the whole batch."""
-        n_members, n_rows, _ = self.shape
-        is_own = torch.zeros(n_rows, dtype=torch.bool, device=self.starts.device)
-        is_own[shard.rows] = True
-        lengths = self.starts.diff(dim=1)
-        stored = is_own.repeat(n_members).repeat_interleave(lengths.reshape(-1))
-        numbers = torch.arange(len(self.values), device=self.starts.device)
-        numbers -= self.starts[:, 0].repeat_interleave(lengths.sum(1))
-        bounds = F.pad(lengths[:, shard.rows].reshape(-1).cumsum(0), (1, 0))
-        rows = torch.arange(n_members)[:, None] * shard.n_own + torch.arange(shard.n_own + 1)
-        return SparseRows(
-            self.values[stored],
-            self.columns[stored],
-            bounds[rows.to(bounds.device)],
-            self.n_columns,
-            numbers[stored],
-            whole=self,
-        )
 
     def repeat(self, n_members: int) -> SparseRows:
         """Repeat the rows of one member for several."""
@@ -178,25 +146,10 @@ class SparseRows(NamedTuple):
             )
         return self._replace(by_column=tuple(orders), scratch=scratch)
 
-    def used_columns(self) -> list[Tensor]:
-        """Return the columns that each member's batch uses, in increasing order."""
-        orders = (self.whole or self).indexed().by_column
-        assert orders is not None
-        return [own.columns for own in orders]
-
-    def dense(self, chosen: Sequence[Tensor] | None = None) -> Tensor:
-        """Return the rows with their zeros, (n_members, n_rows, n_columns).
-
-        ``chosen`` are the columns to return for each member, in increasing order and with all those
-        in use. Members with fewer columns than others have zeros at the end.
-        """
-        n_columns, columns = self.n_columns, self.columns
-        if chosen is not None:
-            n_columns = max(map(len, chosen))
-            own = (columns[start:end] for start, end in self.starts[:, [0, -1]].tolist())
-            columns = torch.cat(list(map(torch.searchsorted, chosen, own)))
-        out = self.values.new_zeros(*self.shape[:2], n_columns)
-        out.view(-1, n_columns)[self.rows(), columns] = self.values
+    def dense(self) -> Tensor:
+        """Return the rows with their zeros, (n_members, n_rows, n_columns)."""
+        out = self.values.new_zeros(*self.shape)
+        out.view(-1, self.n_columns)[self.rows(), self.columns] = self.values
         return out
 
 
@@ -240,46 +193,6 @@ class _SparseAffine(torch.autograd.Function):
             target[len(own.columns) :] = d_more[i]
         d_weight = _gradient_of_rows(rows, values, weight)
         return None, torch.bmm(d_out, weight[:, x.n_columns :].mT), d_weight, d_out.sum(1)
-
-
-def chosen_outputs(x: Tensor, weight: Tensor, bias: Tensor, chosen: Sequence[Tensor]) -> Tensor:
-    """Compute some outputs of each member's affine map, (n_members, n_rows, n_chosen).
-
-    ``weight``, (n_members, n_out, n_in), has a row for each output; its gradient is a sparse tensor
-    of the rows that are ``chosen``, in increasing order, for each member. Members with fewer
-    outputs than others have zeros at the end.
-    """
-    return _ChosenOutputs.apply(x, weight, bias, chosen)
-
-
-class _ChosenOutputs(torch.autograd.Function):
-    """Autograd has no gradient of gathered rows with a member axis that leaves the others out."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, chosen: Sequence[Tensor]
-    ) -> Tensor:
-        ctx.chosen = chosen
-        ctx.save_for_backward(x, weight, bias)
-        out = x.new_zeros(*x.shape[:2], max(map(len, chosen)))
-        for i, rows in enumerate(chosen):
-            own = weight[i].index_select(0, rows)
-            out[i, :, : len(rows)] = torch.addmm(bias[i, rows], x[i], own.T)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> Any:
-        x, weight, bias = ctx.saved_tensors
-        counts = [len(rows) for rows in ctx.chosen]
-        d_rows = weight.new_empty(sum(counts), weight.shape[2])
-        d_x, d_bias = torch.empty_like(x), torch.zeros_like(bias)
-        for i, (rows, target) in enumerate(zip(ctx.chosen, d_rows.split(counts), strict=True)):
-            own = d_out[i, :, : len(rows)]
-            torch.mm(own, weight[i].index_select(0, rows), out=d_x[i])
-            torch.mm(own.T, x[i], out=target)
-            d_bias[i, rows] = own.sum(0)
-        return d_x, _gradient_of_rows(ctx.chosen, d_rows, weight), d_bias, None
 
 
 def _gradient_of_rows(rows: Sequence[Tensor], values: Tensor, weight: Tensor) -> Tensor:

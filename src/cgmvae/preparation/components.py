@@ -3,7 +3,7 @@
 Piecewise-linear columns of one feature are nearly the same, and so are the features of one image or
 molecule. The first principal components keep what the columns share: a network learns more from
 them than from a thousand columns, and its first layer is a tenth of the size
-(``docs/results/accuracy.md``).
+(``docs/notebook/defaults.md``).
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from numpy.typing import NDArray
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows, dense
 
-#: Number of components, ``auto`` to choose it by the data, or None for the columns themselves.
+#: Number of components, ``auto`` for that of ``model.plan.n_components``, or None for the columns
+#: themselves.
 NumberOfComponents = int | Literal["auto"] | None
 
-#: Components that ``auto`` chooses: of features with piecewise-linear columns, of others, and from
-#: ``MANY_ROWS`` rows on. Where there are not at least twice as many columns, it chooses none.
-N_ENCODED, N_OTHERS, N_OF_MANY_ROWS = 64, 128, 256
-MANY_ROWS = 3000
-
+# Deviation D19: the paper and the released code have no components.
 #: Passes over the rows that find them, and how many more directions than components are followed.
 _PASSES, _SPARE = 4, 10
 
@@ -35,8 +32,8 @@ class PrincipalComponents:
 
     Parameters
     ----------
-    n_components : int, "auto" or None
-        At most as many as rows and columns; ``auto`` leaves sparse rows as they are.
+    n_components : int or None
+        At most as many as rows. Rows with no more columns are left as they are, and all with None.
 
     Attributes
     ----------
@@ -48,31 +45,25 @@ class PrincipalComponents:
     Examples
     --------
     >>> X = np.outer(np.arange(4.0), [3.0, 4.0])
-    >>> PrincipalComponents(1).fit(X, encoded=False).transform(X).shape
+    >>> PrincipalComponents(1).fit(X).transform(X).shape
     (4, 1)
     """
 
-    def __init__(self, n_components: NumberOfComponents = None) -> None:
+    def __init__(self, n_components: int | None = None) -> None:
         self.n_components = n_components
         self.mean_, self.vectors_ = np.zeros(0), np.zeros((0, 0))
 
-    def fit(self, X: Matrix, *, encoded: bool) -> PrincipalComponents:
-        """Learn from training rows; ``encoded`` says whether they have piecewise-linear columns."""
+    def fit(self, X: Matrix) -> PrincipalComponents:
+        """Learn from training rows, (n_samples, n_columns)."""
         rows = MappedRows.of(X)
-        n_rows, n_columns = rows.shape
-        n_components = self.n_components
-        if n_components == "auto":
-            n_components = N_ENCODED if encoded else N_OTHERS
-            if n_rows >= MANY_ROWS:
-                n_components = N_OF_MANY_ROWS
-            if rows.is_sparse or n_columns < 2 * n_components:
-                n_components = None
-        n_components = min(n_components or 0, n_rows, n_columns)
-        if n_components == 0:
+        if self.n_components is None or rows.shape[1] <= self.n_components:
             return self
+        n_components = min(self.n_components, len(rows))
         sample = rows.sample()
         self.mean_ = sample.mean(axis=0, dtype=np.float64)
-        sizes, vectors = leading_directions(sample - self.mean_, n_components)
+        centered = np.empty(sample.shape, np.float32)
+        np.subtract(sample, self.mean_, out=centered, casting="same_kind")
+        sizes, vectors = leading_directions(centered, n_components)
         mean_size = np.sqrt((sizes**2).mean() / len(sample)) or 1.0
         self.vectors_ = vectors / mean_size
         return self
@@ -89,17 +80,13 @@ class PrincipalComponents:
         if isinstance(X, MappedRows):
             return X.then(self.transform)
         # In float64, so that a row does not depend on the others of its block.
-        return ((dense(X) - self.mean_) @ self.vectors_).astype(X.dtype)
+        return project(dense(X), self.mean_, self.vectors_).astype(X.dtype)
 
     def inverse_transform(self, components: NDArray[Any]) -> NDArray[Any]:
         """Return the rows that these are the components of, (n_rows, n_columns)."""
         if not self.is_used:
             return components
         return components @ np.linalg.pinv(self.vectors_) + self.mean_
-
-    def pad(self, n_components: int) -> None:
-        """Append components that are always 0."""
-        self.vectors_ = np.pad(self.vectors_, ((0, 0), (0, n_components)))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return what was learned as arrays by name."""
@@ -119,6 +106,11 @@ class PrincipalComponents:
         return components
 
 
+def project(rows: Any, mean: Any, vectors: Any) -> Any:
+    """Return the components of rows, for arrays or tensors."""
+    return (rows - mean) @ vectors
+
+
 def leading_directions(
     centered: NDArray[np.floating], n_directions: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -128,7 +120,7 @@ def leading_directions(
     the time of scikit-learn's, which decomposes two tall matrices per pass instead of one. Products
     are taken in float32, which is as exact as the few passes are.
     """
-    centered = centered.astype(np.float32)
+    centered = centered.astype(np.float32, copy=False)
     n_followed = min(n_directions + _SPARE, *centered.shape)
     basis = np.random.default_rng(0).normal(size=(centered.shape[1], n_followed))
     for _ in range(_PASSES):

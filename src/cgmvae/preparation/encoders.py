@@ -26,10 +26,10 @@ NOTABLE_SHARE = 0.05
 
 #: Categories of fewer rows are rare: the minimum in small tables, the size of a large table, and
 #: the minimum there.
-LEAST_ROWS, MANY_ROWS, LEAST_OF_MANY = 2, 1000, 5
+MIN_ROWS, MANY_ROWS, MIN_OF_MANY = 2, 1000, 5
 
 #: Maximum vocabulary size; the most frequent words are kept.
-MOST_WORDS = 20_000
+MAX_WORDS = 20_000
 
 #: With at least so many texts, a word must occur in two of them, or in three.
 ENOUGH_TEXTS, MANY_TEXTS = 20, 5000
@@ -148,7 +148,7 @@ class CategoryColumn(ColumnEncoder):
         """Keep the categories that are not rare."""
         counts = Counter(values.tolist())
         n_missing = counts.pop(None, 0)
-        least = LEAST_ROWS if len(values) < MANY_ROWS else LEAST_OF_MANY
+        least = MIN_ROWS if len(values) < MANY_ROWS else MIN_OF_MANY
         kept = sorted(category for category, count in counts.items() if count >= least)
         rare = tuple(sorted(counts.keys() - set(kept)))
         return cls(tuple(kept), len(rare) > 0, n_missing > 0, rare)
@@ -279,7 +279,7 @@ class TextColumn(ColumnEncoder):
 
         texts = [value for value in values.tolist() if value is not None]
         least = 1 + (len(texts) >= ENOUGH_TEXTS) + (len(texts) >= MANY_TEXTS)
-        vectorizer = CountVectorizer(min_df=least, max_features=MOST_WORDS, **_TOKENS)
+        vectorizer = CountVectorizer(min_df=least, max_features=MAX_WORDS, **_TOKENS)
         try:
             found = vectorizer.fit_transform(texts)
         except ValueError:  # the vocabulary is empty

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from cgmvae.data.columns import Columns, ColumnType, as_columns, names_of
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
-from cgmvae.errors import InputError, listed
+from cgmvae.errors import InputError, listed, warn
 from cgmvae.preparation.encoders import ENCODERS, CategoryColumn, ColumnEncoder
 
 #: With more features than this the matrix is sparse, even without text columns.
@@ -45,7 +44,8 @@ class FeaturePreparation:
     feature_names_ : list of str
         Names of the features, such as ``habitat=wetland``, ``date (year)`` and ``notes: owl``.
     sparse_ : bool
-        Whether the matrix is a CSR array: with text columns, or more than :data:`WIDE` features.
+        Whether the matrix is a CSR array: with text columns, or more than :data:`WIDE` features,
+        unless most features are measurements, which are hardly ever 0 once they are scaled.
     measured_ : array of bool, (n_features,)
         Which features are measurements on an arbitrary scale; all others are between 0 and 1.
 
@@ -81,7 +81,8 @@ class FeaturePreparation:
         self.measured_ = np.concatenate(
             [np.arange(len(own)) < encoder.measured() for own, encoder in pairs]
         )
-        self.sparse_ = "text" in self.kinds.values() or len(self.feature_names_) > WIDE
+        wide = "text" in self.kinds.values() or len(self.feature_names_) > WIDE
+        self.sparse_ = wide and 2 * int(self.measured_.sum()) <= len(self.measured_)
         return self
 
     def transform(self, columns: Columns) -> Matrix:
@@ -131,12 +132,43 @@ def _distinct(names: list[str]) -> list[str]:
     return list(found)
 
 
+#: The column that a list of texts becomes.
+TEXT_COLUMN = "text"
+
+
 def table_columns(X: Any) -> Columns | None:
-    """Return the columns of a table that needs encoding; None for arrays and numeric tables."""
+    """Return the columns of a table that needs encoding; None for arrays and numeric tables.
+
+    A list or series of texts is a table with one column of text.
+
+    Examples
+    --------
+    >>> table_columns(["an owl calls", "a hawk"]).by_name()
+    {'text': 'text'}
+    """
+    if (texts := _texts(X)) is not None:
+        return as_columns({TEXT_COLUMN: texts}, {TEXT_COLUMN: "text"})
     if isinstance(X, Columns | Mapping):
         return as_columns(X)
     types = getattr(X, "dtypes", ()) if hasattr(X, "columns") else ()
     return None if all(map(_is_numeric, types)) else as_columns(X)
+
+
+def _texts(X: Any) -> NDArray[Any] | None:
+    """Return the texts that a list, a series or an array consists of; None if it does not."""
+    if hasattr(X, "columns") or isinstance(X, str | Columns | Mapping):
+        return None
+    if hasattr(X, "to_numpy"):
+        X = X.to_numpy()
+    if not isinstance(X, list | tuple | np.ndarray) or getattr(X, "ndim", 1) != 1:
+        return None
+    if not any(isinstance(each, str) for each in X):
+        return None
+    missing = [each is None or each != each for each in X]
+    if not all(gap or isinstance(each, str) for each, gap in zip(X, missing, strict=True)):
+        return None
+    texts = [None if gap else each for each, gap in zip(X, missing, strict=True)]
+    return np.array(texts, dtype=object)
 
 
 def _is_numeric(dtype: Any) -> bool:
@@ -151,6 +183,8 @@ def match_columns(X: Any, kinds: Mapping[str, ColumnType]) -> Columns:
 
     A warning names the columns that the model does not know.
     """
+    if (texts := _texts(X)) is not None:
+        X = {TEXT_COLUMN: texts}
     if not (isinstance(X, Columns | Mapping) or hasattr(X, "columns")):
         raise InputError(
             f"The model was fitted on columns with names ({listed(list(kinds))}); pass a table "
@@ -165,7 +199,7 @@ def match_columns(X: Any, kinds: Mapping[str, ColumnType]) -> Columns:
         )
     if extra := [name for name in found if name not in kinds]:
         text = f"Columns that the model does not know are ignored: {listed(extra)}."
-        warnings.warn(text, stacklevel=2)
+        warn(text)
     return as_columns(X, kinds, only=list(kinds))
 
 

@@ -8,7 +8,7 @@ stored with the model.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,22 +16,13 @@ from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows
-from cgmvae.errors import InputError
 
+#: ``auto`` bounds the number of columns; see ``model.plan.feature_plan``.
 EncodingName = Literal["auto", "piecewise-linear", "standard"]
 
-#: Bins per feature, and those that from so many rows on say more about it. With fewer rows, results
-#: with 4 to 16 bins are alike.
-N_BINS, MANY_BINS, MANY_ROWS = 8, 16, 3000
-
+# Deviation D18: the paper and the released code standardize features and do no more.
 #: Features with at most this many distinct values are left alone: they are counts or categories.
 FEW_VALUES = 10
-
-#: ``auto`` adds at most this many columns; wider tables get fewer bins, the widest none.
-MAX_COLUMNS = 4096
-
-#: Start of a bin that only pads the columns; scaled values are far below.
-_UNREACHED = 1e30
 
 
 class PiecewiseLinear:
@@ -39,11 +30,9 @@ class PiecewiseLinear:
 
     Parameters
     ----------
-    kind : {"auto", "piecewise-linear", "standard"}
-        ``standard`` appends nothing; ``auto`` bounds the number of columns. Sparse rows and
-        features with few distinct values are always left as they are.
-    n_bins : int, optional
-        Bins per feature; by default 8, and 16 from 3,000 rows on.
+    n_bins : int
+        Bins per feature; with fewer than 2 nothing is appended. Sparse rows and features with few
+        distinct values are always left as they are.
 
     Attributes
     ----------
@@ -55,41 +44,26 @@ class PiecewiseLinear:
     Examples
     --------
     >>> X = np.arange(16.0)[:, None]
-    >>> encoding = PiecewiseLinear("piecewise-linear", n_bins=2).fit(X)
+    >>> encoding = PiecewiseLinear(2).fit(X)
     >>> encoding.transform(np.array([[0.0], [7.5], [9.375]])).tolist()
     [[0.0, 0.0, 0.0], [7.5, 1.0, 0.0], [9.375, 1.0, 0.25]]
     """
 
-    def __init__(self, kind: EncodingName = "auto", n_bins: int | None = None) -> None:
-        self.kind, self.n_bins = kind, n_bins
+    def __init__(self, n_bins: int) -> None:
+        self.n_bins = n_bins
 
     def fit(self, X: Matrix) -> PiecewiseLinear:
         """Learn the bins from scaled training rows, (n_samples, n_features)."""
-        if self.kind not in get_args(EncodingName):
-            raise InputError(
-                f"encoding is {self.kind!r}; choose one of {', '.join(get_args(EncodingName))}."
-            )
         self.feature_ = np.zeros(0, np.int64)
         self.lower_, self.upper_ = np.zeros((2, 0))
         rows = MappedRows.of(X)
-        n_bins = self.n_bins
-        if n_bins is None:
-            n_bins = N_BINS if len(rows) < MANY_ROWS else MANY_BINS
-        if self.kind == "auto":
-            n_bins = min(n_bins, MAX_COLUMNS // max(1, rows.shape[1]))
-        if self.kind == "standard" or rows.is_sparse or n_bins < 2:
+        if rows.is_sparse or self.n_bins < 2:
             return self
-        edges = [_edges(column, n_bins) for column in rows.sample().T]
+        edges = [_edges(column, self.n_bins) for column in rows.sample().T]
         self.feature_ = np.repeat(np.arange(len(edges)), [max(0, len(each) - 1) for each in edges])
         self.lower_ = np.concatenate([each[:-1] for each in edges])
         self.upper_ = np.concatenate([each[1:] for each in edges])
         return self
-
-    def pad(self, n_columns: int) -> None:
-        """Append columns that are always 0: bins that no value reaches."""
-        self.feature_ = np.append(self.feature_, np.zeros(n_columns, np.int64))
-        self.lower_ = np.append(self.lower_, np.full(n_columns, _UNREACHED))
-        self.upper_ = np.append(self.upper_, np.full(n_columns, 2 * _UNREACHED))
 
     @property
     def n_columns(self) -> int:
@@ -107,10 +81,7 @@ class PiecewiseLinear:
         encoded[:, : X.shape[1]] = X
         lower, width = (bins.astype(X.dtype) for bins in (self.lower_, self.upper_ - self.lower_))
         for rows, block in MappedRows(X).blocks():
-            share = block[:, self.feature_]
-            share -= lower
-            share /= width
-            np.clip(share, 0, 1, out=encoded[rows, X.shape[1] :])
+            encoded[rows, X.shape[1] :] = shares_of_bins(block, self.feature_, lower, width)
         return encoded
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -120,7 +91,7 @@ class PiecewiseLinear:
     @classmethod
     def from_state(cls, arrays: dict[str, NDArray[Any]], n_features: int) -> PiecewiseLinear:
         """Rebuild an encoding from :meth:`state`; raise if the bins are inconsistent."""
-        encoding = cls()
+        encoding = cls(0)
         encoding.feature_ = np.asarray(arrays["feature"])
         encoding.lower_, encoding.upper_ = arrays["lower"], arrays["upper"]
         bins = (encoding.feature_, encoding.lower_, encoding.upper_)
@@ -132,6 +103,11 @@ class PiecewiseLinear:
         if not (np.isfinite(bins[1:]).all() and (encoding.upper_ > encoding.lower_).all()):
             raise ValueError("its piecewise-linear bins are not intervals")
         return encoding
+
+
+def shares_of_bins(rows: Any, feature: Any, lower: Any, width: Any) -> Any:
+    """Return how much of each bin lies below the value of its feature, for arrays or tensors."""
+    return ((rows[:, feature] - lower) / width).clip(0, 1)
 
 
 def _edges(values: NDArray[Any], n_bins: int) -> NDArray[np.float64]:

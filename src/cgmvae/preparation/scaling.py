@@ -19,7 +19,7 @@ from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import MappedRows, dense
 from cgmvae.errors import InputError
 
-ScalingName = Literal["auto", "standardise", "max-abs", "none"]
+ScalingName = Literal["auto", "standardize", "max-abs", "none"]
 
 #: Scaled values are clipped to ± this bound, so that networks stay finite whatever they are given.
 #: A training value is at most √n_samples standard deviations from the mean, so the bound changes
@@ -32,7 +32,7 @@ class FeatureScaler:
 
     Parameters
     ----------
-    kind : {"auto", "standardise", "max-abs", "none"}
+    kind : {"auto", "standardize", "max-abs", "none"}
         ``auto`` standardizes dense features. Sparse features within ±1 (presence, tf-idf) are left
         unchanged; others are divided by their largest absolute value, which keeps zeros zero. If a
         table was encoded as sparse features, its measurements are standardized, and its words and
@@ -41,7 +41,7 @@ class FeatureScaler:
     Attributes
     ----------
     kind_ : str
-        The scaling in use: ``standardise``, ``max-abs`` or ``none``.
+        The scaling in use: ``standardize``, ``max-abs`` or ``none``.
     shift_, scale_ : array, (n_features,)
         A value v becomes (v − shift) / scale, clipped to ± :data:`MAX_SCALED` unless the scaling is
         ``none``.
@@ -75,7 +75,7 @@ class FeatureScaler:
             return self._fit_measured(rows, measured)
         self.kind_ = self.kind
         if self.kind == "auto":
-            self.kind_ = "standardise"
+            self.kind_ = "standardize"
             if rows.is_sparse:
                 self.kind_ = "none" if _largest(rows).max(initial=0.0) <= 1 else "max-abs"
         n_features = rows.shape[1]
@@ -83,16 +83,16 @@ class FeatureScaler:
         self.fill_ = np.zeros(n_features)
         if self.kind_ == "max-abs":
             self.scale_ = _nonzero(_largest(rows))
-        elif self.kind_ == "standardise":
+        elif self.kind_ == "standardize":
             mean, variance = _moments(rows)
             self.scale_ = _nonzero(np.sqrt(_without_rounding(variance, mean, len(rows))))
             self.shift_ = mean if not rows.is_sparse else self.shift_
-        if self.kind_ != "standardise" or rows.is_sparse:
+        if self.kind_ != "standardize" or rows.is_sparse:
             self.fill_ = (_moments(rows)[0] - self.shift_) / self.scale_
         return self
 
     def _fit_measured(self, rows: MappedRows, measured: NDArray[np.bool_]) -> FeatureScaler:
-        part = FeatureScaler("standardise").fit(rows[:, np.flatnonzero(measured)].then(dense))
+        part = FeatureScaler("standardize").fit(rows[:, np.flatnonzero(measured)].then(dense))
         self.kind_ = part.kind_ if measured.any() else "none"
         self.shift_, self.scale_ = np.zeros(len(measured)), np.ones(len(measured))
         self.fill_ = np.zeros(len(measured))
@@ -134,15 +134,23 @@ class FeatureScaler:
         return self.fit(X).transform(X)
 
 
+def scale_dense(
+    rows: Any, shift: Any, scale: Any, fill: Any, bound: float, arrays: Any = np
+) -> Any:
+    """Return scaled rows in float64; ``arrays`` is numpy or torch, whichever they belong to."""
+    scaled = (rows - shift) / scale
+    if np.isfinite(bound):
+        scaled = arrays.clip(scaled, -bound, bound)
+    return arrays.where(arrays.isnan(scaled), fill, scaled)
+
+
 def _scaled(
     X: NDArray[Any], shift: NDArray[Any], scale: NDArray[Any], fill: NDArray[Any], bound: float
 ) -> NDArray[Any]:
     Z = np.empty(X.shape, X.dtype)
     for rows, block in MappedRows(X).blocks():
         with np.errstate(over="ignore"):  # infinite values are clipped
-            Z[rows] = np.clip((block - shift) / scale, -bound, bound)
-        missing = np.isnan(Z[rows])
-        Z[rows][missing] = np.broadcast_to(fill, missing.shape)[missing]
+            Z[rows] = scale_dense(block, shift, scale, fill, bound)
     return Z
 
 

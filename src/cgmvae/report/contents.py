@@ -38,17 +38,25 @@ from cgmvae.evaluation import (
     paired_difference,
     row_text,
     sweep,
+    well_and_badly_predicted,
 )
 from cgmvae.evaluation.intervals import MIN_UNITS
 from cgmvae.evaluation.metrics import as_bool, known_cells
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold, ThresholdRule
-from cgmvae.methods import REGISTRY, method_name
-from cgmvae.methods.base import LabelSimilarity
-from cgmvae.methods.serialization import VotesRecord
+from cgmvae.methods import REGISTRY, MultiLabelClassifier, method_name
+from cgmvae.methods.combination import ExpertRecord
 from cgmvae.preparation import ColumnSummary
 from cgmvae.report.explorer import Explorer, explore
 from cgmvae.report.figures.style import title_of
-from cgmvae.report.rows import ReportRows, on_features, prepared_rows
+from cgmvae.report.rows import (
+    MIN_LABEL_ROWS,
+    ReportRows,
+    compared_labels,
+    of_labels,
+    on_features,
+    prepared_rows,
+    rows_with_and_without,
+)
 
 Choice = Literal["auto", "all", "none"]
 
@@ -72,6 +80,9 @@ FEW_ROWS = 200
 DRIFT = 0.1
 DRIFT_GAIN = 0.01
 
+#: Rare labels that a warning names, of each kind.
+MAX_NAMED = 30
+
 #: The latent space hardly matters if another row's z costs less micro-F1 than this.
 LATENT_GAIN = 0.01
 
@@ -79,7 +90,10 @@ LATENT_GAIN = 0.01
 RANKING_METRICS = {"AUC": macro_auc, "average precision": macro_average_precision}
 
 #: Parameters that say nothing about the model.
-_HIDDEN = ("progress", "verbose", "checkpoint", "device", "n_jobs")
+_HIDDEN = ("progress", "checkpoint", "device", "n_jobs", "experts", "auto_network")
+
+#: Parameters of experts that the blend has set.
+_SET_BY_BLEND = ("scaling", "random_state")
 
 Scores = NDArray[np.floating]
 Parts = Sequence[MultiLabelDataset]
@@ -226,33 +240,46 @@ def _scores_by_label(
     return scores
 
 
-def measure(title: str, scores: Scores, rule: ThresholdRule, test: MultiLabelDataset) -> Measured:
-    """Return the metrics on the test rows under a learned rule, five of them with intervals."""
-    predicted = rule.apply(scores)
+def measure(
+    title: str,
+    scores: Scores,
+    rule: ThresholdRule,
+    test: MultiLabelDataset,
+    labels: NDArray[np.int64],
+) -> Measured:
+    """Return the metrics of some labels on the test rows, five of them with intervals."""
+    predicted, compared = rule.apply(scores), of_labels(test, labels)
     outputs = dict.fromkeys(PAPER_METRICS, predicted) | {"precision_at_1": scores}
+    given: Any = {"unknown": compared.unknown}
     metrics = {
         name: bootstrap_interval(
-            name, test.Y, outputs[name], unknown=test.unknown, groups=test.groups
+            name, compared.Y, outputs[name][:, labels], groups=test.groups, **given
         )
         for name in PAPER_METRICS
     }
     ranking = {
-        name: metric(test.Y, scores, unknown=test.unknown)
+        name: metric(compared.Y, scores[:, labels], **given)
         for name, metric in RANKING_METRICS.items()
     }
     return Measured(title, scores, predicted, metrics, ranking)
 
 
-def compare(model: Measured, others: Sequence[Measured], test: MultiLabelDataset) -> list[Verdict]:
-    """Compare the model with the best of the others, metric by metric.
+def compare(
+    model: Measured,
+    others: Sequence[Measured],
+    test: MultiLabelDataset,
+    labels: NDArray[np.int64],
+) -> list[Verdict]:
+    """Compare the model with the best of the others on some labels, metric by metric.
 
     There is no verdict where the rows, or groups of rows, are too few for an interval.
     """
-    verdicts = []
+    verdicts, test = [], of_labels(test, labels)
     for name in PAPER_METRICS if others else ():
         best = max(others, key=lambda other: other.metrics[name].value)
         first, second = (
-            each.scores if name == "precision_at_1" else each.predicted for each in (model, best)
+            (each.scores if name == "precision_at_1" else each.predicted)[:, labels]
+            for each in (model, best)
         )
         difference = paired_difference(
             name, test.Y, first, second, unknown=test.unknown, groups=test.groups
@@ -283,11 +310,13 @@ def find(
     model: Any, rows: ReportRows, measured: Measured, verdicts: Sequence[Verdict]
 ) -> list[Finding]:
     """Return the warnings that apply, the serious ones first."""
+    said = getattr(model, "fit_warnings_", None) or ()
     found = [
+        *(Finding("serious", "A warning of the model's fit", text) for text in said),
         *_about_rows(rows, getattr(model, "origin_", None)),
+        *_about_rare_labels(rows.reference, "training " if rows.train is not None else ""),
         *_about_labels(rows, measured),
         *_about_threshold(model, rows.test, measured),
-        *_about_latent_space(model, rows.test),
         *_about_rivals(model.threshold_metric, verdicts),
     ]
     return sorted(found, key=lambda finding: finding.weight != "serious")
@@ -334,12 +363,45 @@ def _about_rows(rows: ReportRows, origin: Mapping[str, Any] | None) -> Iterator[
         )
 
 
+def _about_rare_labels(reference: MultiLabelDataset, kind: str) -> Iterator[Finding]:
+    """Name the labels that never vary, or hardly, once for the whole page."""
+    having, lacking = rows_with_and_without(reference)
+    few = np.minimum(having, lacking) < MIN_LABEL_ROWS
+    if not few.any():
+        return
+    n, of = int(few.sum()), f"{reference.n_labels:,} labels"
+    groups = {
+        f"In every {kind}row": few & (lacking == 0) & (having > 0),
+        f"In no {kind}row": few & (having == 0),
+        f"In fewer than {MIN_LABEL_ROWS}": few & (having > 0) & (having < MIN_LABEL_ROWS),
+        f"In all but fewer than {MIN_LABEL_ROWS}": few & (lacking > 0) & (having >= MIN_LABEL_ROWS),
+    }
+    texts = [
+        f"{title}: {_names(reference, np.flatnonzero(mask))}."
+        for title, mask in groups.items()
+        if mask.any()
+    ]
+    left = "left out of comparisons, maps and lists" if n < reference.n_labels else "uncertain"
+    yield Finding(
+        "note",
+        f"{n:,} of {of} {'is' if n == 1 else 'are'} {left}",
+        f"With fewer than {MIN_LABEL_ROWS} {kind}rows that have a label, or that do not, what is "
+        f"measured of it is mostly chance. {' '.join(texts)}",
+    )
+
+
+def _names(dataset: MultiLabelDataset, labels: NDArray[np.int64]) -> str:
+    shown = ", ".join(dataset.label_names[label] for label in labels[:MAX_NAMED].tolist())
+    more = len(labels) - MAX_NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
 def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:
-    test = rows.test
-    counts = count(test.Y, measured.predicted, test.unknown)
+    labels = compared_labels(rows.reference)
+    test = of_labels(rows.test, labels)
+    counts = count(test.Y, measured.predicted[:, labels], test.unknown)
     never = (counts.label_predicted == 0) & (counts.label_true > 0)
     missed, n_true = int(counts.label_true[never].sum()), int(counts.label_true.sum())
-    untrained = rows.reference.Y.sum(axis=0) == 0 if rows.train is not None else [False]
     for found, title, text in (
         (
             never,
@@ -350,13 +412,12 @@ def _about_labels(rows: ReportRows, measured: Measured) -> Iterator[Finding]:
         (
             counts.label_true == 0,
             "without a test row",
-            "They cannot be evaluated here; macro-F1 counts each as 0.",
+            "They cannot be evaluated here, and macro-F1 leaves them out.",
         ),
-        (untrained, "without a training row", "The model cannot have learned them."),
     ):
-        if n := len(labels := np.flatnonzero(found).tolist()):
-            title = f"{n:,} of {test.n_labels:,} labels {'is' if n == 1 else 'are'} {title}"
-            names = listed([test.label_names[label] for label in labels])
+        if n := len(chosen := np.flatnonzero(found).tolist()):
+            title = f"{n:,} of {rows.test.n_labels:,} labels {'is' if n == 1 else 'are'} {title}"
+            names = listed([test.label_names[label] for label in chosen])
             yield Finding("note", title, f"{names}. {text}")
 
 
@@ -379,10 +440,17 @@ def _about_threshold(model: Any, test: MultiLabelDataset, measured: Measured) ->
         )
 
 
-def _about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding]:
-    if not hasattr(model, "diagnostics") or test.n_samples == 1:  # z cannot be shuffled
+def network_of(model: Any) -> Any:
+    """Return the C-GMVAE of a blend, None if it has none; any other model is returned as it is."""
+    return getattr(model, "cgmvae_", model)
+
+
+def about_latent_space(model: Any, test: MultiLabelDataset) -> Iterator[Finding]:
+    """Yield a warning for experts if the latent space has no use."""
+    network = network_of(model)
+    if not hasattr(network, "diagnostics") or test.n_samples == 1:  # z cannot be shuffled
         return
-    numbers = model.diagnostics(test.X, test)
+    numbers = network.diagnostics(test.X if network is model else model.inputs(test.X), test)
     lost = numbers["micro_f1"] - numbers["micro_f1_shuffled_z"]
     if numbers["active_units"] < 1:
         yield Finding(
@@ -437,25 +505,31 @@ class Contents:
     skipped: Mapping[str, str]
     """Why baselines were skipped, by title."""
     verdicts: Sequence[Verdict]
+    compared: NDArray[np.int64]
+    """The labels that methods are compared on, and that maps and lists show, as indices."""
+    all_labels: Mapping[str, float]
+    """The five metrics of the model over all labels."""
     oracle: Mapping[str, float]
-    """The five metrics with thresholds chosen on the test labels, to compare with the paper."""
+    """The same with thresholds chosen on the test labels, to compare with the paper."""
     precision: float
-    """Share of predicted labels that are true."""
+    """Share of predicted labels that are true, among those compared."""
     recall: float
-    """Share of true labels that are predicted."""
+    """Share of true labels that are predicted, among those compared."""
     labels: Sequence[LabelScores]
-    """The metrics of each label on the test rows, the lowest F1 first, undefined ones last."""
+    """The metrics of each label on the test rows: first those compared, by falling skill."""
+    well_predicted: str
+    """A sentence on the labels that are predicted well and no better than by their frequency."""
     findings: Sequence[Finding]
+    for_experts: Sequence[Finding]
+    """What only those want to know who know the method."""
     similarity: NDArray[np.floating]
     similarity_is: str
     """What the similarity measures."""
     explorer: Explorer
+    experts: Sequence[ExpertRecord]
+    """What the experts of a blend are; empty for other methods."""
     settings: Mapping[str, Any]
-    """The parameters of the model that are not None."""
-    votes: VotesRecord | None
-    """The training rows that have a say, if there are any."""
-    has_linear_model: bool
-    """Whether a linear model is added to the network."""
+    """The parameters of the model that are not None, and those of its experts that were set."""
     origin: Mapping[str, Any] | None
     """How the model was fitted, if its file says so."""
     version: str = __version__
@@ -488,14 +562,15 @@ def collect(
     if baselines not in get_args(Choice):
         raise InputError(f"There is no choice {baselines!r}; use auto, all or none.")
     statistics = rows.reference.describe()
-    preparation = getattr(model, "preparation_", None)
-    columns = [] if preparation is None else preparation.describe()
+    encoded = model.pipeline_.columns
+    columns = [] if encoded is None else encoded.describe()
     describe_row = partial(row_text, rows.test.X, rows.test.feature_names)
     rows, model = prepared_rows(model, rows), on_features(model)
     test, name = rows.test, method_name(model)
     title = REGISTRY[name].title if name in REGISTRY else name
+    compared = compared_labels(rows.reference)
     step(f"Scoring {test.n_samples:,} rows")
-    own = measure(title, model.predict_proba(test.X), model.threshold_rule_, test)
+    own = measure(title, model.predict_proba(test.X), model.threshold_rule_, test, compared)
     others: list[Measured] = []
     skipped: dict[str, str] = {}
     if rows.train is not None and (held := rows.validation) is not None:
@@ -503,14 +578,20 @@ def collect(
         choice = {"rule": model.threshold_rule, "metric": model.threshold_metric}
         for baseline, (on_held, scores) in fitted.items():
             rule = learn_rule(held.Y, on_held, unknown=held.unknown, **choice)
-            others.append(measure(baseline, scores, rule, test))
+            others.append(measure(baseline, scores, rule, test, compared))
     step("Comparing the model with the baselines")
-    verdicts = compare(own, others, test)
-    counts = count(test.Y, own.predicted, test.unknown)
+    verdicts = compare(own, others, test, compared)
+    seen = of_labels(test, compared)
+    counts = count(seen.Y, own.predicted[:, compared], seen.unknown)
     correct = counts.label_both.sum()
     similarity, similarity_is = label_similarity(model, own.scores)
     scored = Scored(test.Y, own.scores, test.unknown)
-    neighbors = getattr(model, "neighbors_", None)
+    by_label = label_scores(scored, model.threshold_rule_, test.label_names, groups=test.groups)
+    best_first = sorted(
+        (by_label[label] for label in compared.tolist()),
+        key=lambda label: (np.isnan(label.skill), -label.skill),
+    )
+    rest = sorted({*range(test.n_labels)} - {*compared.tolist()})
     return Contents(
         method=title,
         paper=REGISTRY[name].paper if name in REGISTRY else "",
@@ -521,26 +602,38 @@ def collect(
         measured=[own, *others],
         skipped=skipped,
         verdicts=verdicts,
+        compared=compared,
+        all_labels=evaluate(scored, rule=model.threshold_rule_).metrics,
         oracle=evaluate(scored, protocol="test-oracle").metrics,
         precision=float(correct / max(counts.label_predicted.sum(), 1)),
         recall=float(correct / max(counts.label_true.sum(), 1)),
-        labels=sorted(
-            label_scores(scored, model.threshold_rule_, test.label_names),
-            key=lambda label: (label.f1 != label.f1, label.f1),
-        ),
+        labels=[*best_first, *(by_label[label] for label in rest)],
+        well_predicted=well_and_badly_predicted(best_first),
         findings=find(model, rows, own, verdicts),
+        for_experts=list(about_latent_space(model, test)),
         similarity=similarity,
         similarity_is=similarity_is,
-        explorer=explore(model, rows, own.scores, similarity, describe_row=describe_row),
-        votes=None if neighbors is None else neighbors.record(),
-        has_linear_model=getattr(model, "linear_model_", None) is not None,
-        settings={
-            name: value
-            for name, value in model.get_params(deep=False).items()
-            if value is not None and name not in _HIDDEN
-        },
+        explorer=explore(
+            model, rows, own.scores, similarity, labels=compared, describe_row=describe_row
+        ),
+        experts=getattr(model, "experts_", ()),
+        settings=_settings(model),
         origin=origin,
     )
+
+
+def _settings(model: Any) -> dict[str, Any]:
+    own = model.get_params(deep=False).items()
+    found = {name: value for name, value in own if value is not None and name not in _HIDDEN}
+    for expert, fitted in getattr(model, "models_", {}).items():
+        if isinstance(fitted, MultiLabelClassifier):
+            default = type(fitted)().get_params(deep=False)
+            found |= {
+                f"{expert}__{name}": value
+                for name, value in fitted.get_params(deep=False).items()
+                if name not in (*_HIDDEN, *_SET_BY_BLEND) and value != default[name]
+            }
+    return found
 
 
 def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[np.floating], str]:
@@ -548,7 +641,7 @@ def label_similarity(model: Any, scores: NDArray[np.floating]) -> tuple[NDArray[
 
     For a method that learns no similarity, it is the correlation of the scores.
     """
-    if isinstance(model, LabelSimilarity):
+    if model.similarity_is is not None:
         return model.label_similarity(), model.similarity_is
     with np.errstate(invalid="ignore", divide="ignore"):  # a constant label correlates with none
         correlation = np.corrcoef(scores, rowvar=False, dtype=np.float64)

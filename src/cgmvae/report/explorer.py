@@ -43,16 +43,12 @@ _PAIR_STEPS, _LIFT_STEPS = 10_000, 1_000
 #: Maximum number of rows and labels in a page.
 MAX_ROWS, MAX_LABELS = 2_000, 1_500
 
-#: With fewer positive rows, the similarities of a label are mostly noise: a share of 20 rows has a
-#: standard error of up to 0.11.
-FEW_POSITIVES = 20
-
 #: Maximum number of clusters, the colors that can be told apart; few labels have fewer.
 _MAX_CLUSTERS = 7
 
 #: Radius of a rare label's dot on the map, at most, and when it has to leave room for many others;
 #: the most frequent label's dot is this many times as large. A map has a side of 1.
-_MAX_RADIUS, _RADIUS_SHARE, _LARGEST_DOT = 0.008, 0.16, 2.5
+_MAX_RADIUS, _RADIUS_SHARE, _MAX_DOT = 0.008, 0.16, 2.5
 
 #: Share of the map's side that the labels take before they are moved apart, and rounds to do so.
 _MAP_SHARE, _MAX_ROUNDS = 0.86, 200
@@ -89,9 +85,10 @@ def explore(
     scores: NDArray[np.floating],
     similarity: NDArray[np.floating],
     *,
+    labels: NDArray[np.int64] | None = None,
     describe_row: Callable[[int], str] = lambda _: "",
 ) -> Explorer:
-    """Collect the data of the explorer.
+    """Collect the data of the explorer, for all labels or for those with these indices.
 
     Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
 
@@ -100,7 +97,8 @@ def explore(
     test row, by its index.
     """
     frequency = label_frequency(rows.reference, model.label_names_)
-    labels = np.sort(np.argsort(-frequency, kind="stable")[:MAX_LABELS])
+    labels = np.arange(len(frequency)) if labels is None else labels
+    labels = np.sort(labels[np.argsort(-frequency[labels], kind="stable")[:MAX_LABELS]])
     kept = np.arange(n_rows := rows.test.n_samples)
     if n_rows > MAX_ROWS:
         kept = np.sort(np.random.default_rng(0).choice(n_rows, MAX_ROWS, replace=False))
@@ -131,7 +129,6 @@ def explore(
         "rule": rule,
         "precision_at_1": None if np.isnan(precision) else precision,
         "n_known": int(known.sum()),
-        "few_positives": FEW_POSITIVES,
         "row_texts": [describe_row(row) for row in kept.tolist()],
         "row_ids": None if ids is None else [str(ids[row]) for row in kept],
         "reference": "rows" if rows.train is None else "training rows",
@@ -191,7 +188,7 @@ def _label_map(
     centers = 0.5 + (coordinates - (low + high) / 2) * scale * [1, -1]
     smallest = min(_MAX_RADIUS, _RADIUS_SHARE / np.sqrt(len(centers)))
     share = np.sqrt(frequency / frequency.max().clip(1))
-    radii = smallest * (1 + (_LARGEST_DOT - 1) * share)
+    radii = smallest * (1 + (_MAX_DOT - 1) * share)
     while not _move_apart(centers, radii):
         radii *= 0.8
     return {"map": centers.astype(np.float32), "radius": radii.astype(np.float32)}

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.report import (
@@ -30,20 +32,19 @@ from cgmvae.report import (
     ThresholdCurveDisplay,
     TrainingHistoryDisplay,
 )
-from cgmvae.report.contents import Contents, Verdict
-from cgmvae.report.explorer import FEW_POSITIVES
+from cgmvae.report.contents import Contents, Verdict, network_of
 from cgmvae.report.figures.style import (
     AMBER,
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     ORANGE,
     PURPLE,
     SKY,
     Display,
     title_of,
 )
-from cgmvae.report.rows import on_features, words_of
+from cgmvae.report.rows import MIN_LABEL_ROWS, of_labels, on_features, plain_columns, words_of
 
 #: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
@@ -60,6 +61,7 @@ SECTIONS = (
     ("thresholds", "Thresholds"),
     ("errors", "Errors"),
     ("plots", "Plots"),
+    ("experts", "For experts"),
     ("card", "Model card"),
     ("reproduce", "Reproduce"),
 )
@@ -68,7 +70,8 @@ MEANINGS = {
     "example_f1": "F1 of the labels of a row, averaged over the rows; 1 for a row that has no "
     "label and for which none is predicted.",
     "micro_f1": "F1 over all labels of all rows together: frequent labels weigh most.",
-    "macro_f1": "F1 averaged over the labels: a rare label weighs as much as a frequent one.",
+    "macro_f1": "F1 averaged over the labels that occur: a rare label weighs as much as a frequent "
+    "one.",
     "hamming_accuracy": "Share of all yes-or-no decisions that are correct; it is high wherever "
     "labels are rare.",
     "precision_at_1": "How often the most probable label of a row is true.",
@@ -87,8 +90,8 @@ PLOT_SIZE, TALL_PLOT_SIZE = (5.0, 4.2), (5.0, 6.0)
 _VARIABLES = {
     "#000000": "--ink",
     "#ffffff": "--panel",
-    GREY: "--rival",
-    "#808080": "--rival",  # matplotlib's grey, its grid, and the frame of its legends
+    GRAY: "--rival",
+    "#808080": "--rival",  # matplotlib's gray, its grid, and the frame of its legends
     "#b0b0b0": "--soft",
     "#cccccc": "--line",
     BLUE: "--blue",
@@ -102,8 +105,8 @@ _VARIABLES = {
 #: Matplotlib's warning about a character that its font lacks; the reader's fonts may have it.
 _NO_GLYPH = "Glyph .* missing from font"
 
-#: Limits of the permutation importance: features · rows · labels · repeats, features, repeats.
-_MAX_SHUFFLED_CELLS, _MAX_SHUFFLED_FEATURES, _N_SHUFFLES = 5e7, 200, 3
+#: Limits of the permutation importance: columns · rows · labels · repeats, columns, repeats.
+_MAX_SHUFFLED_CELLS, _MAX_SHUFFLED_COLUMNS, _N_SHUFFLES = 5e7, 200, 3
 
 
 def write_page(
@@ -123,6 +126,7 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
+    drawn = list(pictures(model, contents))
     theme = read_template("scripts/theme.js")
     parts = "\n".join(read_template(f"scripts/{name}.js") for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{parts}}})();\n'
@@ -133,9 +137,13 @@ def render(model: Any, contents: Contents, *, command: str = "") -> str:
         metrics=[_metric(contents, name) for name in PAPER_METRICS],
         explorer_notes=list(_notes(contents)),
         places={name: place for place, name in enumerate(contents.explorer.names)},
-        few_positives=FEW_POSITIVES,
-        n_noisy=int((contents.explorer.arrays["frequency"] < FEW_POSITIVES).sum()),
-        pictures=list(pictures(model, contents)),
+        min_label_rows=MIN_LABEL_ROWS,
+        n_left_out=contents.rows.test.n_labels - len(contents.compared),
+        oracle_is_lower=any(
+            contents.oracle[name] < value for name, value in contents.all_labels.items()
+        ),
+        pictures=[picture for picture in drawn if not picture.for_experts],
+        expert_pictures=[picture for picture in drawn if picture.for_experts],
         policy=content_policy(theme, script),
         style=Markup(read_template("style.css")),
         theme=Markup(theme),
@@ -159,7 +167,8 @@ def find_template(name: str) -> Any:
     )
     environment.globals |= {
         "n": "{:,}".format,
-        "f": lambda value: "–" if value != value else f"{value:.3f}",
+        "rows": lambda n: "1 row" if n == 1 else f"{n:,} rows",
+        "f": lambda value: "–" if value != value else f"{value:.3f}".replace("-", "−"),
         "f2": "{:.2f}".format,
         "percent": "{:.0%}".format,
         "duration": lambda s: f"{s:.0f} seconds" if s < 120 else f"{s / 60:.0f} minutes",
@@ -232,8 +241,8 @@ def _notes(contents: Contents) -> Iterator[str]:
     if few < test.n_samples:
         rows = f"{few:,} of {test.n_samples:,} rows, drawn at random"
         yield f"{small} {rows}; thresholds and errors below refer to them."
-    if (few := len(explorer.names)) < test.n_labels:
-        labels = f"the {few:,} most frequent of {test.n_labels:,} labels"
+    if (few := len(explorer.names)) < len(contents.compared):
+        labels = f"the {few:,} most frequent of {len(contents.compared):,} labels"
         yield f"{small} {labels}; numbers below refer to them."
 
 
@@ -248,23 +257,29 @@ class Picture:
     text: str
     svg: Any = ""
     """An element of the page."""
-    is_wide: bool = False
     notes: Sequence[str] = ()
     """Numbered lines below the plot."""
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Words by label."""
+    for_experts: bool = False
+    """Whether only those can read it who know the method."""
 
 
 def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     """Yield the plots that the model and the rows allow."""
-    words, model = words_of(model), on_features(model)
+    words = words_of(model)
+    columns = plain_columns(model, contents.rows.test.feature_names)
+    model = on_features(model)
     reference, test, own = contents.rows.reference, contents.rows.test, contents.measured[0]
-    if (validation := contents.rows.validation) is not None:
+    if (curve := getattr(model, "threshold_curve_", None)) is not None:
+        which = f"{curve.n_rows:,} validation rows, which may also have chosen the best epoch"
+        if curve.out_of_fold:
+            which = f"{curve.n_rows:,} training rows, each scored by models that did not see it"
         yield make_picture(
             "Threshold curves",
-            "Each metric on the validation rows as a function of the threshold. The dashed line is "
-            "the threshold that the model uses.",
-            ThresholdCurveDisplay.from_estimator(model, validation.X, validation),
+            f"Each metric as a function of the threshold, on {which}. The dashed line is the "
+            "threshold that the model uses.",
+            ThresholdCurveDisplay.from_fit(model),
         )
     yield make_picture(
         "Frequent and rare labels",
@@ -278,9 +293,11 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
         "all cases.",
         CalibrationDisplay.from_predictions(test, own.scores, label_names=test.label_names),
     )
-    if len(contents.similarity) > 1:
+    if len(contents.compared) > 1:
+        seen = of_labels(reference, contents.compared)
+        similarity = contents.similarity[np.ix_(contents.compared, contents.compared)]
         pairs = SimilarityCooccurrenceDisplay.from_similarity(
-            contents.similarity, reference, label_names=reference.label_names
+            similarity, seen, label_names=seen.label_names
         )
         yield make_picture(
             "Similarity and co-occurrence",
@@ -290,55 +307,64 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             notes=[pairs.describe(pair) for pair in pairs.most_disagreeing().tolist()],
             listed=False,
         )
-    yield from _features_that_matter(model, contents, words)
-    if hasattr(model, "label_prior"):
+    yield from _columns_that_matter(model, contents, words, columns)
+    network = network_of(model)
+    of = "" if network is model else "This is about the C-GMVAE expert. "
+    if hasattr(network, "label_prior"):
         yield make_picture(
             "Labels in latent space",
-            "Every label is a Gaussian in latent space, projected on two dimensions. Labels whose "
-            "Gaussians are close are similar to the model.",
-            LatentMapDisplay.from_estimator(model),
+            f"{of}Every label is a Gaussian in latent space, projected on two dimensions. Labels "
+            "whose Gaussians are close are similar to the model.",
+            LatentMapDisplay.from_estimator(network, labels=contents.compared),
+            for_experts=True,
         )
-    if hasattr(model, "history_"):
+    if hasattr(network, "history_"):
         yield make_picture(
             "Training",
-            "The loss terms, and the validation metric that selects the best epoch. Thin lines are "
-            "the members of the ensemble.",
-            TrainingHistoryDisplay.from_estimator(model),
+            f"{of}The loss terms, and the validation metric that selects the best epoch. Thin "
+            "lines are the members of the ensemble.",
+            TrainingHistoryDisplay.from_estimator(network),
             TALL_PLOT_SIZE,
+            for_experts=True,
         )
 
 
-def _features_that_matter(
-    model: Any, contents: Contents, words: Mapping[int, str]
+def _columns_that_matter(
+    model: Any,
+    contents: Contents,
+    words: Mapping[int, str],
+    columns: Mapping[str, Sequence[int]],
 ) -> Iterator[Picture]:
-    """Yield the importance of the features that are not words, and the words of each label."""
+    """Yield the importance of the columns without text, and the words of each label."""
     reference, test = contents.rows.reference, contents.rows.test
-    plain = [i for i in range(test.n_features) if i not in words]
-    if plain:
-        n_tried = min(len(plain), _MAX_SHUFFLED_FEATURES)
+    if columns:
+        n_tried = min(len(columns), _MAX_SHUFFLED_COLUMNS)
         n_rows = int(_MAX_SHUFFLED_CELLS / (n_tried * _N_SHUFFLES * test.n_labels))
         display = FeatureImportanceDisplay.from_estimator(
             model,
             test.X,
             test,
             feature_names=test.feature_names,
-            candidates=plain,
+            candidates=columns,
+            labels=contents.compared,
             n_repeats=_N_SHUFFLES,
             max_features=n_tried,
             max_rows=max(n_rows, 50),
         )
-        which = "all" if n_tried == len(plain) else f"{n_tried:,} of"
-        kind = "features that are not words" if words else "features"
+        which = "all" if n_tried == len(columns) else f"{n_tried:,} of"
+        kind = "columns that are not text" if words else "columns"
         yield make_picture(
-            "Which features matter",
-            f"Tried on {display.n_rows:,} test rows: {which} {len(plain):,} {kind} were shuffled, "
-            f"one at a time, {_N_SHUFFLES} times each. The bars show by how much the average "
-            "precision drops, averaged over the labels; the more it drops, the more the model "
-            "relies on the feature.",
+            "Which columns matter",
+            f"Tried on {display.n_rows:,} test rows: {which} {len(columns):,} {kind} were "
+            f"shuffled, one at a time, {_N_SHUFFLES} times each. The bars show by how much the "
+            "average precision drops, averaged over the labels; the more it drops, the more the "
+            "model relies on the column.",
             display,
         )
     if words:
-        found = LabelWordsDisplay.from_estimator(model, reference.X, reference, words=words)
+        found = LabelWordsDisplay.from_estimator(
+            model, reference.X, reference, words=words, labels=contents.compared
+        )
         yield Picture(
             "Which words matter",
             f"For the {len(found.label_names):,} most frequent labels, the words that go with a "
@@ -358,6 +384,7 @@ def make_picture(
     size: tuple[float, float] | None = PLOT_SIZE,
     *,
     notes: Sequence[str] = (),
+    for_experts: bool = False,
     **options: Any,
 ) -> Picture:
     """Draw a display, at a size in inches or at its own, with the options of its ``plot``."""
@@ -366,8 +393,7 @@ def make_picture(
         warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)
         figure = display.plot(**options).figure_
         svg = inline_svg(figure, title)
-    width, height = figure.get_size_inches()
-    return Picture(title, text, svg, is_wide=width > 2 * height, notes=notes)
+    return Picture(title, text, svg, notes=notes, for_experts=for_experts)
 
 
 def inline_svg(figure: Any, title: str) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -22,11 +22,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cgmvae.errors import InputError
-from cgmvae.methods.inputs import check_whole
-from cgmvae.methods.packed import Fit, PackedClassifier, make_pack, pad_features
+from cgmvae.methods.inputs import Fit, check_whole
+from cgmvae.methods.neural import (
+    NeuralClassifier,
+    begin_fit,
+    bytes_per_member,
+    make_pack,
+    shape_of,
+    widened,
+)
 from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
 from cgmvae.training.device import find_device, free_memory, machine_memory
+from cgmvae.training.engine import Report, active_engine, max_processes, run
 from cgmvae.training.loop import train
 from cgmvae.training.pack import FittingParts, training_rows
 from cgmvae.training.plan import TrainingConfig
@@ -42,7 +50,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : PackedClassifier
+    estimator : NeuralClassifier
         The estimator whose parameters are searched; what is not in ``space`` stays as it is.
     space : mapping of str to sequence, or sequence of mappings
         Values to try, by parameter of the estimator; or the settings themselves.
@@ -65,7 +73,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         Where finished packs and the checkpoint of the current one are stored; an interrupted
         search resumes from it.
     progress : callable, optional
-        Called after each epoch, see ``SearchProgress``.
+        Called after each epoch, see ``SearchProgress``; packs may be trained side by side.
     random_state : int, RandomState or None
         Seed of everything.
 
@@ -74,7 +82,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     results_ : list of SearchResult
         All settings, best first. Settings that were dropped come last, the earliest dropped at the
         very end.
-    best_estimator_ : PackedClassifier
+    best_estimator_ : NeuralClassifier
         The fitted ensemble of the best settings.
 
     Examples
@@ -89,7 +97,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     (4, 2)
     """
 
-    estimator: PackedClassifier = field(kw_only=False)
+    estimator: NeuralClassifier = field(kw_only=False)
     space: Space | Sequence[Mapping[str, Any]] = field(kw_only=False)
     n_settings: int | None = None
     metric: str = MEAN_OF_FIVE
@@ -122,21 +130,12 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
             clone(self.estimator).set_params(random_state=seed + i) for i in range(self.n_splits)
         ]
         fits = [
-            Fit(*model._prepare(X, Y, validation_data, None, groups, hold_out=True))
-            for model in models
+            begin_fit(model, X, Y, validation_data, None, groups, hold_out=True) for model in models
         ]
-        fits = pad_features(models, fits)
+        fits = widened(models, fits)
         stored = SearchFolder(self.folder, settings, lambda: self._description(settings, fits))
         trial = _Trial(self, models, fits, settings, stored)
-        packs = stored.packs(trial.packs)
-        found: list[SearchResult] = []
-        for number, pack in enumerate(packs):
-            parts = FittingParts([pack])
-            for part in parts:
-                try:
-                    found += trial.run(number, len(packs), part)
-                except torch.cuda.OutOfMemoryError as error:
-                    parts.halve(error)
+        found = trial.run(stored.packs(trial.packs))
 
         def rank(result: SearchResult) -> tuple[bool, float, float]:
             """Order by metric, after that the dropped settings, then those without any score."""
@@ -149,9 +148,10 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         # The ensemble has the best settings that can be trained in one pack.
         first = self.results_[0].setting
         ranked = [result.setting for result in self.results_]
-        keys = [_pack_key(models[0], fits[0], setting) for setting in ranked]
+        keys = [_pack_key(models[0], setting) for setting in ranked]
         alike = [setting for setting, key in zip(ranked, keys, strict=True) if key == keys[0]]
-        best = clone(self.estimator).set_params(random_state=seed, **first)
+        best = clone(self.estimator)
+        best.set_params(random_state=seed, **best.as_parameters(first))
         best.set_params(
             members=alike[: self.n_best],
             checkpoint=stored.checkpoint(None) or self.estimator.checkpoint,
@@ -173,15 +173,10 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     def _check(self, validation_data: Any) -> None:
         if validation_data is not None and self.n_splits != 1:
             raise InputError("With validation_data there is a single split; use n_splits=1.")
-        if not isinstance(self.estimator, PackedClassifier):
+        if not isinstance(self.estimator, NeuralClassifier):
             raise InputError(
                 f"A search needs a neural method, which {type(self.estimator).__name__} is not; "
                 "use one such as CGMVAEClassifier."
-            )
-        if getattr(self.estimator, "pseudo_labels", None) is not None:
-            raise InputError(
-                "A search trains no models for pseudo-labels; leave out pseudo_labels, and set it "
-                "for a fit with the settings that are found."
             )
         check_whole(1, n_splits=self.n_splits, n_seeds=self.n_seeds, n_best=self.n_best)
         if self.factor < 2 or not all(0 < rung < 1 for rung in self.rungs):
@@ -190,7 +185,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     def _description(self, settings: Sequence[Any], fits: Sequence[Fit]) -> dict[str, Any]:
         """Return what distinguishes this search from another one, in JSON types."""
         parameters = clone(self.estimator).get_params(deep=False)
-        ignored = {"device", "checkpoint", "progress", "verbose", "random_state", "members"}
+        ignored = {"device", "checkpoint", "progress", "random_state", "members"}
         own = {name: repr(value) for name, value in parameters.items() if name not in ignored}
         names = ("metric", "n_splits", "n_seeds", "rungs", "factor", "n_best", "random_state")
         rows = [part for fit in fits for part in fit[:2] if part is not None]
@@ -202,10 +197,10 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         }
 
 
-def _pack_key(model: PackedClassifier, fit: Fit, setting: Mapping[str, Any]) -> str:
+def _pack_key(model: NeuralClassifier, setting: Mapping[str, Any]) -> str:
     """Return a key that is equal for settings that can be trained in one pack."""
-    own = model._with(setting)
-    return repr((own._shape(), own._training_config(fit.train)))
+    own = model.changed(setting)
+    return repr((shape_of(own), own.plan_.training))
 
 
 @dataclass
@@ -213,7 +208,7 @@ class _Trial:
     """The packs of one search: which settings each one has, and how it is trained."""
 
     search: PackedSearch
-    models: Sequence[PackedClassifier]
+    models: Sequence[NeuralClassifier]
     fits: Sequence[Fit]
     settings: list[dict[str, Any]]
     stored: SearchFolder
@@ -223,29 +218,57 @@ class _Trial:
         model, fit = self.models[0], self.fits[0]
         groups: dict[str, Pack] = {}
         for number, setting in enumerate(self.settings):
-            groups.setdefault(_pack_key(model, fit, setting), []).append(number)
+            groups.setdefault(_pack_key(model, setting), []).append(number)
         packs = []
         for alike in groups.values():
-            capacity = members_that_fit(model._with(self.settings[alike[0]]), fit)
+            capacity = members_that_fit(model.changed(self.settings[alike[0]]), fit)
             size = max(1, capacity // (self.search.n_splits * self.search.n_seeds))
             packs += [alike[i : i + size] for i in range(0, len(alike), size)]
         return packs
 
-    def run(self, number: int, n_packs: int, pack: Pack) -> list[SearchResult]:
-        """Train one pack, or read its results where it was trained before."""
-        stored = self.stored.results(pack)
-        if stored is not None:
-            return stored
+    def run(self, packs: Sequence[Pack]) -> list[SearchResult]:
+        """Return the results of all packs, in their order; several are trained side by side."""
+
+        def tell(number: int, *told: Any) -> None:
+            if self.search.progress is not None:
+                self.search.progress(number, len(packs), *told)
+
+        engine = active_engine(len(packs), find_device(self.models[0].device))
+        found: dict[int, list[SearchResult]] = {}
+        with closing(run(self._train_fitting, packs, engine, on_report=tell)) as done:
+            for number, results in done:
+                # Settings stay here, since pickle may not be able to send them.
+                found[number] = [SearchResult(self.settings[i], *own) for i, own in results]
+        return [result for number in sorted(found) for result in found[number]]
+
+    def _train_fitting(
+        self, pack: Pack, report: Report
+    ) -> list[tuple[int, tuple[float, list[float], int, bool]]]:
+        """Train a pack, in parts if it is too large for the GPU; return the numbers by setting."""
+        parts, found = FittingParts([pack]), []
+        for part in parts:
+            try:
+                results = self.stored.results(part) or self._train(part, report)
+            except torch.cuda.OutOfMemoryError as error:
+                parts.halve(error)
+                continue
+            found += [(i, own[1:]) for i, own in zip(part, results, strict=True)]
+        return found
+
+    def _train(self, pack: Pack, report: Report) -> list[SearchResult]:
+        """Train a pack, and store its results."""
         search, settings = self.search, [self.settings[i] for i in pack]
-        models = [model._with(settings[0]) for model in self.models]
+        models = [model.changed(settings[0]) for model in self.models]
         for model in models:
             model.members = [setting for setting in settings for _ in range(search.n_seeds)]
             model.checkpoint = self.stored.checkpoint(pack)
             if search.progress is not None:
-                model.progress = partial(search.progress, number, n_packs)
-        epochs = models[0]._training_config(self.fits[0].train).epochs
+                model.progress = report
+        training = models[0].plan_.training
+        assert training is not None
         halving = Halving(len(settings), search.n_seeds)
-        halving.plan(epochs, search.rungs, search.factor, least=min(search.n_best, len(settings)))
+        least = min(search.n_best, len(settings))
+        halving.plan(training.epochs, search.rungs, search.factor, least=least)
         # A single setting has no competitors, so its splits and seeds may be trained in parts.
         keep = halving if len(settings) > 1 else None
         result = make_pack(models, self.fits, keep=keep, selection=search.metric).train()
@@ -308,24 +331,25 @@ _MEMORY_FRACTION = 0.6
 _FEW, _MANY = 4, 12
 
 #: Largest pack on a CPU: more members train no faster per member.
-_LARGEST_ON_CPU = 32
+_MAX_ON_CPU = 32
 
 
-def members_that_fit(model: PackedClassifier, fit: Fit) -> int:
+def members_that_fit(model: NeuralClassifier, fit: Fit) -> int:
     """Return how many members like the model's can be trained in one pack, at least 1."""
     device = find_device(model.device)
     if device.type == "cuda":
         free_memory()
         free, _ = torch.cuda.mem_get_info(device)
-        return max(1, int(free * _MEMORY_FRACTION / _bytes_per_member(model, fit, device)))
+        return max(1, int(free * _MEMORY_FRACTION / _measured_bytes(model, fit, device)))
     memory = machine_memory()
     if memory is None:
-        return _LARGEST_ON_CPU
-    n_members = int(memory * _MEMORY_FRACTION / model._bytes_per_member(fit.train))
-    return max(1, min(_LARGEST_ON_CPU, n_members))
+        return _MAX_ON_CPU
+    # Every process may train a pack.
+    n_members = int(memory * _MEMORY_FRACTION / max_processes() / bytes_per_member(model))
+    return max(1, min(_MAX_ON_CPU, n_members))
 
 
-def _bytes_per_member(model: PackedClassifier, fit: Fit, device: torch.device) -> float:
+def _measured_bytes(model: NeuralClassifier, fit: Fit, device: torch.device) -> float:
     """Return the GPU memory of one more member, measured with packs of two sizes.
 
     Infinite where the larger one runs out of memory.
@@ -335,7 +359,7 @@ def _bytes_per_member(model: PackedClassifier, fit: Fit, device: torch.device) -
         for n_members in (_FEW, _MANY):
             torch.cuda.reset_peak_memory_stats(device)
             before = torch.cuda.memory_allocated(device)
-            pack = make_pack([model._with({"n_members": n_members})], [fit])
+            pack = make_pack([model.changed({"n_members": n_members})], [fit])
             config = TrainingConfig(epochs=1, batch_size=pack.config.batch_size)
             network, members, rows = pack.assemble(np.arange(n_members))
             train(network, members, rows, config, device=device)

@@ -112,7 +112,7 @@ class Batcher:
                     job.scores.set_result(result)
 
     def _next_batch(self) -> list[_Job]:
-        """Take from the queue what is scored next, without requests that were cancelled."""
+        """Take from the queue what is scored next, without requests that were canceled."""
         batch: list[_Job] = []
         n_rows = 0
         while self._queue and (

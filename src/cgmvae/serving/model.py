@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.data.columns import Columns, ColumnType, as_float64, typed_column
-from cgmvae.errors import InputError, NonFiniteScores, listed
+from cgmvae.errors import InputError, listed
 from cgmvae.evaluation.thresholds import describe_rule
-from cgmvae.methods.base import LabelSimilarity, most_similar
+from cgmvae.methods.base import most_similar
 from cgmvae.serving.responses import RequestError, quoted
 
 #: Rows in the form that the model takes.
@@ -109,10 +109,9 @@ class ServedModel:
         self.column_names = None if types is None else tuple(types)
         unnamed: list[ColumnType] = ["number"] * self.n_columns
         self.column_types = tuple(unnamed if types is None else types.values())
-        self._takes_array = model.preparation_ is None
-        if self._takes_array and types is not None:
-            # Columns are matched by name here; scikit-learn would warn about arrays without names.
-            del self._model.feature_names_in_
+        self._takes_array = model.pipeline_.columns is None
+        # Columns are matched by name here; scikit-learn would warn about arrays without names.
+        self._model.__dict__.pop("feature_names_in_", None)
         self.label_names = list(model.label_names_)
         length = msgspec.Meta(min_length=self.n_columns, max_length=self.n_columns)
         self._numbers = msgspec.json.Decoder(Annotated[list[float | bool | None], length])
@@ -235,11 +234,7 @@ class ServedModel:
             rows = Columns(rows.names, tuple(map(np.concatenate, values)), rows.kinds)
         elif len(parts) > 1:
             rows = np.concatenate(parts)
-        try:
-            return self._model.predict_proba(rows)
-        except NonFiniteScores as error:  # the copy of the model may not know the columns' names
-            names = dict(zip(self._model.prepared_names(), self.column_names or (), strict=False))
-            raise NonFiniteScores(error.row, names.get(error.column, error.column)) from error
+        return self._model.predict_proba(rows)
 
     def predictions(
         self, scores: NDArray[np.floating], *, probabilities: bool = False, top: int | None = None
@@ -286,7 +281,7 @@ class ServedModel:
 
     def similar(self, label: str, k: int) -> dict[str, Any]:
         """Return the k labels that are most similar to this one, in descending order."""
-        if not isinstance(self._model, LabelSimilarity):
+        if self._model.similarity_is is None:
             raise RequestError(
                 404,
                 f"{self.method} does not learn which labels are similar; serve C-GMVAE or MPVAE.",

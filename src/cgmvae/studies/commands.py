@@ -1,48 +1,51 @@
-"""The studies by name, and their commands: run what is missing, show the status, write tables.
-
-``cgmvae bench`` and ``python -m cgmvae.studies`` are two thin front ends of these functions.
-"""
+"""The commands of a study: run what is missing, show the status, write tables."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from filelock import FileLock
+
+from cgmvae.data.files import atomic_path, make_folder, read_json
 from cgmvae.errors import InputError
-from cgmvae.studies import claims, fewer_data, interpret, regimes, timing, unlabelled
-from cgmvae.studies.ablation import ABLATION, REPLACEMENT
-from cgmvae.studies.decide import DECIDE, DECIDE_MODULES, DECIDE_REGIMES, MAIN_TUNED
-from cgmvae.studies.engines import Engine, local_engine, ray_engine
-from cgmvae.studies.paper_tables import MAIN, PEER_STUDY, STATS
 from cgmvae.studies.results import Results
-from cgmvae.studies.spec import Job, RunSpec, Scope, Study, make_jobs, unique
+from cgmvae.studies.runner import Outcome, run_job, write_errors
+from cgmvae.studies.spec import (
+    SELECTIONS,
+    Job,
+    RunSpec,
+    Scope,
+    Study,
+    expected_work,
+    is_available,
+    is_network,
+    make_jobs,
+    unique,
+    why_missing,
+)
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import FORMATS, Table, render
+from cgmvae.training.device import find_device
+from cgmvae.training.engine import SERIAL, Engine, Report, run
 
-_FIRST = (MAIN, MAIN_TUNED, STATS, ABLATION, REPLACEMENT)
-_DECIDING = (DECIDE, DECIDE_MODULES, DECIDE_REGIMES)
-_OTHERS = (module.STUDY for module in (fewer_data, unlabelled, claims, regimes, timing, interpret))
+#: How often a job whose process was killed is tried again.
+RETRIES = 2
 
-STUDIES: Mapping[str, Study] = {
-    study.name: study for study in (*_FIRST, *_DECIDING, *_OTHERS, PEER_STUDY)
-}
-
-ENGINES = ("local", "ray")
+#: Networks that are trained on one GPU at a time: more of them slow each other down.
+GPU_JOBS = 2
 
 #: Seconds between checks of runs that another process makes.
 _POLL_SECONDS = 1.0
-
-
-def find_study(name: str) -> Study:
-    """Return the study of this name."""
-    if name not in STUDIES:
-        raise InputError(f"There is no study {name!r}; choose one of {', '.join(STUDIES)}.")
-    return STUDIES[name]
 
 
 def make_scope(
@@ -53,6 +56,7 @@ def make_scope(
     splits: str | None = None,
     seeds: str | None = None,
     split: str = "random",
+    comparisons: str | None = None,
 ) -> Scope:
     """Return a scope from comma-separated texts."""
 
@@ -65,27 +69,51 @@ def make_scope(
         except ValueError as error:
             raise InputError(f"{text!r} is not a list of integers; write 0,1,2.") from error
 
-    return Scope(quick, words(data), words(methods), integers(splits), integers(seeds), split)
+    numbers = integers(splits), integers(seeds)
+    return Scope(quick, words(data), words(methods), *numbers, split, words(comparisons))
 
 
-def make_engine(
-    name: str = "local",
-    *,
-    workers: int | None = None,
-    address: str | None = None,
-    gpus: float = 0,
-    device: str = "auto",
-) -> Engine:
-    """Return the engine of this name; see :mod:`cgmvae.studies.engines`."""
-    if name not in ENGINES:
-        raise InputError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
-    if name == "ray":
-        return ray_engine(address=address, workers=workers, gpus=gpus, device=device)
-    if address is not None or gpus:
-        raise InputError(
-            "Only the engine ray takes an address or GPUs per job; choose it, or leave them out."
-        )
-    return local_engine(workers=1 if workers is None else workers, device=device)
+def remember_scope(study: Study, scope: Scope, store: Store) -> None:
+    """Add a scope to the one that the folder has for a study, for :func:`remembered_scope`.
+
+    Of two scopes with the same kind of splits and both quick or not, the union is kept; otherwise
+    the newer one.
+    """
+    path = _scope_path(study.name, store)
+    make_folder(path.parent)
+    with FileLock(path.with_suffix(".lock")):
+        if path.exists():
+            scope = _union(_read_scope(path), scope)
+        with atomic_path(path) as temporary:
+            temporary.write_text(json.dumps(asdict(scope), indent=1) + "\n", encoding="utf-8")
+
+
+def remembered_scope(name: str, store: Store) -> Scope:
+    """Return the scope with which a study was run in a folder, the full one by default."""
+    path = _scope_path(name, store)
+    return _read_scope(path) if path.exists() else Scope()
+
+
+def _scope_path(name: str, store: Store) -> Path:
+    return store.folder / "studies" / f"{name}.json"
+
+
+def _read_scope(path: Path) -> Scope:
+    found = read_json(path, advice="remove it and run the study again")
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+    }
+    return Scope(**fields)
+
+
+def _union(old: Scope, new: Scope) -> Scope:
+    if (old.quick, old.split) != (new.quick, new.split):
+        return new
+    fields: dict[str, Any] = {}
+    for name in SELECTIONS:
+        one, other = getattr(old, name), getattr(new, name)
+        fields[name] = None if None in (one, other) else (*one, *other)
+    return replace(new, **fields)
 
 
 @dataclass
@@ -96,7 +124,7 @@ class Progress:
     """Number of stored runs."""
     total: int
     running: list[Job] = field(default_factory=list)
-    """Jobs in progress, as far as the engine knows."""
+    """Jobs in progress, on this machine."""
     elsewhere: list[Job] = field(default_factory=list)
     """Jobs that another process works on."""
     failed: list[RunSpec] = field(default_factory=list)
@@ -116,13 +144,16 @@ def run_study(
     study: Study,
     scope: Scope,
     store: Store,
-    engine: Engine,
+    engine: Engine = SERIAL,
     *,
+    device: str = "auto",
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[RunSpec]:
     """Make the missing runs of a study, and return those that failed.
 
-    Other processes may do the same at the same time. The store has the reasons of failures.
+    Jobs that run side by side start with the longest, so that none of them is left alone at the
+    end. Other processes may work on the study at the same time, on other machines too. The store
+    has the reasons of failures.
     """
     runs = unique(study.runs(scope))
     progress = Progress(0, len(runs))
@@ -131,29 +162,61 @@ def run_study(
         progress.done = sum(map(store.is_done, runs))
         on_progress(progress)
 
+    def make(jobs: Sequence[Job]) -> None:
+        def start(number: int) -> None:
+            if jobs[number] not in progress.running:  # it is, after its process was killed
+                progress.running.append(jobs[number])
+            report()
+
+        def give_up(number: int, reason: str) -> Outcome:
+            write_errors(jobs[number], store, f"{reason}. This was attempt {RETRIES + 1}.")
+            return "failed"
+
+        outcomes = run(
+            partial(_run_in_folder, folder=str(store.folder.absolute()), device=device),
+            jobs,
+            engine,
+            on_start=start,
+            on_killed=give_up,
+            retries=RETRIES,
+            may_start=partial(
+                may_start,
+                on_gpu=engine.kind != "joblib" and find_device(device).type == "cuda",
+            ),
+        )
+        with closing(outcomes):
+            for number, outcome in outcomes:
+                job = jobs[number]
+                if job in progress.running:
+                    progress.running.remove(job)
+                if outcome == "busy":
+                    progress.elsewhere.append(job)
+                elif outcome == "failed":
+                    progress.failed += [spec for spec in job if not store.is_done(spec)]
+                report()
+
     waiting = [job for job in make_jobs(runs) if not all(map(store.is_done, job))]
+    if engine.n_jobs > 1:
+        waiting.sort(key=expected_work, reverse=True)
     report()
     while waiting:
         progress.elsewhere = []
-        with ExitStack() as stack:
-            events = engine(waiting, store)
-            if hasattr(events, "close"):  # Ctrl-C must not leave processes behind
-                stack.callback(events.close)
-            for job, what in events:
-                if job in progress.running:
-                    progress.running.remove(job)
-                if what == "started":
-                    progress.running.append(job)
-                elif what == "busy":
-                    progress.elsewhere.append(job)
-                elif what == "failed":
-                    progress.failed += [spec for spec in job if not store.is_done(spec)]
-                report()
+        make(waiting)
         waiting = [job for job in progress.elsewhere if not all(map(store.is_done, job))]
         if waiting:
             time.sleep(_POLL_SECONDS)
     report()
     return progress.failed
+
+
+def may_start(job: Job, running: Sequence[Job], *, on_gpu: bool) -> bool:
+    """Return whether a job may start beside those that run: few networks share a GPU."""
+    n_networks = sum(is_network(own[0].method) for own in running)
+    return not (on_gpu and is_network(job[0].method)) or n_networks < GPU_JOBS
+
+
+def _run_in_folder(job: Job, report: Report, *, folder: str, device: str) -> Outcome:
+    return run_job(job, Store(folder), device=device)
 
 
 def study_status(study: Study, scope: Scope, store: Store) -> Status:
@@ -192,8 +255,23 @@ def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
             f"There is no folder {store.folder}; choose the folder of the runs, or make them with: "
             f"cgmvae bench {study.name}"
         )
-    found = study.tables(Results(scope, store))
-    return render([*found, *study_origin(study, scope, store)], format)
+    found = [table for table in study.tables(Results(scope, store)) if table.rows]
+    more = (*study_origin(study, scope, store), *missing_runs(study, scope, store))
+    return render([*found, *more], format)
+
+
+def missing_runs(study: Study, scope: Scope, store: Store) -> list[Table]:
+    """Return a table of what a study lacks: runs by data set, and data sets."""
+    runs = [spec for spec in unique(study.runs(scope)) if not store.is_done(spec)]
+    runs.sort(key=lambda spec: spec.data)
+    rows = [[data, _counted(group)] for data, group in groupby(runs, lambda spec: spec.data)]
+    rows += [[data, why_missing(data)] for data in study.data(scope) if not is_available(data)]
+    return [Table("Not run yet", ["data", "missing runs"], rows)] if rows else []
+
+
+def _counted(runs: Iterator[RunSpec]) -> str:
+    counts = Counter(spec.method for spec in runs)
+    return ", ".join(f"{method}: {n}" for method, n in counts.items())
 
 
 def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
@@ -214,6 +292,7 @@ def describe_command(study: Study, scope: Scope) -> str:
 
     Examples
     --------
+    >>> from cgmvae.studies import find_study
     >>> describe_command(find_study("main"), Scope(quick=True, seeds=(0, 1)))
     'cgmvae bench main --quick --seeds 0,1'
     """
@@ -222,7 +301,7 @@ def describe_command(study: Study, scope: Scope) -> str:
         words.append("--quick")
     if scope.official:
         words += ["--split", scope.split]
-    for option in ("data", "methods", "splits", "seeds"):
+    for option in SELECTIONS:
         chosen = getattr(scope, option)
         if chosen is not None:
             words += [f"--{option}", ",".join(map(str, chosen))]

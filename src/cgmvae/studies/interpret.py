@@ -23,7 +23,7 @@ from cgmvae.data import load_dataset
 from cgmvae.errors import InputError
 from cgmvae.evaluation import micro_auc
 from cgmvae.methods.registry import REGISTRY
-from cgmvae.studies.results import NOT_RUN, Results, spread_cell
+from cgmvae.studies.results import Results, spread_cell
 from cgmvae.studies.spec import (
     RunSpec,
     Scope,
@@ -31,7 +31,6 @@ from cgmvae.studies.spec import (
     StudyFigure,
     data_choice,
     is_available,
-    why_missing,
 )
 from cgmvae.studies.statistics import SHARED_ROWS, difference_text, paired_difference, spread
 from cgmvae.studies.tables import Cell, Table, number
@@ -188,14 +187,14 @@ def _order_table(results: Results, data: str) -> Table:
         # How well each run separates the groups, (n_splits, n_seeds, 3).
         orders[method] = np.array([[order_of(own, labels) for own in line] for line in found])
         intra, inter, right = (spread(orders[method][:, :, i]) for i in range(3))
-        gap = paired_difference(orders[method][:, :, 0], orders[method][:, :, 1])
-        title = REGISTRY[method].title
         if intra.n_runs == 0:
-            rows.append([title, NOT_RUN])
             continue
+        gap = paired_difference(
+            orders[method][:, :, 0], orders[method][:, :, 1], test_share=results.test_share
+        )
         cells = [number(intra.mean), number(inter.mean), difference_text(gap)]
         share = spread_cell(Cell(number(right.mean)), right).text
-        rows.append([title, *cells, share, str(intra.n_runs)])
+        rows.append([REGISTRY[method].title, *cells, share, str(intra.n_runs)])
     columns = ["method", "intra-group", "inter-group", "difference", "in the right order", "runs"]
     notes = [
         "Mean similarity of two labels of the same group and of different groups, without the "
@@ -206,7 +205,7 @@ def _order_table(results: Results, data: str) -> Table:
     ]
     if set(METHODS) <= set(orders):  # the paper says so of its figures
         ours, theirs = (orders[method][:, :, 2] for method in METHODS)
-        difference = paired_difference(ours, theirs)
+        difference = paired_difference(ours, theirs, test_share=results.test_share)
         text = f"{difference.verdict} ({difference_text(difference)})"
         notes.append(f"Groups clearer with C-GMVAE than with MPVAE: {text}.")
     return Table(f"Similarity of labels within and between groups, {data}", columns, rows, notes)
@@ -218,6 +217,7 @@ def _method_tables(
     """Return the pairs that break the order of a method, and its matrix."""
     breaks = find_breaks(similarity, labels)
     rows = [[pair, number(own), weakest, number(low)] for pair, own, weakest, low in breaks]
+    rows = rows or [["none"]]
     n_between = sum(not labels.within(pair) for pair in labels.pairs)
     note = (
         "Intra-group similarities always stronger than inter-group ones: "
@@ -245,9 +245,7 @@ def tables(results: Results) -> list[Table]:
         if data not in GROUPS:
             text = f"its labels are not grouped; groups are known for {', '.join(GROUPS)}"
             found.append(Table(data, ["data"], [[text]]))
-        elif not is_available(data):
-            found.append(Table(data, ["data"], [[why_missing(data)]]))
-        else:
+        elif is_available(data):
             found.append(_order_table(results, data))
             for method, similarity in _means(results, data):
                 title = REGISTRY[method].title
@@ -268,4 +266,4 @@ def figures(results: Results) -> list[StudyFigure]:
     return found
 
 
-STUDY = Study("interpret", "Which labels are similar, by groups", runs, tables, figures)
+STUDY = Study("interpret", runs, tables, figures, _data)

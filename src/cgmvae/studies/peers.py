@@ -3,15 +3,14 @@
 Every peer is bagged as C-GMVAE is: fitted once without each fold of the rows, which gives
 out-of-fold scores of all of them, and averaged. Hyperparameters and the best epoch are chosen on
 the fold that is left out, by micro average precision. If training labels are unknown, each label is
-learned by itself from the rows that know it; those of :data:`SEMI_SUPERVISED` learn from the others
-too. A label that is constant in the training rows keeps that value as its score.
+learned by itself from the rows that know it. A label that is constant in the training rows keeps
+that value as its score.
 
 LightGBM, CatBoost and TabM come with the extra ``peers``.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,12 +23,10 @@ import torch.nn.functional as F
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.special import expit
-from sklearn.decomposition import PCA
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 from sklearn.neural_network import MLPClassifier
-from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import LinearSVC
 
 from cgmvae.data import MultiLabelDataset
@@ -51,9 +48,6 @@ C_VALUES = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)
 
 #: Largest number of iterations of a logistic regression.
 _MAX_ITER = 2000
-
-#: The inverse strength for peers that learn from rows without labels, and principal components.
-_SELF_TRAINING_C, _N_COMPONENTS = 0.1, 64
 
 #: Orders of the labels that classifier chains are averaged over (Read et al. 2011).
 N_CHAINS = 5
@@ -109,10 +103,7 @@ class Peer(NamedTuple):
         return f"left out: {n_cells:,} rows × labels, more than {self.max_cells:,}"
 
     def bagged(self, train: Rows, test: Rows, seed: int) -> Scores:
-        """Return out-of-fold scores of the training rows, and mean scores of the test rows.
-
-        Rows without labels are in no fold: every model may learn from them, and none scores them.
-        """
+        """Return out-of-fold scores of the training rows, and mean scores of the test rows."""
         rows = FoldRows(train.X, train.Y, train.unknown, None, train.groups)
         fold = assign_folds(rows, N_FOLDS, seed)
         unseen, found = np.empty(train.Y.shape), []
@@ -122,69 +113,13 @@ class Peer(NamedTuple):
                 train.rows(inside), (train.rows(held), test), seed * N_FOLDS + k
             )
             found.append(of_test)
-        return [unseen[fold >= 0], np.mean(found, axis=0)]
-
-
-def _partly_labeled(
-    learn: Callable[[Matrix, Sequence[Matrix], NDArray[np.int64]], Scores],
-    *,
-    n_components: int | None = None,
-) -> Callable[[Rows, Sequence[Rows], int], Scores]:
-    """Wrap a peer that learns one label at a time, −1 where it is unknown.
-
-    With ``n_components`` it learns from principal components of all training rows.
-    """
-
-    def scores(train: Rows, others: Sequence[Rows], seed: int) -> Scores:
-        features, *rest = (dense(each) for each in _features(train, others))
-        if n_components is not None:
-            reduce = PCA(min(n_components, *features.shape), whiten=True, random_state=0)
-            features, *rest = reduce.fit_transform(features), *map(reduce.transform, rest)
-        labels = dense(train.Y).astype(np.int64)
-        if train.unknown is not None:
-            labels[dense(train.unknown)] = -1
-
-        def of_label(own: NDArray[np.int64]) -> Scores:
-            values = np.unique(own[own >= 0])
-            if len(values) < 2:  # nothing to learn
-                return [np.full(len(each), values.mean() if len(values) else 0.0) for each in rest]
-            return learn(features, rest, own)
-
-        return _by_label(of_label, labels.T)
-
-    return scores
+        return [unseen, np.mean(found, axis=0)]
 
 
 def _by_label(score: Callable[[Any], Scores], labels: Iterable[Any]) -> Scores:
     """Return the scores of all labels from a function of one, (n_samples,) each, in parallel."""
     found = Parallel(n_jobs=-1)(delayed(score)(label) for label in labels)
     return [np.column_stack(columns) for columns in zip(*found, strict=True)]
-
-
-def _self_training(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
-    """Fit a logistic regression, and again to what it is sure of, until nothing is added."""
-    base = LogisticRegression(C=_SELF_TRAINING_C, max_iter=_MAX_ITER)
-    model = base if (labels >= 0).all() else SelfTrainingClassifier(base, threshold=0.9)
-    model.fit(features, labels)
-    return [model.predict_proba(each)[:, 1] for each in rest]
-
-
-def _label_spreading(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
-    """Spread labels over the graph of the nearest neighbors of all rows."""
-    model = LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100)
-    with warnings.catch_warnings():
-        # Rows that no label reaches, and graphs that have not settled, are as good as they get.
-        warnings.simplefilter("ignore")
-        model.fit(features, labels)
-        return [np.nan_to_num(model.predict_proba(each)[:, 1]) for each in rest]
-
-
-def _of_labeled_rows(features: Matrix, rest: Sequence[Matrix], labels: NDArray[np.int64]) -> Scores:
-    """Fit a logistic regression to the labeled rows."""
-    known = labels >= 0
-    model = LogisticRegression(C=_SELF_TRAINING_C, max_iter=_MAX_ITER)
-    model.fit(features[known], labels[known])
-    return [model.predict_proba(each)[:, 1] for each in rest]
 
 
 def _features(train: Rows, others: Sequence[Rows]) -> list[Matrix]:
@@ -477,15 +412,4 @@ PEERS: Mapping[str, Peer] = {
     "classifier-chains": Peer("classifier chains", _on_varying_labels(_chains), True, 1_000_000),
     "mlp": Peer("multi-layer perceptron", _on_varying_labels(_of_best_epoch(_perceptron)), True),
     "tabm": Peer("TabM", _on_varying_labels(_of_best_epoch(_tabm)), True, 5_000_000, "tabm"),
-    "self-training": Peer("self-training", _partly_labeled(_self_training), False, 500_000),
-    "label-spreading": Peer("label spreading", _partly_labeled(_label_spreading), False, 200_000),
-    "components": Peer(
-        "principal components",
-        _partly_labeled(_of_labeled_rows, n_components=_N_COMPONENTS),
-        False,
-        5_000_000,
-    ),
 }
-
-#: Peers that learn from rows without labels, and are run on these only.
-SEMI_SUPERVISED = ("self-training", "label-spreading", "components")

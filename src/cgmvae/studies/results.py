@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,12 @@ from cgmvae.studies.spec import (
     Scope,
     StudyFigure,
     is_available,
-    method_title,
+    paper_data,
+    paper_row,
     why_unsupported,
 )
 from cgmvae.studies.statistics import (
+    TEST_SHARE,
     Difference,
     RankTest,
     Spread,
@@ -30,9 +31,6 @@ from cgmvae.studies.statistics import (
 )
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import Cell, Table, marked, number
-
-#: What a table says about runs that do not exist.
-NOT_RUN = "not run"
 
 #: Rows of a table; short ones are padded.
 Rows = list[Sequence[Cell | str]]
@@ -97,41 +95,27 @@ class Results:
         """Return mean and deviations by metric."""
         return {name: spread(self.metric(spec, name, protocol=protocol)) for name in PAPER_METRICS}
 
-    def differences(self, first: RunSpec, second: RunSpec) -> dict[str, Difference]:
-        """Return by metric how much higher the first scores, thresholds: validation."""
-        return {name: self.difference(first, second, name) for name in PAPER_METRICS}
+    @property
+    def test_share(self) -> float:
+        """Test rows by training rows of splits that share rows; 0 for the publishers' splits."""
+        return 0.0 if self.scope.official else TEST_SHARE
 
-    def difference(self, first: RunSpec, second: RunSpec, metric: str) -> Difference:
-        """Return the difference in one metric."""
-        return paired_difference(self.metric(first, metric), self.metric(second, metric))
+    def difference(
+        self, first: RunSpec, second: RunSpec, metric: str, *, protocol: str = "validation"
+    ) -> Difference:
+        """Return how much higher the first scores in one metric."""
+        pair = (self.metric(spec, metric, protocol=protocol) for spec in (first, second))
+        return paired_difference(*pair, test_share=self.test_share)
 
     def best(self, specs: Sequence[RunSpec], metric: str) -> RunSpec | None:
         """Return the spec with the highest mean, or None without any run."""
         means = [spread(self.metric(spec, metric)).mean for spec in specs]
         return None if np.isnan(means).all() else specs[int(np.nanargmax(means))]
 
-    def gains(
-        self, pairs: Iterable[tuple[RunSpec, RunSpec]], metric: str, *, protocol: str
-    ) -> NDArray[np.float64]:
-        """Return how much higher the first of each pair scores on average, in % of the second.
-
-        Only splits with runs of both count. Pairs that have none in common, and those whose second
-        scores 0, are left out.
-        """
-        gains = []
-        for pair in pairs:
-            scores = [self.metric(spec, metric, protocol=protocol) for spec in pair]
-            in_common = ~np.any([np.isnan(own).all(axis=1) for own in scores], axis=0)
-            first, second = (spread(own[in_common]).mean for own in scores)
-            if second > 0:  # and not NaN
-                gains.append(100 * (first / second - 1))
-        return np.array(gains, np.float64)
-
-    def why_empty(self, *specs: RunSpec) -> str:
-        """Return why there are no runs: the first error, or that none were made."""
-        reasons = (why_unsupported(spec.data, spec.method) for spec in specs)
-        errors = (self.store.error(run) for run in self.scope.runs(specs))
-        return next((why for why in chain(reasons, errors) if why is not None), NOT_RUN)
+    def error(self, spec: RunSpec) -> str | None:
+        """Return why the first of the runs that failed did."""
+        errors = map(self.store.error, self.scope.runs([spec]))
+        return next(filter(None, errors), None)
 
     def run_count(self, spec: RunSpec, done: int) -> str:
         """Return the number of runs, and of how many if some are missing."""
@@ -140,7 +124,9 @@ class Results:
 
 
 def spread_cell(mean: Cell, own: Spread) -> Cell:
-    """Return a mean, already marked, with its deviations."""
+    """Return a mean, already marked, with its deviations where there are any."""
+    if np.isnan([own.over_seeds, own.over_splits]).all():
+        return mean
     return Cell(f"{mean.text} ± {number(own.over_seeds)} ± {number(own.over_splits)}", mean.mark)
 
 
@@ -163,54 +149,100 @@ def score_rows(
     protocol: str,
     metrics: Sequence[str] = PAPER_METRICS,
     cell: Callable[[Cell, Spread], Cell] = spread_cell,
-) -> list[list[Cell | str]]:
-    """Return one row per run: title, marked scores, number of runs; or why there are none.
+) -> dict[str, list[Cell | str]]:
+    """Return one row per run by title: title, marked scores, number of runs; or why there are none.
 
-    ``cell`` makes a cell from a marked mean and its deviations.
+    What was not run has no row. ``cell`` makes a cell from a marked mean and its deviations.
     """
-    found = [results.spreads(spec, protocol=protocol) for spec in specs.values()]
-    marks = {metric: marked([own[metric].mean for own in found]) for metric in metrics}
-    rows: list[list[Cell | str]] = []
-    for i, (title, spec) in enumerate(specs.items()):
-        n_runs = found[i][metrics[0]].n_runs
-        if n_runs == 0:
-            rows.append([title, results.why_empty(spec)])
-            continue
-        cells = [cell(marks[metric][i], found[i][metric]) for metric in metrics]
-        rows.append([title, *cells, results.run_count(spec, n_runs)])
+    found = {
+        title: own
+        for title, spec in specs.items()
+        if (own := results.spreads(spec, protocol=protocol))[metrics[0]].n_runs
+    }
+    marks = {
+        metric: dict(zip(found, marked([own[metric].mean for own in found.values()]), strict=True))
+        for metric in metrics
+    }
+    rows: dict[str, list[Cell | str]] = {}
+    for title, spec in specs.items():
+        if title in found:
+            own = found[title]
+            cells = [cell(marks[metric][title], own[metric]) for metric in metrics]
+            rows[title] = [title, *cells, results.run_count(spec, own[metrics[0]].n_runs)]
+        elif why := results.error(spec) or (found and why_unsupported(spec.data, spec.method)):
+            rows[title] = [title, why]
     return rows
 
 
-#: Returns the runs to rank on a data set, by method; the methods must be the same on all.
+def data_rows(
+    results: Results,
+    data: Iterable[str],
+    specs: Callable[[str], Mapping[str, RunSpec]],
+    reported: Callable[[str], Mapping[str, Sequence[float | None]]],
+    *,
+    protocol: str,
+    metrics: Sequence[str],
+    cell: Callable[[Cell, Spread], Cell] = spread_cell,
+) -> Rows:
+    """Return the rows of :func:`score_rows` on each data set, the paper's numbers below them.
+
+    ``reported`` returns these by title, for the paper's name of a data set. They appear under the
+    protocol that they were computed with.
+    """
+    rows: Rows = []
+    for name in filter(is_available, data):
+        own = score_rows(results, specs(name), protocol=protocol, metrics=metrics, cell=cell)
+        rows += [[name, *row] for row in own.values()]
+        if own and protocol == "test-oracle":
+            for title, values in reported(paper_data(name)).items():
+                rows.append([paper_row(name), title, *map(number, values)])
+    return rows
+
+
+#: Returns the runs to compare on a data set by title; the titles must be the same on all.
 Specs = Callable[[Scope, str], Mapping[str, RunSpec]]
 
 
-def _rank(results: Results, data: Sequence[str], specs: Specs, protocol: str) -> RankTest:
-    """Rank methods by their mean scores, over pairs of available data set and metric."""
-    n_methods = len(specs(results.scope, data[0]))
+def _rank(
+    results: Results, data: Sequence[str], specs: Specs, protocol: str
+) -> tuple[list[str], RankTest]:
+    """Rank what was run over data sets, by the mean over metrics and runs on each."""
     means = [
-        [[own.mean for own in results.spreads(spec, protocol=protocol).values()] for spec in line]
-        for line in (specs(results.scope, name).values() for name in filter(is_available, data))
+        {
+            title: np.mean([own.mean for own in results.spreads(spec, protocol=protocol).values()])
+            for title, spec in specs(results.scope, name).items()
+        }
+        for name in filter(is_available, data)
     ]
-    scores = np.reshape(means, (-1, n_methods, len(PAPER_METRICS))).swapaxes(1, 2)
-    return rank_methods(scores.reshape(-1, n_methods))
+    titles = [
+        title
+        for title in (means[0] if means else ())
+        if not np.isnan([own[title] for own in means]).all()
+    ]
+    scores = np.array([[own[title] for title in titles] for own in means], np.float64)
+    return titles, rank_methods(scores.reshape(len(means), len(titles)))
 
 
 def rank_table(results: Results, data: Sequence[str], specs: Specs) -> Table:
-    """Return the mean ranks of methods under each protocol, with the results of the tests."""
-    tests = {protocol: _rank(results, data, specs, protocol) for protocol in PROTOCOLS}
+    """Return the mean ranks under each protocol, with the results of the tests."""
+    titles, _ = _rank(results, data, specs, PROTOCOLS[0])
+    tests = {protocol: _rank(results, data, specs, protocol)[1] for protocol in PROTOCOLS}
     rows = [
-        [method_title(method), *(number(test.mean_ranks[i], 2) for test in tests.values())]
-        for i, method in enumerate(specs(results.scope, data[0]))
+        [title, *(number(test.mean_ranks[i], 2) for test in tests.values())]
+        for i, title in enumerate(titles)
+        if tests[PROTOCOLS[0]].n_data
     ]
-    notes = []
+    notes = [
+        "Methods are ranked on each data set on which all of them were run, by the mean of the "
+        "five metrics over splits and seeds."
+    ]
     for protocol, test in tests.items():
+        if math.isnan(test.critical_difference):
+            continue
         p_value = "–" if math.isnan(test.p_value) else f"{test.p_value:.2g}"
         notes.append(
-            f"{protocol}: over {test.n_problems} pairs of data set and metric on which every "
-            f"method has a score; Friedman p = {p_value}, Nemenyi's critical difference (.05) "
-            f"{number(test.critical_difference, 2)}. Metrics of one data set are not independent, "
-            "so the test is overconfident."
+            f"{protocol}: {test.n_data} data sets; Friedman p = {p_value}, Nemenyi's critical "
+            f"difference (.05) {number(test.critical_difference, 2)}."
         )
     return Table("Mean ranks, 1 is best", ["method", *tests], rows, notes)
 
@@ -218,15 +250,15 @@ def rank_table(results: Results, data: Sequence[str], specs: Specs) -> Table:
 def rank_figures(
     results: Results, data: Sequence[str], specs: Specs, study: str, protocols: Sequence[str]
 ) -> list[StudyFigure]:
-    """Return the critical-difference plot of each protocol that has one."""
+    """Return a plot of the mean ranks under each protocol, if two methods or more have them."""
     found = []
     for protocol in protocols:
-        test = _rank(results, data, specs, protocol)
+        titles, test = _rank(results, data, specs, protocol)
         contents = {
-            "names": [method_title(method) for method in specs(results.scope, data[0])],
+            "names": titles,
             "mean_ranks": test.mean_ranks,
             "critical_difference": test.critical_difference,
         }
-        if not math.isnan(test.critical_difference):
+        if len(titles) > 1 and test.n_data:
             found.append(StudyFigure(f"{study}_{protocol}", "critical-difference", contents))
     return found

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cgmvae.data import MultiLabelDataset, load_dataset, make_split
 from cgmvae.data.mapped import dense
@@ -47,15 +46,6 @@ def load_parts(spec: RunSpec) -> Parts:
         data.rows(rows) for rows in (split.train, split.validation, split.test)
     )
     both = np.sort(np.concatenate([split.train, split.validation]))
-    if spec.labeled_fraction < 1:
-        order = np.random.default_rng(spec.split).permutation(both)
-        n_labeled = max(2, round(spec.labeled_fraction * len(both)))
-        validation = data.rows(np.sort(order[:n_labeled]))
-        train = validation
-        if spec.unlabelled:
-            train = without_labels(data.rows(order), n_labeled)
-            validation = train.rows(np.arange(n_labeled))
-        return Parts(split, train, validation, test, cross_validated=True)
     if spec.cross_validated:
         train = data.rows(both)
     if spec.hidden_labels:
@@ -65,21 +55,11 @@ def load_parts(spec: RunSpec) -> Parts:
     return Parts(split, train, validation, test, spec.cross_validated)
 
 
-def without_labels(rows: MultiLabelDataset, n_labeled: int) -> MultiLabelDataset:
-    """Return the rows with all labels unknown but those of the first ``n_labeled`` rows."""
-    hidden = np.repeat([False, True], [n_labeled, rows.n_samples - n_labeled])
-    return _hide(rows, np.tile(hidden[:, None], rows.n_labels))
-
-
 def hide_labels(rows: MultiLabelDataset, fraction: float, seed: int) -> MultiLabelDataset:
     """Return the rows with a random fraction of their labels made unknown."""
     if not 0 <= fraction < 1:
         raise InputError(f"hidden_labels is {fraction}; it must be at least 0 and below 1.")
-    return _hide(rows, np.random.default_rng(seed).random(rows.Y.shape) < fraction)
-
-
-def _hide(rows: MultiLabelDataset, hidden: NDArray[np.bool_]) -> MultiLabelDataset:
-    """Return the rows with these labels unknown, and those that were."""
+    hidden = np.random.default_rng(seed).random(rows.Y.shape) < fraction
     if rows.unknown is not None:
         hidden = hidden | dense(rows.unknown)
     labels = np.where(hidden, 0, dense(rows.Y)).astype(np.uint8)

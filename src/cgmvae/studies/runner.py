@@ -25,8 +25,7 @@ from cgmvae import __version__
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PROTOCOLS, Scored, evaluate, label_table
 from cgmvae.methods import find_method, fit_together
-from cgmvae.methods.base import LabelSimilarity
-from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.studies.peers import PEERS
 from cgmvae.studies.rows import Parts, load_parts
 from cgmvae.studies.spec import RunSpec
@@ -146,8 +145,10 @@ def _score_method(
     checkpoint: Path | None,
 ) -> Iterator[Scores]:
     estimator = find_method(job[0].method).estimator
-    models = [estimator(**spec.parameters(tuned), random_state=spec.seed) for spec in job]
-    packed = isinstance(models[0], PackedClassifier)
+    models = [estimator(random_state=spec.seed) for spec in job]
+    for model, spec in zip(models, job, strict=True):
+        model.set_params(**model.as_parameters(spec.parameters(tuned)))
+    packed = isinstance(models[0], NeuralClassifier)
     resumed = checkpoint is not None and Checkpoint(checkpoint).exists()
     start = time.perf_counter()
     if packed:
@@ -180,7 +181,7 @@ def _record(
 ) -> RunRecord:
     model = scores.model
     report = measure(parts, scores.validation, scores.test) | {"seconds": scores.seconds} | more
-    if isinstance(model, PackedClassifier):
+    if isinstance(model, NeuralClassifier):
         report |= {
             "members": model.pack_size,
             "epochs": len(next(iter(model.history_.values()))),
@@ -189,7 +190,9 @@ def _record(
     if hasattr(model, "diagnostics"):
         few = parts.test.rows(np.arange(min(parts.test.n_samples, _DIAGNOSTIC_ROWS)))
         report["diagnostics"] = model.diagnostics(few.X, few)
-    similarity = model.label_similarity() if isinstance(model, LabelSimilarity) else None
+    similarity = None
+    if model is not None and model.similarity_is is not None:
+        similarity = model.label_similarity()
     return RunRecord(
         split=parts.split,
         environment=environment,
@@ -202,7 +205,7 @@ def _record(
 def measure(
     parts: Parts, validation_scores: NDArray[np.floating], test_scores: NDArray[np.floating]
 ) -> dict[str, Any]:
-    """Return the five metrics under each protocol, and the F1 of each label.
+    """Return the five metrics under each protocol, macro-F1 as in the paper, and F1 by label.
 
     ``label_f1`` is that of the protocol ``validation``, NaN for a label that is neither true nor
     predicted; ``train_positives`` counts the known positive labels of the training rows.
@@ -210,7 +213,10 @@ def measure(
     held_out, test = parts.validation, parts.test
     validation = Scored(held_out.Y, validation_scores, held_out.unknown)
     tested = Scored(test.Y, test_scores, test.unknown)
-    found = {protocol: evaluate(tested, validation, protocol=protocol) for protocol in PROTOCOLS}
+    found = {
+        protocol: evaluate(tested, validation, protocol=protocol, absent=0)
+        for protocol in PROTOCOLS
+    }
     rule = found["validation"].rules["micro_f1"]
     by_label = label_table(test.Y, rule.apply(test_scores), unknown=test.unknown)
     return {

@@ -17,7 +17,7 @@ import torch
 
 from cgmvae.data import catalog
 from cgmvae.errors import InputError
-from cgmvae.methods.packed import PackedClassifier
+from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.methods.registry import REGISTRY
 from cgmvae.model.presets import PRESETS
 from cgmvae.studies.peers import PEERS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cgmvae.studies.tables import Table
 
 #: Largest number of runs in a job, which are trained as one pack; on a CPU more would save nothing.
-LARGEST_ON_CPU, LARGEST_ON_GPU = 16, 64
+MAX_ON_CPU, MAX_ON_GPU = 16, 64
 
 #: Seeds of splits and models are below this: NumPy takes no others.
 _SEED_LIMIT = 2**32
@@ -68,28 +68,15 @@ class RunSpec:
     """The search that adds its best settings, of :data:`cgmvae.studies.tuning.TUNINGS`; none if
     empty."""
 
-    labeled_fraction: float = 1.0
-    """Fraction of the training and validation rows that has labels. Below 1 the run is
-    cross-validated on these."""
-    unlabelled: bool = False
-    """Whether the other rows are given without labels; otherwise they are left out."""
-
     def __post_init__(self) -> None:
         # 1 and 1.0 are the same fraction, and must give the same key.
-        for name in ("train_fraction", "hidden_labels", "labeled_fraction"):
+        for name in ("train_fraction", "hidden_labels"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
     def key(self) -> str:
         """A short name, a hash of the fields."""
-        fields = asdict(self)
-        # Runs that were stored before there were these fields keep their names.
-        for name in ("cross_validated", "official", "tuning"):
-            if not fields[name]:
-                del fields[name]
-        if self.labeled_fraction == 1:
-            del fields["labeled_fraction"], fields["unlabelled"]
-        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def parameters(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -123,7 +110,7 @@ def unique(specs: Iterable[RunSpec]) -> list[RunSpec]:
 
 def is_network(method: str) -> bool:
     """Return whether runs of a method can be trained as one pack."""
-    return method in REGISTRY and issubclass(REGISTRY[method].estimator, PackedClassifier)
+    return method in REGISTRY and issubclass(REGISTRY[method].estimator, NeuralClassifier)
 
 
 def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[Job]:
@@ -141,14 +128,14 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[J
     [2, 1, 1]
     """
     if largest is None:
-        largest = LARGEST_ON_GPU if torch.cuda.is_available() else LARGEST_ON_CPU
+        largest = MAX_ON_GPU if torch.cuda.is_available() else MAX_ON_CPU
     groups: dict[RunSpec, list[RunSpec]] = {}
     for spec in unique(specs):
         shared = spec  # what all runs of the job have in common
         if spec.tuning:  # they share one search
             shared = replace(spec, split=0, seed=0)
         elif is_network(spec.method):
-            free = cast(type[PackedClassifier], REGISTRY[spec.method].estimator).member_parameters
+            free = cast(type[NeuralClassifier], REGISTRY[spec.method].estimator).member_parameters
             settings = {name: value for name, value in spec.settings.items() if name not in free}
             shared = replace(spec, split=0, seed=0, hidden_labels=0.0, settings=settings)
         groups.setdefault(shared, []).append(spec)
@@ -170,6 +157,10 @@ def expected_work(job: Job) -> float:
     return float(len(job) * size.samples * first.train_fraction * size.labels * pairs)
 
 
+#: Fields of a scope that list what is chosen.
+SELECTIONS = ("data", "methods", "splits", "seeds", "comparisons")
+
+
 @dataclass(frozen=True)
 class Scope:
     """How much of a study is run; a field that is None is left to the study.
@@ -186,6 +177,8 @@ class Scope:
     split: str = "random"
     """``random`` (by group where there are groups), or ``official``: the publisher's split, on the
     data sets that have one."""
+    comparisons: tuple[str, ...] | None = None
+    """Of the ablation, names in :data:`cgmvae.studies.arms.COMPARISONS`."""
 
     def __post_init__(self) -> None:
         if self.split not in SPLIT_KINDS:
@@ -206,7 +199,7 @@ class Scope:
         for seed in (*(self.splits or ()), *(self.seeds or ())):
             if not 0 <= seed < _SEED_LIMIT:
                 raise InputError(f"{seed} is not a valid seed; use 0, 1, 2, and so on.")
-        for name in ("data", "methods", "splits", "seeds"):
+        for name in SELECTIONS:
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, tuple(dict.fromkeys(given)))
@@ -226,11 +219,11 @@ class Scope:
 
     def chosen_splits(self, full: Sequence[int] = (0, 1, 2)) -> tuple[int, ...]:
         """Return the seeds of the splits."""
-        return self.splits or ((0, 1) if self.quick else tuple(full))
+        return self.splits or tuple(full[:2] if self.quick else full)
 
     def chosen_seeds(self, full: Sequence[int] = (0, 1, 2)) -> tuple[int, ...]:
         """Return the seeds of the models."""
-        return self.seeds or ((0,) if self.quick else tuple(full))
+        return self.seeds or tuple(full[:1] if self.quick else full)
 
     def with_defaults(self, splits: Sequence[int], seeds: Sequence[int]) -> Scope:
         """Return the scope with a study's own splits and seeds in place of the usual ones."""
@@ -281,11 +274,12 @@ class Study:
     """One study of the paper, or of ours."""
 
     name: str
-    title: str
-    """One line for a list of studies."""
     runs: Callable[[Scope], list[RunSpec]]
     tables: Callable[[Results], list[Table]]
+    """Rows and tables of what was not run are left out."""
     figures: Callable[[Results], list[StudyFigure]] = field(default=lambda _: [])
+    data: Callable[[Scope], Sequence[str]] = field(default=lambda _: ())
+    """The data sets, available or not."""
 
 
 #: The paper's nine data sets, in its order, and stand-ins for those that are not public.
@@ -309,13 +303,13 @@ def preset_settings(preset: str, data: str) -> dict[str, Any]:
     Examples
     --------
     >>> preset_settings("paper", "reuters")
-    {'preset': 'paper', 'settings': {'decoder_hidden': (512, 512, 512)}}
+    {'preset': 'paper', 'decoder_hidden': (512, 512, 512)}
     >>> preset_settings("paper", "yeast")
     {'preset': 'paper'}
     """
     if preset == "paper" and paper_data(data) in _DEEPER_DECODERS:
         hidden = PRESETS[preset].network.decoder_hidden
-        return {"preset": preset, "settings": {"decoder_hidden": (*hidden, 512)}}
+        return {"preset": preset, "decoder_hidden": (*hidden, 512)}
     return {"preset": preset}
 
 

@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-#: Student's interval assumes independent splits, which those of one data set are not.
-SHARED_ROWS = "Splits of one data set share rows, so these intervals are somewhat too narrow."
+#: Test rows by training rows of a random split into 80, 10 and 10%.
+TEST_SHARE = 1 / 8
+
+SHARED_ROWS = (
+    "Splits of one data set share rows: intervals are widened as Nadeau and Bengio (2003) propose."
+)
 
 DIFFERENCE_NOTE = (
     "Differences are paired over splits and seeds, thresholds: validation; in brackets the 95% "
-    f"interval over splits. {SHARED_ROWS} Even with independent splits, one in twenty would miss 0 "
-    "by chance."
+    f"interval over splits. {SHARED_ROWS} One in twenty misses 0 by chance."
 )
 
 
@@ -57,7 +60,7 @@ class Difference(NamedTuple):
     high: float
     """Bounds of the mean's confidence interval; NaN with fewer than two values."""
     n_splits: int
-    """Number of splits with runs of both; for means over data sets, the number of data sets."""
+    """Number of splits with runs of both."""
 
     @property
     def verdict(self) -> str:
@@ -82,34 +85,25 @@ class Difference(NamedTuple):
 
 
 def paired_difference(
-    first: NDArray[np.float64], second: NDArray[np.float64], *, test_share: float = 0.0
+    first: NDArray[np.float64], second: NDArray[np.float64], *, test_share: float
 ) -> Difference:
-    """Return how much higher the first scores are, with Student's interval over the splits.
+    """Return how much higher the first scores are, with a 95% interval over the splits.
 
     Differences are taken run by run where both exist, and averaged over the seeds of each split;
-    scores that do not depend on the seed may have a single column. ``test_share`` is as in
-    :func:`interval_of_mean`.
+    scores that do not depend on the seed may have a single column. Student's interval is widened
+    for splits that share rows as Nadeau and Bengio (2003) propose: ``test_share`` is the ratio of
+    test to training rows, 0 if the test rows are always the same.
     """
     gaps = first - second
     known = ~np.isnan(gaps)
     means = np.array([row[ok].mean() for row, ok in zip(gaps, known, strict=True) if ok.any()])
-    return interval_of_mean(means, test_share=test_share)
-
-
-def interval_of_mean(values: NDArray[np.float64], *, test_share: float = 0.0) -> Difference:
-    """Return the mean of some differences, (n,), with Student's 95% interval.
-
-    Values are assumed to be independent; those of random splits of one data set are not, and the
-    interval is too narrow. With the ratio of test to training rows as ``test_share``, it is widened
-    as Nadeau and Bengio (2003) propose for this case.
-    """
-    if len(values) < 2:
-        mean = float(values[0]) if len(values) else np.nan
-        return Difference(mean, np.nan, np.nan, len(values))
-    error = float(values.std(ddof=1)) * np.sqrt(1 / len(values) + test_share)
-    mean = float(values.mean())
-    reach = float(stats.t.ppf(0.975, len(values) - 1)) * error
-    return Difference(mean, mean - reach, mean + reach, len(values))
+    n = len(means)
+    mean = float(means.mean()) if n else np.nan
+    if n < 2:
+        return Difference(mean, np.nan, np.nan, n)
+    error = float(means.std(ddof=1)) * np.sqrt(1 / n + test_share)
+    reach = float(stats.t.ppf(0.975, n - 1)) * error
+    return Difference(mean, mean - reach, mean + reach, n)
 
 
 def difference_text(difference: Difference, digits: int = 3) -> str:
@@ -170,38 +164,39 @@ def listed(names: Sequence[str]) -> str:
 
 
 class RankTest(NamedTuple):
-    """Ranks of methods over several problems, 1 is best."""
+    """Ranks of methods over several data sets, 1 is best."""
 
     mean_ranks: NDArray[np.float64]
     """(n_methods,)"""
-    n_problems: int
+    n_data: int
     p_value: float
-    """Of Friedman's test that all methods are alike; NaN with fewer than three methods or two
-    problems, and if all methods tie everywhere."""
+    """Of Friedman's test that all methods are alike; NaN with fewer than three methods or two data
+    sets, and if all methods tie everywhere."""
     critical_difference: float
-    """See :func:`critical_difference`; NaN with fewer than two methods or two problems."""
+    """See :func:`critical_difference`; NaN with fewer than two methods or two data sets."""
 
 
 def rank_methods(scores: NDArray[np.float64]) -> RankTest:
-    """Rank methods over the problems on which all of them have a score.
+    """Rank methods over the data sets on which all of them have a score.
 
-    Scores, (n_problems, n_methods), are higher for better methods and NaN where they are missing.
-    Ties share their ranks.
+    Scores, (n_data, n_methods), are higher for better methods and NaN where they are missing: one
+    number per data set, since splits and metrics of a data set are not independent. Ties share
+    their ranks.
     """
     complete = scores[~np.isnan(scores).any(axis=1)]
-    n_problems, n_methods = complete.shape
-    if n_problems == 0:
+    n_data, n_methods = complete.shape
+    if n_data == 0:
         return RankTest(np.full(n_methods, np.nan), 0, np.nan, np.nan)
     ranks = stats.rankdata(-complete, axis=1)
     p_value = critical = np.nan
-    if n_problems > 1 and n_methods > 1:
-        critical = critical_difference(n_methods, n_problems)
+    if n_data > 1 and n_methods > 1:
+        critical = critical_difference(n_methods, n_data)
         if n_methods > 2 and np.ptp(ranks, axis=1).any():
             p_value = float(stats.friedmanchisquare(*complete.T).pvalue)
-    return RankTest(ranks.mean(axis=0), n_problems, p_value, critical)
+    return RankTest(ranks.mean(axis=0), n_data, p_value, critical)
 
 
-def critical_difference(n_methods: int, n_problems: int) -> float:
+def critical_difference(n_methods: int, n_data: int) -> float:
     """Return Nemenyi's critical difference: mean ranks closer than this do not differ at .05.
 
     Examples
@@ -210,4 +205,4 @@ def critical_difference(n_methods: int, n_problems: int) -> float:
     1.25
     """
     quantile = stats.studentized_range.ppf(0.95, n_methods, np.inf) / np.sqrt(2)
-    return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_problems)))
+    return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_data)))

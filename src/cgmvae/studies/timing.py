@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgmvae.methods.base import MultiLabelClassifier
-from cgmvae.methods.registry import REGISTRY
+from cgmvae.methods.registry import PAPER_METHODS, REGISTRY
 from cgmvae.studies.published import published
 from cgmvae.studies.results import Results
 from cgmvae.studies.spec import (
@@ -26,7 +26,6 @@ from cgmvae.studies.spec import (
     is_available,
     is_network,
     paper_data,
-    why_missing,
     why_unsupported,
 )
 from cgmvae.studies.tables import Table, number
@@ -67,7 +66,7 @@ _UNKNOWN = Cost(np.nan, np.nan, np.nan)
 
 
 def _methods(scope: Scope) -> list[str]:
-    return [name for name in scope.chosen_methods(tuple(REGISTRY)) if name in REGISTRY]
+    return [name for name in scope.chosen_methods(PAPER_METHODS) if name in REGISTRY]
 
 
 def _fits(scope: Scope, data: str, method: str) -> list[RunSpec]:
@@ -124,9 +123,6 @@ def cost_of(reports: Sequence[Mapping[str, Any] | None]) -> Cost:
 
 
 def _data_table(results: Results, data: str) -> Table:
-    title = data_title(data)
-    if not is_available(data):
-        return Table(title, ["data"], [[why_missing(data)]])
     costs = {
         method: cost_of([results.store.report(spec) for spec in _fits(results.scope, data, method)])
         for method in _methods(results.scope)
@@ -137,11 +133,16 @@ def _data_table(results: Results, data: str) -> Table:
         for row, each in published()["timing"].items()
         if name in each
     }
+    timed = any(not np.isnan(cost.overhead) for cost in costs.values())
     rows = []
     for method, cost in costs.items():
         row = [REGISTRY[method].title, *_row(cost, costs.get("cgmvae", _UNKNOWN))]
         if np.isnan(cost.overhead):
-            row = [REGISTRY[method].title, results.why_empty(*_fits(results.scope, data, method))]
+            errors = map(results.store.error, _fits(results.scope, data, method))
+            why = next(filter(None, errors), None) or (timed and why_unsupported(data, method))
+            if not why:
+                continue
+            row = [REGISTRY[method].title, why]
         elif reported:
             own = reported.get(REGISTRY[method].row, _UNKNOWN)
             epoch, ratio, _, *test = _row(own, reported["C-GMVAE"])
@@ -149,7 +150,7 @@ def _data_table(results: Results, data: str) -> Table:
         rows.append(row)
     columns = _COLUMNS + (_PAPER_COLUMNS if reported else [])
     notes = [_NOTE, *_findings(costs), *_doubts(results, data, costs)]
-    return Table(title, columns, rows, notes)
+    return Table(data_title(data), columns, rows, notes)
 
 
 _COLUMNS = [
@@ -226,7 +227,7 @@ def _doubts(results: Results, data: str, costs: Mapping[str, Cost]) -> list[str]
 
 def tables(results: Results) -> list[Table]:
     """Return a table for each data set."""
-    return [_data_table(results, data) for data in _data(results.scope)]
+    return [_data_table(results, data) for data in filter(is_available, _data(results.scope))]
 
 
-STUDY = Study("timing", "What training and prediction cost, beside the paper's table", runs, tables)
+STUDY = Study("timing", runs, tables, data=_data)

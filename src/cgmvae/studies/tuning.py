@@ -113,7 +113,8 @@ def tuned_settings(spec: RunSpec, store: Store, *, device: str = "auto") -> dict
 
 def _search(cell: RunSpec, folder: Any, device: str) -> dict[str, Any]:
     parts = load_parts(cell)
-    model: Any = REGISTRY[cell.method].estimator(**cell.parameters())
+    model: Any = REGISTRY[cell.method].estimator()
+    model.set_params(**model.as_parameters(cell.parameters()))
     search = PackedSearch(
         model.set_params(device=device),
         candidates(cell),

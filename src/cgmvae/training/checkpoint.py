@@ -23,7 +23,7 @@ from cgmvae.errors import InputError
 
 #: The least time from one state to the next, and the largest fraction of the time that saving may
 #: take.
-LEAST_SECONDS, LARGEST_FRACTION = 60.0, 0.03
+MIN_SECONDS, MAX_FRACTION = 60.0, 0.03
 
 #: Seconds before the first of them.
 FIRST_SECONDS = 10.0
@@ -127,8 +127,8 @@ class Pace:
         """Return whether a state of this size should be saved now."""
         now = self._clock()
         cost = self._cost or n_bytes / _BYTES_PER_SECOND
-        affordable = self._spent + cost <= LARGEST_FRACTION * (now - self._start)
-        least = LEAST_SECONDS if self._spent else min(FIRST_SECONDS, LEAST_SECONDS)
+        affordable = self._spent + cost <= MAX_FRACTION * (now - self._start)
+        least = MIN_SECONDS if self._spent else min(FIRST_SECONDS, MIN_SECONDS)
         return now - self._last >= least and affordable
 
     @contextmanager

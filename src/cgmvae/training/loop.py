@@ -1,12 +1,10 @@
 """The training loop: any number of members of any packed network, in one pass over the steps.
 
-The loop knows members and a network that returns named loss terms; it does not know which network.
+The loop takes members and any network that returns named loss terms.
 Schedules, clipping, stopping, best weights and failures are separate for each member, and what a
 member draws at random depends only on its seed and its step, so it ends with the same weights in a
-pack as alone, and after a resumed run as after an uninterrupted one. Members that have stopped
-leave the pack, and return at the end with their best weights. Several processes may share the rows
-of each batch (:mod:`cgmvae.training.distributed`): all hold the same weights and decide the same,
-and the first of them scores the validation rows and writes the checkpoint.
+pack as alone, and after a resumed run as after an uninterrupted one. Members that have stopped are
+dropped from the pack, and restored at the end with their best weights.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from cgmvae.nn.rng import RandomStreams
 from cgmvae.nn.sparse import SparseRows
 from cgmvae.training.checkpoint import Checkpoint, Pace
 from cgmvae.training.device import fast_products
-from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.optimizer import FlatParameters
 from cgmvae.training.plan import Member, Planner, TrainingConfig
 from cgmvae.training.rows import TrainingRows, for_members
@@ -96,8 +93,8 @@ class TrainingResult(NamedTuple):
     """The members that were trained to the end; the network holds only these."""
 
 
-#: The share of a pack that must have stopped for these members to leave it: each time, the network
-#: and the optimizer are laid out anew.
+#: The share of a pack that must have stopped for these members to be dropped: each time, the
+#: network and the optimizer are laid out anew.
 _STOPPED_SHARE = 0.25
 
 #: How much better a validation metric must be to count as better.
@@ -121,7 +118,6 @@ def train(
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
     keep: Keep | None = None,
-    group: Group = ALONE,
     first_number: int = 0,
 ) -> TrainingResult:
     """Train all members; each ends with the weights of its best epoch.
@@ -145,18 +141,14 @@ def train(
         Called after each epoch.
     keep : callable, optional
         Called after each epoch; returns the members to continue with. The others are dropped.
-    group : Group
-        The processes that share the rows of each batch; all of them call this function alike. The
-        first writes the checkpoint, which does not depend on their number.
     first_number : int
         What warnings call the first member.
     """
-    run = _Run(network, members, rows, config, device, group, first_number)
+    run = _Run(network, members, rows, config, device, first_number)
     fingerprint: dict[str, Any] = {}
     if checkpoint is not None:
         fingerprint = run.fingerprint()
-        state = group.broadcast(lambda: checkpoint.load(fingerprint))
-        run.restore(state, checkpoint.path)
+        run.restore(checkpoint.load(fingerprint), checkpoint.path)
     pace = Pace()
     while run.epoch < config.epochs and bool(run.running.any()):
         with fast_products(device):
@@ -165,8 +157,8 @@ def train(
         if keep is not None and run.epoch < config.epochs:
             run.keep_only(keep(run.epoch, run.numbers, _host(run.best_value)))
         elif keep is None:
-            run.let_stopped_leave()
-        if checkpoint is not None and group.leads and pace.is_due(run.n_bytes):
+            run.drop_stopped_members()
+        if checkpoint is not None and pace.is_due(run.n_bytes):
             with pace.saving():
                 checkpoint.save(run.state(), fingerprint)
         if progress is not None:
@@ -184,18 +176,15 @@ class _Run:
         rows: TrainingRows,
         config: TrainingConfig,
         device: torch.device,
-        group: Group,
         first_number: int,
     ) -> None:
         self.network, self.rows, self.config, self.device = network, rows, config, device
-        self.group, self.first_number = group, first_number
+        self.first_number = first_number
         n_members = len(members)
         self.all_members = members
         self.numbers = np.arange(n_members)
         self.final_epoch, self.final_value = np.zeros(n_members, np.int64), np.zeros(n_members)
         self._prepare()
-        group.broadcast_(self.flat.values)
-        self.flat.set(self.flat.values)
         self.terms = tuple(self.step.sums)
         self.epoch = 0
         self.history = History()
@@ -216,9 +205,7 @@ class _Run:
         """Set up what belongs to the members in training."""
         self.members = [self.all_members[int(i)] for i in self.numbers]
         self.planner = Planner(self.members, self.config)
-        self.step = PackedStep(
-            self.network, self.members, self.config, self.device, group=self.group
-        )
+        self.step = PackedStep(self.network, self.members, self.config, self.device)
         self.flat = self.step.flat
         self.validation = self._validation_rows()
         self._planned: EpochInput | None = None
@@ -241,7 +228,7 @@ class _Run:
         for name in ("best", "best_value", "best_epoch", "running"):
             setattr(self, name, getattr(self, name)[kept])
 
-    def let_stopped_leave(self) -> None:
+    def drop_stopped_members(self) -> None:
         """Drop members that have stopped, if they are many and others go on.
 
         A GPU trains a few members less in nearly the same time, and would record its step anew.
@@ -256,7 +243,7 @@ class _Run:
         self.stopped_best = torch.cat([self.stopped_best, self.best[stopped]])
         self.keep_only(self.numbers[_host(self.running)])
 
-    def _let_stopped_return(self) -> None:
+    def _restore_stopped_members(self) -> None:
         """Bring back the members that have left the pack, with their best weights."""
         numbers = np.append(self.numbers, self.stopped)
         order = torch.from_numpy(np.argsort(numbers)).to(self.device)
@@ -310,7 +297,6 @@ class _Run:
             factors = torch.tensor(self.planner.encoder_factors(self.epoch))
             self.step.adam.encoder_factor.copy_(factors)
         self.step.take_epoch(self.rows, plan)
-        self.step.end_epoch()
         self.epoch += 1
         # Planned while the GPU is still at work.
         if self.epoch < self.config.epochs:
@@ -352,8 +338,7 @@ class _Run:
     @torch.no_grad()
     def validate(self) -> None:
         """Score members on their validation rows; keep their best weights, stop them in time."""
-        value = self._validation_value() if self.group.leads else self.best_value.clone()
-        self.group.broadcast_(value)
+        value = self._validation_value()
         # A rounding difference is no improvement; it may depend on the other members.
         better = self.running & (value > self.best_value + _ROUNDING)
         better &= torch.isfinite(self.flat.values.sum(1))
@@ -414,16 +399,14 @@ class _Run:
             )
             if not bool(usable.any()) and not self.final_epoch[self.stopped].any():
                 raise Diverged(message)
-            if self.group.leads:
-                warnings.warn(message, UserWarning, stacklevel=4)
+            warnings.warn(message, UserWarning, stacklevel=4)
 
     @torch.no_grad()
     def _failure(self, member: int, order: Tensor, weight: Tensor, step: int) -> str:
         """Name the term and row of a failure; the weights are still those of the failed step."""
         self.step.streams.seek(1 + (self.epoch - 1) * self.planner.steps_of + step)
         batch = self.rows.batch(order, weight)
-        with self.step.streams.undivided():
-            terms = self.network.terms(batch, self.step.streams)
+        terms = self.network.terms(batch, self.step.streams)
         for name, term in terms.items():
             bad = (~torch.isfinite(term[member]) & (batch.weight[member] > 0)).nonzero()
             if name in self.step.weights and bool(self.step.weights[name][member]) and len(bad):
@@ -503,7 +486,7 @@ class _Run:
         if not self.final_epoch[np.append(self.numbers, self.stopped)].any():
             raise Diverged("No epoch gave finite scores; lower the learning rate.")
         if len(self.stopped):
-            self._let_stopped_return()
+            self._restore_stopped_members()
         self.flat.set(self.best)
         self.flat.release()
         return TrainingResult(self.history, self.final_epoch, self.final_value, self.numbers)

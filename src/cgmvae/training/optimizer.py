@@ -52,11 +52,6 @@ class RowGradient(NamedTuple):
         """Return the numbers of each member in one dimension, as a tensor's method does."""
         return [own.view(-1) for own in self.values]
 
-    def write(self, member: int, target: Tensor) -> None:
-        """Write a member's rows into its gradient in one dimension."""
-        rows, values = self.rows[member], self.values[member]
-        target.view(-1, values.shape[1]).numpy()[rows.numpy()] = values.numpy()
-
     def blocks(self, member: int, size: int, zeros: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Return where blocks of a member's gradient of ``size`` numbers lie, and their contents.
 
@@ -176,31 +171,17 @@ class FlatParameters:
         """
         return [flat[:, columns] for columns in self._columns]
 
-    def gradients(self, loss: Tensor, weights: Tensor | None = None) -> list[Any]:
+    def gradients(self, loss: Tensor) -> list[Any]:
         """Return d loss / d parts, each (n_members, n); 0 for unused parameters.
 
-        A loss that is not one number is the sum of many, with these weights. The gradient of a
-        matrix for sparse features is a :class:`RowGradient`.
+        The gradient of a matrix for sparse features is a :class:`RowGradient`.
         """
-        # Given the weights, autograd.grad would import SymPy, which takes a third of a second.
-        total = loss if weights is None else (loss * weights).sum()
-        found = torch.autograd.grad(total, self._leaves, allow_unused=True, materialize_grads=True)
+        found = torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
         flat: list[Any] = [
             RowGradient.of(each) if each.is_sparse else each.reshape(each.shape[0], -1)
             for each in found
         ]
         return flat[: self.n_matrices] + [torch.cat(flat[group], 1) for group in self._vectors]
-
-    def joined(self, gradients: Sequence[Any]) -> Tensor:
-        """Return gradients of the parts as one tensor like ``values``."""
-        joined = torch.zeros_like(self.values)
-        for part, gradient in zip(self.parts(joined), gradients, strict=True):
-            if isinstance(gradient, RowGradient):
-                for i, own in enumerate(part):
-                    gradient.write(i, own)
-            else:
-                part.copy_(gradient)
-        return joined
 
     def set(self, values: Tensor) -> None:
         """Replace all weights."""
@@ -314,7 +295,7 @@ class PackedAdam:
         rates = rate.tolist(), (rate * self.encoder_factor).tolist()
         shrinks = [1.0] * len(rate)
         if self.clip is not None:
-            shrinks = (self.clip / norms.clamp(min=self.clip)).tolist()
+            shrinks = (self.clip / norms).tolist()
         updates: dict[tuple[float, float], list[tuple[Tensor, ...]]] = {}
         members = active.nonzero().squeeze(1).tolist()
         for number, (gradient, rows) in enumerate(zip(gradients, self._rows, strict=True)):

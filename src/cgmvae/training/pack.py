@@ -2,8 +2,8 @@
 
 An ensemble, the folds of a cross-validation, the seeds of a study and the settings of a search are
 members of one pack. What a member learns depends on itself alone, so a pack may be trained all at
-once, in parts where GPU memory is short, or divided among processes, those that the machine has
-cores for or those that ``torchrun`` starts: the result is the same.
+once, in parts where GPU memory is short, or divided among the processes of an engine: the result is
+the same.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,16 +26,16 @@ from cgmvae.errors import InputError
 from cgmvae.nn.rng import RandomStreams, make_streams
 from cgmvae.training.checkpoint import Checkpoint
 from cgmvae.training.device import free_memory
-from cgmvae.training.distributed import ALONE, Group, current_group
+from cgmvae.training.engine import SERIAL, Engine, active_engine, run
 from cgmvae.training.loop import Diverged, History, Keep, Progress, TrainingResult, train
 from cgmvae.training.plan import Member, TrainingConfig, column
+from cgmvae.training.progress import MergedProgress
 from cgmvae.training.rows import RowStore, TrainingRows
-from cgmvae.training.workers import most_processes, run_shares
 
 Numbers = NDArray[np.int64]
 
 
-class LabelledRows(Protocol):
+class LabeledRows(Protocol):
     """Rows that members learn from."""
 
     @property
@@ -69,7 +70,7 @@ class LabelRows(NamedTuple):
 class Task(NamedTuple):
     """What one estimator wants trained."""
 
-    rows: Sequence[LabelledRows]
+    rows: Sequence[LabeledRows]
     """Training rows, validation rows, …; members number them consecutively."""
     members: Sequence[Member]
 
@@ -117,8 +118,8 @@ class _SentPart(NamedTuple):
     @classmethod
     def of(cls, part: _Part) -> _SentPart:
         """Take the tensors out of the network, whose class pickle may not be able to name."""
-        parameters = [each.detach().numpy() for each in part.network.parameters()]
-        buffers = [each.numpy() for each in part.network.buffers()]
+        parameters = [each.detach().cpu().numpy() for each in part.network.parameters()]
+        buffers = [each.cpu().numpy() for each in part.network.buffers()]
         return cls(part.numbers, parameters, buffers, part.result, part.error)
 
     def received(self, network: nn.Module) -> _Part:
@@ -150,8 +151,6 @@ class Pack:
     keep : callable, optional
         See :func:`~cgmvae.training.loop.train`. Since it compares members, the pack is then not
         trained in parts.
-    shares_rows : bool
-        Whether processes may share the rows of a batch; not if a row's loss depends on the others.
     """
 
     def __init__(
@@ -164,11 +163,9 @@ class Pack:
         checkpoint: Checkpoint | None = None,
         progress: Progress | None = None,
         keep: Keep | None = None,
-        shares_rows: bool = True,
     ) -> None:
         self.tasks, self.build, self.config, self.device = tasks, build, config, device
         self.checkpoint, self.progress, self.keep = checkpoint, progress, keep
-        self.shares_rows = shares_rows
         sizes = [len(task.members) for task in tasks]
         #: The task of each member, and the member's number within it, (n_members,)
         self.owners = np.repeat(np.arange(len(tasks)), sizes)
@@ -176,23 +173,14 @@ class Pack:
         self._parts: list[_Part] = []
 
     def train(self) -> TrainingResult:
-        """Train all members; :meth:`of_task` then returns those of each task.
-
-        Of several processes, as ``torchrun`` starts them, all must call this alike, and all get the
-        whole result.
-        """
-        group = current_group()
-        n_shares = self._n_shares() if group.size == 1 else 1
-        own, sharing = self._division(group, n_shares)
-        if min(n_shares, len(own)) > 1:
-            trained = self._train_in_processes(own, n_shares)
+        """Train all members; :meth:`of_task` then returns those of each task."""
+        engine = self._engine()
+        parts = self._division(engine.n_jobs)
+        if min(engine.n_jobs, len(parts)) > 1:
+            trained = self._train_side_by_side(parts, engine)
         else:
-            progress = self.progress if group.leads else None
-            trained = self._train_parts(own, progress, sharing)
-        if sharing.size == 1:
-            # Each process has trained every size-th part.
-            by_process = group.gather(trained)
-            trained = sorted((part for own in by_process for part in own), key=_first_member)
+            trained = self._train_parts(parts, self.progress)
+        trained.sort(key=_first_member)
         errors = [part.error for part in trained if part.error is not None]
         if len(errors) == len(trained):
             raise errors[0]
@@ -201,34 +189,36 @@ class Pack:
         self._parts = trained
         return self._joined_result()
 
-    def _n_shares(self) -> int:
-        """Return how many processes of this machine train members of their own."""
+    def _engine(self) -> Engine:
+        """Return where members are trained: none of them side by side if they are compared."""
         rows = [MappedRows.of(part.features) for task in self.tasks for part in task.rows]
-        if self.device.type != "cpu" or self.keep is not None or any(own.on_disk for own in rows):
-            return 1
-        n_processes = most_processes()
-        n_shares = min(n_processes, len(self.owners))
-        # Few processes on many cores would be slower than one with many threads.
-        return n_shares if 2 * n_shares >= n_processes else 1
+        if self.keep is not None or any(own.on_disk for own in rows):
+            return SERIAL
+        return active_engine(len(self.owners), self.device)
 
-    def _train_in_processes(self, parts: list[Numbers], n_shares: int) -> list[_Part]:
-        """Train every n-th part here, and the others in forked processes."""
+    def _train_side_by_side(self, parts: list[Numbers], engine: Engine) -> list[_Part]:
+        """Train each part in a process of the engine."""
         structure, _, rows = self.assemble(parts[0][:1])
-        # The rows of one task are in memory once for all processes.
-        shared = rows if len(self.tasks) == 1 else None
+        # The rows of one task are in memory once for all forked processes.
+        shared = rows if engine.kind == "fork" and len(self.tasks) == 1 else None
+        pack = copy.copy(self)
+        pack.progress = None  # it stays here, and may be something that pickle cannot send
 
-        def work(share: int, report: Progress) -> list[_SentPart]:
-            trained = self._train_parts(parts[share::n_shares], report, ALONE, shared)
-            return [_SentPart.of(part) for part in trained]
+        def work(numbers: Numbers, report: Progress) -> list[_SentPart]:
+            return [_SentPart.of(part) for part in pack._train_parts([numbers], report, shared)]
 
-        found = run_shares(work, min(n_shares, len(parts)), self.progress)
-        return [sent.received(structure) for own in found for sent in own]
+        merged = MergedProgress(len(parts), self.progress)
+        trained = []
+        with closing(run(work, parts, engine, on_report=merged.add)) as results:
+            for number, sent in results:
+                merged.end(number)
+                trained += [each.received(structure) for each in sent]
+        return trained
 
     def _train_parts(
         self,
         own: list[Numbers],
         progress: Progress | None,
-        sharing: Group,
         shared: TrainingRows | None = None,
     ) -> list[_Part]:
         """Train parts one after the other, in smaller ones if the GPU has too little memory."""
@@ -248,14 +238,13 @@ class Pack:
                     checkpoint=self._checkpoint_of(numbers),
                     progress=progress,
                     keep=self.keep,
-                    group=sharing,
                     first_number=int(numbers[0]),
                 )
             except Diverged as error:
                 trained.append(_Part(numbers, network, _no_result(len(numbers)), error))
                 continue
             except torch.cuda.OutOfMemoryError as error:
-                if self.keep is not None or sharing.size > 1:
+                if self.keep is not None:
                     raise
                 parts.halve(error)
                 network = rows = None  # before the next attempt, their memory must be free
@@ -308,7 +297,7 @@ class Pack:
         """
         members: list[Member] = []
         labels: list[LabelRows] = []
-        parts: list[LabelledRows] = []
+        parts: list[LabeledRows] = []
         n_rows = 0
         for i in np.unique(self.owners[numbers]):
             task = self.tasks[i]
@@ -323,30 +312,17 @@ class Pack:
             rows = training_rows(parts, self.device, leave_sparse=sparse)
         return network, members, rows
 
-    def _division(self, group: Group, n_shares: int = 1) -> tuple[list[Numbers], Group]:
-        """Return the parts that this process trains, and the processes that share their rows.
+    def _division(self, n_parts: int) -> list[Numbers]:
+        """Return the members that are trained together, in this many parts.
 
-        With as many parts as processes or more, each process trains parts of its own; with fewer,
-        all processes train one part after the other and share the rows of each batch. There are as
-        many parts as processes unless that leaves one without members, in which case there is one;
-        but a training that was stopped is resumed with the parts of its checkpoint. A process by
-        itself divides the members into ``n_shares``.
+        A training that was stopped is resumed with the parts of its checkpoint.
         """
         n_members = len(self.owners)
         if self.keep is not None:
-            return [np.arange(n_members)], group if self.shares_rows else ALONE
-
-        def divide() -> list[Numbers]:
-            if self.checkpoint is not None and self.checkpoint.exists():
-                return self.checkpoint.division(n_members)
-            size = max(group.size, n_shares)
-            enough = n_members >= size or not self.shares_rows
-            return np.array_split(np.arange(n_members), min(n_members, size) if enough else 1)
-
-        found = group.broadcast(divide)
-        if len(found) < group.size and self.shares_rows:
-            return found, group
-        return found[group.rank :: group.size], ALONE
+            return [np.arange(n_members)]
+        if self.checkpoint is not None and self.checkpoint.exists():
+            return self.checkpoint.division(n_members)
+        return np.array_split(np.arange(n_members), min(n_members, n_parts))
 
     def _checkpoint_of(self, numbers: Numbers) -> Checkpoint | None:
         if self.checkpoint is None or len(numbers) == len(self.owners):
@@ -478,7 +454,7 @@ def _gathered(rows: StackedRows, numbers: Numbers) -> Matrix:
 
 
 def label_log_odds(rows: LabelRows) -> NDArray[np.float64]:
-    """Return the log-odds of each label among the rows that know it, (n_labels,)."""
+    """Return the log-odds of each label among the rows in which it is known, (n_labels,)."""
     positive = np.asarray(rows.labels.sum(axis=0), np.float64).ravel()
     known = np.full(len(positive), float(rows.labels.shape[0]))
     if rows.unknown is not None:
@@ -487,7 +463,7 @@ def label_log_odds(rows: LabelRows) -> NDArray[np.float64]:
 
 
 def training_rows(
-    parts: Sequence[LabelledRows], device: torch.device, *, leave_sparse: bool = False
+    parts: Sequence[LabeledRows], device: torch.device, *, leave_sparse: bool = False
 ) -> TrainingRows:
     """Put rows on the device, one part after the other.
 
@@ -511,11 +487,11 @@ def training_rows(
     )
 
 
-def _mask(part: LabelledRows) -> Matrix:
+def _mask(part: LabeledRows) -> Matrix:
     if part.unknown is not None:
         return part.unknown
     return sp.csr_array(part.labels.shape, dtype=bool)
 
 
-def _weights(part: LabelledRows) -> NDArray[np.float64]:
+def _weights(part: LabeledRows) -> NDArray[np.float64]:
     return np.ones(part.labels.shape[0]) if part.weights is None else part.weights

@@ -96,6 +96,7 @@ class TrainingConfig:
     batch_size: int = 128
     """Rows per step."""
     optimizer: Literal["adamw", "adam"] = "adamw"
+    """Whether weight decay is decoupled (AdamW) or an L2 term (Adam)."""
     schedule: ScheduleName = "cosine"
     """How the learning rate changes: step by step, with warm restarts once per epoch."""
     warmup: float = 0.05
@@ -112,8 +113,6 @@ class TrainingConfig:
     """Bound of each member's gradient norm."""
     kl_warmup: float = 0.0
     """Share of training in which the weight of the KL rises from 0."""
-    consistency_warmup: float = 0.0
-    """The same of the term for unknown labels."""
     first_stage: float = 0.0
     """Share of training without cross-entropy. After it, in the second of two stages, cross-entropy
     alone trains the network's ``classifier``, and all else is frozen."""
@@ -168,8 +167,7 @@ class Planner:
     def factor(self, term: str, number: int) -> float:
         """Return what the weight of a term is multiplied by in an epoch."""
         progress = number / self.config.epochs
-        lengths = {"kl": self.config.kl_warmup, "consistency": self.config.consistency_warmup}
-        factor = ramp(progress, lengths.get(term, 0.0))
+        factor = ramp(progress, self.config.kl_warmup) if term == "kl" else 1.0
         if self.config.first_stage > 0:
             factor *= self.in_second_stage(number) == (term == "cross_entropy")
         return factor

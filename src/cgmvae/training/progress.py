@@ -59,3 +59,42 @@ class EpochLines:
 def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+class MergedProgress:
+    """The progress of several parts as one: the epoch that all have finished, and the best metric.
+
+    Parameters
+    ----------
+    n_parts : int
+    progress : callable, optional
+        Called with each epoch, the number of epochs, and the best metric of all parts.
+    """
+
+    def __init__(self, n_parts: int, progress: Callable[[int, int, float], None] | None) -> None:
+        self._progress = progress
+        self._epochs = [0] * n_parts
+        self._at_work = set(range(n_parts))
+        self._n_epochs, self._best = 0, float("-inf")
+        self._last: int | None = None
+
+    def add(self, part: int, epoch: int, n_epochs: int, best: float) -> None:
+        """Take note of an epoch that a part has finished."""
+        self._epochs[part], self._n_epochs = epoch, n_epochs
+        self._best = max(self._best, best)
+        self._tell(min(self._epochs[i] for i in self._at_work))
+
+    def end(self, part: int) -> None:
+        """Take note that a part has finished its last epoch."""
+        self._at_work.discard(part)
+        left = [self._epochs[i] for i in self._at_work]
+        self._tell(min(left) if left else max(self._epochs))
+
+    def _tell(self, epoch: int) -> None:
+        if self._progress is None or epoch == 0:
+            return
+        # A training that is resumed does not start with the first epoch.
+        first = epoch if self._last is None else self._last + 1
+        for number in range(first, epoch + 1):
+            self._progress(number, self._n_epochs, self._best)
+        self._last = max(epoch, self._last or 0)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cgmvae.data.dataset import Matrix, canonical
 from cgmvae.data.mapped import StackedRows
-from cgmvae.nn.batch import Batch, BatchShard, PartialBatch
+from cgmvae.nn.batch import Batch
 from cgmvae.nn.sparse import SparseRows
 
 
@@ -204,27 +204,10 @@ class TrainingRows(NamedTuple):
         """Whether batches are gathered without the host: all rows are there as dense ones."""
         return all(store.on_device for store in self[:3] if store is not None)
 
-    def batch(self, rows: Tensor, weight: Tensor, shard: BatchShard | None = None) -> Batch:
-        """Gather rows, (n_members, n_rows), or a shard of them."""
-        if shard is not None:
-            return self.shard(rows, weight, shard)
+    def batch(self, rows: Tensor, weight: Tensor) -> Batch:
+        """Gather rows, (n_members, n_rows)."""
         positive, known = self._labels(rows)
         return Batch(self.features.batch(rows), positive, known, self._weighted(rows, weight))
-
-    def shard(self, rows: Tensor, weight: Tensor, shard: BatchShard) -> PartialBatch:
-        """Gather a shard of the rows of a batch, (n_members, n_rows)."""
-        positive, known = self._labels(rows)
-        counts, own = self._weighted(rows, weight), shard.rows
-        if self.features.leaves_sparse:
-            # The values before those of a row decide which random numbers are its own.
-            features: Tensor | SparseRows = self.features.gather_sparse(rows).take(shard)
-        else:
-            features = self.features.gather(rows[:, own])
-        return PartialBatch(
-            Batch(features, positive[:, own], known[:, own], counts[:, own]),
-            present=positive.any(1),
-            total_weight=counts.sum(1),
-        )
 
     def _labels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return which labels apply, and which are known, (n_members, n_rows, n_labels)."""

@@ -9,6 +9,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import METRIC_TITLES, SET_METRICS, Counts
 from cgmvae.evaluation.thresholds import NINE_THRESHOLDS
 
+# Deviation D22: the paper does not say which epoch is kept.
 #: Mean of the paper's five metrics, each at the best of the nine thresholds.
 MEAN_OF_FIVE = "mean_of_five"
 
@@ -44,8 +45,8 @@ def selection_value(name: str, scores: Tensor, positive: Tensor, known: Tensor) 
         return _precision_at_1(scores, positive, known)
     counts = _sweep(scores, positive, known)
     if name != MEAN_OF_FIVE:
-        return counts.value(name).max(0).values
-    best = [counts.value(metric).max(0).values for metric in SET_METRICS[:4]]
+        return counts.value(name, absent=0).max(0).values
+    best = [counts.value(metric, absent=0).max(0).values for metric in SET_METRICS[:4]]
     return torch.stack([*best, _precision_at_1(scores, positive, known)]).mean(0)
 
 

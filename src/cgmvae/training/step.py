@@ -4,12 +4,6 @@ Launching a hundred kernels takes longer than the kernels themselves, so on a GP
 recorded once as a CUDA graph over fixed tensors, and then replayed. If the rows are on the GPU too,
 their numbers for a whole epoch are among these tensors: the recorded step gathers its batch, and
 counts the steps, so that the host only replays it.
-
-If several processes share the rows of each batch, each computes the gradient of its rows' part of
-the batch mean, and these gradients are added up. That is what torch's
-DistributedDataParallel does in buckets of parameters; here all parameters are one tensor already,
-so there is one call per step. Norms, clipping and failures are those
-of the sum, so that all processes decide the same. The sum is not recorded, nor is such a step.
 """
 
 from __future__ import annotations
@@ -24,10 +18,9 @@ from torch import Tensor
 
 from cgmvae.errors import InputError
 from cgmvae.nn import cuda
-from cgmvae.nn.batch import Batch, BatchShard
+from cgmvae.nn.batch import Batch
 from cgmvae.nn.rng import make_streams
 from cgmvae.nn.sparse import Scratch, SparseRows
-from cgmvae.training.distributed import ALONE, Group
 from cgmvae.training.optimizer import FlatParameters, PackedAdam, gradient_norms
 from cgmvae.training.plan import Member, TrainingConfig, column, weight_tensors
 from cgmvae.training.rows import TrainingRows
@@ -66,13 +59,9 @@ class PackedStep:
     members : sequence of Member
     config : TrainingConfig
     device : torch.device
-    group : Group
-        The processes that share the rows of each batch.
 
     Attributes
     ----------
-    shard : BatchShard or None
-        The rows of each batch that this process gets; None for all.
     sums : dict of str to Tensor, (n_members,)
         Sum of each term over the steps of the epoch.
     failed_at : Tensor of int, (n_members,)
@@ -85,11 +74,8 @@ class PackedStep:
         members: Sequence[Member],
         config: TrainingConfig,
         device: torch.device,
-        *,
-        group: Group = ALONE,
     ) -> None:
-        self.network, self.group = network, group
-        self.shard = _shard(group, config.batch_size)
+        self.network = network
         half = config.precision == "bf16" and cuda.usable(next(network.parameters()))
         self.flat = FlatParameters(network, half=half)
         decay = column(members, "weight_decay")
@@ -97,7 +83,6 @@ class PackedStep:
             self.flat, decay, kind=config.optimizer, decay_all=config.decay_all, clip=config.clip
         )
         self.streams = make_streams(column(members, "seed"), device)
-        self.streams.shard = self.shard
         self.weights = weight_tensors(members, dtype=self.flat.values.dtype, device=device)
         if not self.weights:
             raise InputError("Every term has weight 0; give at least one of them a weight.")
@@ -109,7 +94,7 @@ class PackedStep:
         self._learns = self.flat.mask(getattr(network, "classifier", self.flat.names))
         self._frozen: Tensor | None = None
         self._scratch = Scratch()
-        self._records = device.type == "cuda" and group.size == 1
+        self._records = device.type == "cuda"
         #: The step that is given its input, and the one that takes its own from the epoch's.
         self._single, self._next = Recorded(), Recorded()
         self._input: StepInput | None = None
@@ -130,10 +115,6 @@ class PackedStep:
         self.failed_at.fill_(-1)
         self._alive.copy_(running)
 
-    def end_epoch(self) -> None:
-        """Add the sums of the terms over all processes."""
-        self.group.sum_(self._sums)
-
     def take_epoch(self, rows: TrainingRows, given: EpochInput) -> None:
         """Take all steps of an epoch; the rows must be the same each time."""
         if self._records and rows.on_device:
@@ -144,11 +125,11 @@ class PackedStep:
             self._number.zero_()
             for _ in range(len(given.rates)):
                 self._next(lambda: self._update_next(rows))
-                self._put_back_frozen()
+                self._restore_frozen()
             return
         numbers = torch.arange(len(given.rates), device=given.rates.device)
         for i, number in enumerate(numbers):
-            batch = rows.batch(given.order[:, i], given.weight[:, i], self.shard)
+            batch = rows.batch(given.order[:, i], given.weight[:, i])
             self.take(StepInput(batch, given.rates[i], given.numbers[i], number))
 
     def _update_next(self, rows: TrainingRows) -> None:
@@ -169,15 +150,15 @@ class PackedStep:
             self._input = fixed = _like(given) if self._input is None else self._input
             _copy(given, fixed)
             self._single(lambda: self._update(fixed))
-        self._put_back_frozen()
+        self._restore_frozen()
 
-    def _put_back_frozen(self) -> None:
-        if self._frozen is not None:  # put back: Adam's momentum and weight decay move them too
+    def _restore_frozen(self) -> None:
+        if self._frozen is not None:  # momentum and weight decay move them too
             self.flat.set(torch.where(self._learns, self.flat.values, self._frozen))
 
     def _update(self, given: StepInput) -> None:
         batch = given.batch
-        if isinstance(batch.features, SparseRows) and self.shard is None:
+        if isinstance(batch.features, SparseRows):
             # Both layers that take the rows need this order.
             self._scratch.release()
             batch = batch._replace(features=batch.features.indexed(self._scratch))
@@ -189,42 +170,20 @@ class PackedStep:
             raise InputError(
                 f"The term {missing[0]!r} has a weight, but the network has no such term."
             )
-        values = torch.stack([terms[name] for name in self.weights])
-        gradients = self.flat.gradients(values, self._weights_now[:, :, None] * share)
-        means = (values.detach() * share).sum(2)
-        # Eq. 8: the loss of each member.
-        loss = (self._weights_now * means).sum(0)
-        if self.group.size > 1:
-            gradients = self._over_processes(gradients, loss)
+        means = (torch.stack([terms[name] for name in self.weights]) * share).sum(2)
+        # Members share no weights, so the gradient of the sum of their losses is that of each.
+        losses = (self._weights_now * means).sum(0)  # Eq. 8
+        gradients = self.flat.gradients(losses.sum())
+        means, losses = means.detach(), losses.detach()
         norms = gradient_norms(gradients)
         stepping = self._alive & (total_weight > 0)
-        active = stepping & ((norms + loss).abs() < torch.inf)  # not so of NaN either
+        active = stepping & ((norms + losses).abs() < torch.inf)  # not so of NaN either
         failed = stepping ^ active
         # masked_fill would read the index on the host, and the step could not be recorded.
         torch.where(failed, given.number, self.failed_at, out=self.failed_at)
         self._alive ^= failed
         self.adam.step(gradients, norms, given.rates, active)
         self._sums += torch.where(stepping, means, 0.0)
-
-    def _over_processes(self, gradients: list[Tensor], loss: Tensor) -> list[Tensor]:
-        """Return the gradients of each member's loss over the rows of all processes."""
-        joined = self.flat.joined(gradients)
-        # A loss that is not finite in one process must not look so there alone.
-        joined[:, 0] += torch.where(torch.isfinite(loss), 0.0, torch.nan)
-        self.group.sum_(joined)
-        return self.flat.parts(joined)
-
-
-def _shard(group: Group, n_rows: int) -> BatchShard | None:
-    """Return this process's rows of a batch of ``n_rows``."""
-    if group.size == 1:
-        return None
-    if n_rows < group.size:
-        raise InputError(
-            f"A batch of {n_rows} rows cannot be shared by {group.size} processes; start fewer of "
-            "them or use a larger batch_size."
-        )
-    return BatchShard(group.rank, group.size, n_rows)
 
 
 class Recorded:

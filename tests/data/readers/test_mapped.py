@@ -60,7 +60,7 @@ def test_sparse_rows_and_rows_that_are_mapped_already(full, tmp_path):
     assert_same(readers.read(tmp_path / "b.mapped"), found.rows([7, 2, 9]))
 
 
-@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet", "arff", "svm"])
+@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet", "svm"])
 def test_other_formats_are_written_from_it(survey, tmp_path, suffix):
     data = replace(survey, X=survey.X.astype(np.float32))
     readers.write(data, tmp_path / "a.mapped")

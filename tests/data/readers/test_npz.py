@@ -177,7 +177,7 @@ def test_text_of_no_width_cannot_state_any_number_of_rows(tmp_path):
 def test_the_arrays_count_together(tmp_path, monkeypatch):
     path = archive(tmp_path, X=np.zeros((100, 1), np.float32), Y=np.zeros((100, 4), np.uint8))
     monkeypatch.setattr(files, "UNPACKED_LIMIT", 800)
-    with pytest.raises(InputError, match="unpacks to more than the 800 bytes"):
+    with pytest.raises(InputError, match="bytes, more than the 800 that are accepted"):
         npz.read(path)
 
 

@@ -122,7 +122,7 @@ def test_anything_but_a_table_with_rows_is_refused(tmp_path, table):
     "table", [np.array([[{}, 1]], dtype=object), np.array([["a", "b"]]), np.array([[1j, 2]])]
 )
 def test_anything_but_numbers_is_refused(tmp_path, table):
-    with pytest.raises(InputError, match="not numbers; save it as a float array"):
+    with pytest.raises(InputError, match="numbers"):
         read(put(tmp_path, table))
 
 
@@ -130,7 +130,7 @@ def test_anything_but_numbers_is_refused(tmp_path, table):
 def test_a_file_of_another_length_than_it_states_is_refused(tmp_path, change):
     path = put(tmp_path)
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(InputError, match=r"states 168 bytes of data and holds 1(60|76)"):
+    with pytest.raises(InputError, match=r"states 168 bytes and holds 1(60|76)"):
         read(path)
 
 
@@ -142,7 +142,7 @@ def test_a_header_that_states_far_too_much_is_refused(tmp_path, suffix):
     content = file.getvalue() + TABLE.tobytes()
     path = tmp_path / f"birds_data.npy{suffix}"
     path.write_bytes(gzip.compress(content) if suffix else content)
-    with pytest.raises(InputError, match="states 168,000,000,000,000 bytes of data and holds 168;"):
+    with pytest.raises(InputError, match="states 168,000,000,000,000 bytes and holds 168;"):
         read(path)
 
 

@@ -38,6 +38,10 @@ def test_a_small_file(tmp_path):
     assert (data.name, data.Y.dtype) == ("toy", np.uint8)
 
 
+def test_a_label_that_a_row_repeats(tmp_path):
+    assert read(tmp_path, "3,1,3 1:1\n1 1:2\n").Y.tolist() == [[1, 1], [1, 0]]
+
+
 @pytest.mark.parametrize(
     ("zero_based", "text", "expected"),
     [
@@ -79,6 +83,25 @@ def test_the_header_of_the_extreme_classification_repository(tmp_path):
 def test_a_header_whose_last_feature_is_its_number_counts_from_one(tmp_path):
     data = read(tmp_path, "1 3 1\n0 1:1 3:2\n")
     assert data.X.toarray().tolist() == [[1, 0, 2]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 1:1 5:2\n" * 30,
+        "1 1:1 4:2\n" * 30 + "0 0:3\n",
+        "31 5 2\n" + "1 1:1 4:2\n" * 30 + "0 5:3\n",
+        "32 5 2\n" + "1 1:1\n\n" * 15 + "\n# the rest\n0 2:nan\n",
+        "1 # nothing\n" * 30,
+    ],
+)
+def test_batches_give_what_the_whole_file_gives(tmp_path, monkeypatch, text):
+    whole = read(tmp_path, text, n_features=5, n_labels=2).X
+    monkeypatch.setattr(svmlight, "_READ_BATCH", 16)
+    found = read(tmp_path, text, n_features=5, n_labels=2).X
+    np.testing.assert_array_equal(found.toarray(), whole.toarray())
+    with pytest.raises(InputError, match="line 32: "):
+        read(tmp_path, "1 1:1\n" * 31 + "1 a:1\n")
 
 
 @pytest.mark.parametrize("extra", [0, 1])

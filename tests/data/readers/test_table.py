@@ -320,7 +320,7 @@ OWL = {"labels": ["owl"]}
         ("x,s\n1,a\n", {"label_sets": "s", "separator": ""}, "separator of label sets is empty"),
         ("x,owl\n1,0\n2,3\n", OWL, "'owl' holds 3; .* give counts='presence'"),
         ("x,owl\n1,-1\n", {**OWL, "counts": "presence"}, "'owl' holds -1, which is neither"),
-        ("x,owl\n1,yes\n2,no\n", OWL, "'owl' holds 'yes', 'no'; labels must be 0 and 1"),
+        ("x,owl\n1,rare\n2,no\n", OWL, "'owl' holds 'rare', 'no'; labels must be 0 and 1"),
         ("a,owl\n-Infinity,1\n", OWL, "'a' holds a number that is infinite or beyond float32"),
         ("a,owl\n1e300,1\n", OWL, "'a' holds a number that is infinite or beyond float32"),
         ("x,g,owl\n1,a,1\n2, ,0\n", {**OWL, "groups": "g"}, "group column 'g' has blank cells"),

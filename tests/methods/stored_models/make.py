@@ -2,7 +2,7 @@
 
 python tests/methods/stored_models/make.py
 
-Run it when ``FORMAT_VERSION`` has changed. The files of earlier formats are never written again:
+Run it when ``FORMAT_VERSION`` has changed. The files of released formats are never written again:
 they show that what people have saved can still be read.
 """
 
@@ -12,35 +12,10 @@ from typing import Any
 import numpy as np
 
 from cgmvae import CGMVAEClassifier
-from cgmvae.methods.serialization import FORMAT_VERSION
+from cgmvae.methods.model_file import FORMAT_VERSION
 
 
-def store(X: Any, number: int) -> None:
-    """Fit a model to rows and save it."""
-    features = np.random.default_rng(0).normal(size=(200, 2))
-    labels = np.column_stack([features > 0, features.sum(1) > 0]).astype(int)
-    model = CGMVAEClassifier(
-        n_members=2,
-        epochs=30,
-        learning_rate=0.03,
-        embedding_dim=4,
-        device="cpu",
-        random_state=0,
-        n_neighbors=0,  # the file of format 4 has them
-        settings={
-            "latent_dim": 2,
-            "feature_hidden": (4,),
-            "label_hidden": (4,),
-            "decoder_hidden": (4,),
-        },
-    ).fit(X(features), labels)
-    model.round_weights()
-    rows = X(features[:5])
-    model.origin_ = {"X": rows, "probabilities": model.predict_proba(rows)}
-    model.save(Path(__file__).with_name(f"format_{number}.cgmvae"))
-
-
-def with_words(X: Any) -> dict[str, Any]:
+def table(X: Any) -> dict[str, Any]:
     """Return features as a table of numbers, categories and text."""
     birds = ["an owl" if x > 0 else "a small hawk" for x in X[:, 1]]
     trees = ["an old oak" if x > 0 else "some reeds" for x in X.sum(1)]
@@ -57,4 +32,22 @@ def with_words(X: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    store(with_words, FORMAT_VERSION)
+    features = np.random.default_rng(0).normal(size=(100, 2))
+    labels = np.column_stack([features > 0, features.sum(1) > 0]).astype(int)
+    model = CGMVAEClassifier(
+        n_members=2,
+        epochs=30,
+        learning_rate=0.03,
+        embedding_dim=4,
+        device="cpu",
+        random_state=0,
+        latent_dim=2,
+        network={
+            "feature_hidden": (4,),
+            "label_hidden": (4,),
+            "decoder_hidden": (4,),
+        },
+    ).fit(table(features), labels)
+    rows = table(features[:5])
+    model.origin_ = {"X": rows, "probabilities": model.predict_proba(rows)}
+    model.save(Path(__file__).with_name(f"format_{FORMAT_VERSION}.cgmvae"))

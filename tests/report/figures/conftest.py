@@ -24,7 +24,7 @@ def fitted():
         batch_size=32,
         learning_rate=1e-2,
         embedding_dim=16,
-        settings=SIZES,
+        network=SIZES,
         device="cpu",
         random_state=0,
     )

@@ -70,6 +70,27 @@ def test_sparse_features_are_shuffled_like_dense_ones(rows):
     )
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_features_of_one_column_are_shuffled_together(form, rng):
+    """Each of three dummies alone leaves a trace of the habitat in the other two."""
+    habitat = rng.integers(0, 3, 300)
+    X, Y = np.eye(3)[habitat], np.eye(3, dtype=int)[habitat][:, :2]
+
+    class Dummies(Reads):
+        def predict_proba(self, X):
+            X = X.toarray() if sp.issparse(X) else X
+            return expit(np.stack([X[:, 0] - X[:, 1] - X[:, 2], X[:, 1] - X[:, 0] - X[:, 2]], 1))
+
+    found = FeatureImportanceDisplay.from_estimator(
+        Dummies(), form(X), Y, candidates={"habitat": [0, 1, 2], "fen": [0]}, n_repeats=20
+    )
+    assert list(found.feature_names) == ["habitat", "fen"]
+    whole, part = found.importance("first")[0]
+    # All rows have a habitat still: the precision is that of chance, a third of the rows.
+    assert whole == pytest.approx(1 - 1 / 3, abs=0.1)
+    assert part < 0.8 * whole
+
+
 def test_a_table_keeps_its_columns_and_their_names(rows):
     X, Y = rows
     table = pd.DataFrame(X, columns=["a", "b", "c", "d"])
@@ -106,7 +127,11 @@ def test_large_data_is_subsampled_and_sparse_features_by_frequency(rows):
         assert display.n_rows == 50
     assert display.feature_names == ["a", "c"]
     display = FeatureImportanceDisplay.from_estimator(
-        Reads(), sp.csr_array(X), rows[1], candidates=[1, 2, 3], **limits
+        Reads(),
+        sp.csr_array(X),
+        rows[1],
+        candidates={n: ["abcd".index(n)] for n in "bcd"},
+        **limits,
     )
     assert "a" not in display.feature_names
 

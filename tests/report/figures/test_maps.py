@@ -11,7 +11,7 @@ from cgmvae.report import LabelMapDisplay, LatentMapDisplay
 from cgmvae.report.figures.maps import label_frequency, principal_plane, scaled_plane
 
 
-def test_scaling_keeps_the_distances_of_unit_vectors_in_a_plane_off_the_centre(rng):
+def test_scaling_keeps_the_distances_of_unit_vectors_in_a_plane_off_the_center(rng):
     angles = rng.uniform(0, 2 * np.pi, 12)
     vectors = np.column_stack([0.6 * np.cos(angles), 0.6 * np.sin(angles), np.full(12, 0.8)])
     plane = scaled_plane(vectors @ vectors.T)
@@ -45,7 +45,7 @@ def test_a_models_labels_are_mapped_by_either_method(fitted, points_of):
 
 
 def test_of_many_labels_some_are_named_and_the_title_says_so(rng, texts_apart):
-    display = LabelMapDisplay.from_embeddings(rng.normal(size=(983, 8))).plot(most_names=30)
+    display = LabelMapDisplay.from_embeddings(rng.normal(size=(983, 8))).plot(max_names=30)
     assert len(display.ax_.texts) == 30
     assert display.ax_.get_title().endswith("30 of 983 labels named")
     assert texts_apart(display.figure_, display.ax_.texts)

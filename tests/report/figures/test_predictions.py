@@ -32,7 +32,7 @@ def test_a_label_is_missed_absent_or_unknown():
     seen, missed = display.ax_.collections
     np.testing.assert_allclose(seen.get_offsets(), [[50, 2 / 3], [50, 1]])
     np.testing.assert_allclose(missed.get_offsets(), [[75, 0]])
-    assert display.ax_.get_title() == "4 labels; 1 without a row are not shown"
+    assert display.ax_.get_title() == "4 labels; 1 without a row is not shown"
     assert {text.get_text() for text in display.ax_.texts} == {"a", "c", "d"}
     (always,) = display.ax_.lines  # the F1 of predicting a label for every row
     assert np.interp(50, *always.get_data()) == pytest.approx(2 / 3, abs=1e-3)

@@ -11,9 +11,11 @@ from cgmvae.methods import MLkNN
 from cgmvae.report import (
     CriticalDifferenceDisplay,
     FewerDataDisplay,
+    LabelSimilarityDisplay,
     TrainingHistoryDisplay,
     plot_effects,
 )
+from cgmvae.report.figures.runs import display_of
 from cgmvae.search import SearchResult
 
 
@@ -124,6 +126,25 @@ def test_every_method_is_named_with_its_rank_and_nothing_is_clipped(texts_apart)
     assert texts_apart(display.figure_, display.ax_.texts)
     bars = [line for line in display.ax_.lines if line.get_linewidth() == 4]
     assert len(bars) == len(display.cliques) == 2
+
+
+def test_ranks_on_one_data_set_have_no_bars():
+    display = CriticalDifferenceDisplay([1.0, 2.0], ["a", "b"], float("nan")).plot()
+    assert display.cliques == []
+    texts = [text.get_text().strip() for text in display.ax_.texts]
+    assert "one data set: no test" in texts
+
+
+def test_every_kind_of_figure_of_a_study_has_a_display():
+    ranks = {"mean_ranks": [1.0, 2.0], "names": ["a", "b"], "critical_difference": 0.5}
+    assert isinstance(display_of("critical-difference", ranks), CriticalDifferenceDisplay)
+    fewer = {"fractions": [0.5, 1.0], "values": [[1, 2]], "deviations": [[0, 0]]}
+    fewer |= {"methods": ["a"], "metric": "micro_f1", "data": "yeast"}
+    assert isinstance(display_of("fewer-data", fewer), FewerDataDisplay)
+    alike = {"matrix": np.eye(2), "names": ["a", "b"], "groups": ["x", "y"]}
+    assert isinstance(display_of("similarity", alike), LabelSimilarityDisplay)
+    with pytest.raises(InputError, match="no figure of the kind 'pie'"):
+        display_of("pie", {})
 
 
 def test_one_method_and_missing_ranks():

@@ -36,7 +36,7 @@ class Format:
 FORMATS = {
     format_.name: format_
     for format_ in (
-        Format("arff", (".arff",), arff.read, arff.write),
+        Format("arff", (".arff",), arff.read, None),
         Format("npz", (".npz",), npz.read, npz.write),
         Format("svmlight", (".svm", ".svmlight", ".libsvm"), svmlight.read, svmlight.write),
         Format("csv", (".csv", ".tsv", ".tab"), table.read_csv, table.write_csv),

@@ -2,8 +2,7 @@
 
 liac-arff parses the rows. The header is parsed here, because liac-arff keeps the escapes of quoted
 names and rejects comments and value ranges in declarations; so are Mulan's and MEKA's ways of
-saying which attributes are labels. Rows are parsed in batches, so that a large file can be read in
-parts.
+saying which attributes are labels.
 """
 
 from __future__ import annotations
@@ -14,25 +13,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 from xml.parsers import expat
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import TEST, TRAIN, Matrix, MultiLabelDataset, split_unknown
-from cgmvae.data.files import atomic_paths, create_binary, data_name, open_binary, open_text
+from cgmvae.data.files import data_name, open_binary, open_text
 from cgmvae.data.mapped import dense, vstack
-from cgmvae.data.readers.conventions import (
-    is_number,
-    labels_as_stored,
-    number_texts,
-    reject_columns,
-)
+from cgmvae.data.readers.conventions import labels_as_stored
 from cgmvae.errors import InputError, one_line
 
 #: Whitespace of Weka; other Unicode spaces belong to words.
@@ -53,19 +46,16 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 _BARE = re.compile(r"[\w.][\w.-]*")
 _OPTION = re.compile(r"(?<!\S)-(c|split-number)\s+([-+]?[0-9]{1,9})(?!\S)", re.IGNORECASE)
 
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _NUMERIC_TYPES = {"numeric", "real", "integer"}
 _OTHER_TYPES = {"string", "date", "relational"}
 _BOOLEANS = ({"yes", "no"}, {"true", "false"}, {"y", "n"}, {"t", "f"})
 _TRUE = {"yes", "true", "y", "t"}
 
-_NAMESPACE = "http://mulan.sourceforge.net/labels"
 _PART_OF_SPLIT = re.compile(r"-(train|test)$", re.IGNORECASE)
 
-#: Characters that XML cannot hold, and unpaired surrogates, which UTF-8 cannot.
-_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-
-#: Characters per batch of text that is parsed, and rows per batch that is written.
-_READ_BATCH, _WRITE_BATCH = 1 << 22, 1024
+#: Characters per batch of text that is parsed: liac-arff takes many times their memory.
+_BATCH = 1 << 22
 
 
 def read(
@@ -111,7 +101,7 @@ def read(
     """
     path = Path(path)
     with open_text(path) as text:
-        source = Source(text, path, labels, label_count, xml)
+        source = _Source(text, path, labels, label_count, xml)
         parts = list(source.parts())
     Y, unknown = split_unknown(vstack([Y for _, Y in parts]))
     return MultiLabelDataset(
@@ -123,34 +113,6 @@ def read(
         official_split=source.official_split(Y.shape[0]),
         name=name or data_name(path),
     )
-
-
-def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
-    """Write a data set as Mulan does: an ARFF file and an XML file of label names beside it.
-
-    Features come first and are numeric, labels are ``{0,1}``, ``?`` stands for missing and unknown
-    values; rows are sparse if X is. Every float32 reads back unchanged. Groups and the official
-    split are not written. If writing fails, both files stay as they were.
-    """
-    reject_columns(dataset, "arff")
-    path = Path(path)
-    for name in (dataset.name, *dataset.feature_names, *dataset.label_names):
-        if _UNWRITABLE.search(name):
-            raise InputError(f"The name {name!r} holds a character that XML cannot; rename it.")
-    if both := set(dataset.feature_names).intersection(dataset.label_names):
-        raise InputError(
-            f"{min(both)!r} names a feature and a label; ARFF needs one of them renamed."
-        )
-    xml_path = path.with_name(f"{data_name(path)}.xml")
-    if xml_path.name.lower() == path.name.lower():  # a file system may ignore the case
-        raise InputError(
-            f"{path} is the file of label names beside an ARFF file; "
-            f"name the ARFF file {path.with_suffix('.arff').name}."
-        )
-    with atomic_paths(xml_path, path) as (xml, arff):
-        write_label_names(dataset.label_names, xml)
-        with create_binary(arff) as file:
-            file.writelines(map(str.encode, _texts(dataset)))
 
 
 # Header
@@ -177,7 +139,7 @@ class _Attribute:
     @cached_property
     def is_numeric(self) -> bool:
         """Whether every value is a number, by declaration or because the nominal values are."""
-        return all(map(is_number, self.values))
+        return all(map(_NUMBER.fullmatch, self.values))
 
     @cached_property
     def is_boolean(self) -> bool:
@@ -233,7 +195,7 @@ def _tokens(line: str) -> list[_Token]:
 
 
 def _quoted(name: str) -> str:
-    """Quote a name so that :func:`_tokens` reads it back unchanged."""
+    """Quote a nominal value so that liac-arff reads it unchanged."""
     if _BARE.fullmatch(name):
         return name
     for plain, escaped in (
@@ -299,16 +261,16 @@ def _attribute(parts: Sequence[_Token]) -> _Attribute:
 # Rows
 
 
-class Source:
+class _Source:
     """An opened ARFF file whose header has been read, and which of its attributes are labels."""
 
     def __init__(
         self,
         text: IO[str],
         path: Path,
-        labels: Sequence[str] | None = None,
-        label_count: int | None = None,
-        xml: str | os.PathLike[str] | None = None,
+        labels: Sequence[str] | None,
+        label_count: int | None,
+        xml: str | os.PathLike[str] | None,
     ) -> None:
         self._text, self.path = text, path
         self.header = _read_header(text, path)
@@ -348,7 +310,7 @@ class Source:
         They are CSR if any row of the part is sparse; Y only if it has many columns.
         """
         n_lines, is_empty = self.header.n_lines, True
-        while batch := self._text.readlines(_READ_BATCH):
+        while batch := self._text.readlines(_BATCH):
             rows = enumerate((_normalized(line.strip(_BLANKS)) for line in batch), n_lines + 1)
             kept = [(number, line) for number, line in rows if line]
             n_lines += len(batch)
@@ -584,43 +546,3 @@ def read_label_names(path: Path) -> list[str]:
     if not known or len(known) != len(names):
         raise InputError(f'{path} has no <label name="…">, or one without a name; correct it.')
     return known
-
-
-def write_label_names(names: Iterable[str], path: Path) -> None:
-    """Write label names as Mulan's XML."""
-    lines = [f"<label name={quoteattr(name)}></label>\n" for name in names]
-    head = f'<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="{_NAMESPACE}">\n'
-    path.write_text(f"{head}{''.join(lines)}</labels>\n", encoding="utf-8", newline="\n")
-
-
-# Writing
-
-
-def _texts(dataset: MultiLabelDataset) -> Iterator[str]:
-    yield f"@relation {_quoted(_OPTION.sub('', dataset.name))}\n\n"
-    yield from (f"@attribute {_quoted(name)} numeric\n" for name in dataset.feature_names)
-    yield from (f"@attribute {_quoted(name)} {{0,1}}\n" for name in dataset.label_names)
-    yield "\n@data\n"
-    texts = _sparse_texts if sp.issparse(dataset.X) else _dense_texts
-    targets = dataset.targets()
-    for start in range(0, dataset.n_samples, _WRITE_BATCH):
-        part = slice(start, start + _WRITE_BATCH)
-        yield from texts(dataset.X[part], targets[part])
-
-
-def _dense_texts(X: Any, targets: Any) -> Iterator[str]:
-    targets = dense(targets)
-    labels = np.where(np.isnan(targets), "?", np.where(targets == 1, "1", "0"))
-    for features, row in zip(number_texts(X, "?").tolist(), labels.tolist(), strict=True):
-        yield ",".join(features + row) + "\n"
-
-
-def _sparse_texts(X: Any, targets: Any) -> Iterator[str]:
-    table = sp.hstack([X, sp.csr_array(targets)], format="csr")
-    table.eliminate_zeros()
-    texts = number_texts(table.data, "?")
-    is_positive = (table.indices >= X.shape[1]) & ~np.isnan(table.data)
-    texts[is_positive] = "1"  # a nominal value must be written as it is declared
-    cells = [f"{i} {v}" for i, v in zip(table.indices.tolist(), texts.tolist(), strict=True)]
-    for start, stop in pairwise(table.indptr.tolist()):
-        yield "{" + ",".join(cells[start:stop]) + "}\n"

@@ -15,13 +15,10 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -106,6 +103,15 @@ def read(
         )
 
 
+def read_features(
+    path: str | os.PathLike[str], *, groups: str = "group"
+) -> tuple[Matrix, tuple[str, ...]]:
+    """Read the features alone, and their names, if there are any; there need not be labels."""
+    with Archive(files.check_file(path)) as archive:
+        archive.check_groups(groups)
+        return archive.matrix("X"), archive.names("feature_names")
+
+
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """Write a data set to a compressed ``.npz`` archive; the same data gives the same bytes."""
     reject_columns(dataset, "npz")
@@ -149,32 +155,33 @@ def _parts(key: str, matrix: Matrix) -> dict[str, NDArray[Any]]:
     return {f"{key}_{part}": value for part, value in zip(CSR_PARTS, values, strict=True)}
 
 
-class ArrayHeader(NamedTuple):
-    """Shape, order and type of an array, as its file states them."""
+def read_array(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
+    """Read an array in NumPy's format, after comparing its header with the size of the file.
 
-    shape: tuple[int, ...]
-    is_fortran: bool
-    dtype: np.dtype[Any]
-
-    def fits(self, n_bytes: int) -> bool:
-        """Return whether values of this shape and type take ``n_bytes``."""
-        return self.n_bytes == n_bytes and min(self.shape, default=0) >= 0
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the values; a byte each at least, or there could be any number of empty texts."""
-        return prod(self.shape) * max(self.dtype.itemsize, 1)
-
-
-def read_array_header(file: IO[bytes]) -> ArrayHeader:
-    """Read the header at the beginning of an array; raise a ValueError if it is damaged."""
+    Raises a ValueError if the header is damaged, and an InputError that begins with ``what`` if
+    there are objects, or more or fewer bytes than stated.
+    """
     version = np.lib.format.read_magic(file)
     if version not in _HEADER_READERS:
         raise ValueError(f"version {version} of the array format")
     try:
-        return ArrayHeader(*_HEADER_READERS[version](file))
+        shape, is_fortran, dtype = _HEADER_READERS[version](file)
     except HEADER_DAMAGE as error:
         raise ValueError(first_line(error)) from error
+    if dtype.hasobject:
+        raise InputError(
+            f"{what} holds Python objects, which are never loaded; save it as numbers or text."
+        )
+    # A byte each at least, or there could be any number of empty texts.
+    stated, held = prod(shape) * max(dtype.itemsize, 1), n_bytes - file.tell()
+    if stated != held or min(shape, default=0) < 0:
+        raise InputError(
+            f"{what} states {stated:,} bytes and holds {held:,}; fetch the file again."
+        )
+    content = bytearray(held)
+    if file.readinto(content) != held:  # type: ignore[attr-defined]
+        raise EOFError("it ends too early")
+    return np.ndarray(shape, dtype, content, order="F" if is_fortran else "C")
 
 
 class Archive:
@@ -218,49 +225,25 @@ class Archive:
         """Load one array."""
         info = self._members[key]
         self._loaded_bytes += info.file_size
-        if self._loaded_bytes > files.UNPACKED_LIMIT:
-            raise InputError(
-                f"{self.path} unpacks to more than the {files.UNPACKED_LIMIT:,} bytes that are "
-                "accepted; divide the data into several files."
-            )
-        with self.damage_reported(key):
+        files.check_unpacked(self.path, self._loaded_bytes)
+        what = f"The array {key!r} of {self.path}"
+        try:
             with self._zip.open(info) as file:
-                self._check_header(key, file, info.file_size)
-            with self._zip.open(info) as file:
-                array = np.lib.format.read_array(file, allow_pickle=False)
+                array = read_array(file, info.file_size, what)
+                file.read(1)  # the checksum is verified at the end
             _check_characters(array)
             return array
-
-    def open_array(self, key: str) -> tuple[IO[bytes], ArrayHeader]:
-        """Open an array at the first byte of its values; nothing is loaded."""
-        info = self._members[key]
-        files.check_unpacked(self.path, info.file_size)
-        with self.damage_reported(key):
-            file = self._zip.open(info)
-            return file, self._check_header(key, file, info.file_size)
-
-    @contextmanager
-    def damage_reported(self, key: str) -> Iterator[None]:
-        """Report a damaged array in one sentence."""
-        try:
-            yield
         except InputError:
             raise
         except _DAMAGE as error:
             raise InputError(
-                f"The array {key!r} of {self.path} is damaged ({first_line(error)}); "
-                "fetch the file again."
+                f"{what} is damaged ({first_line(error)}); fetch the file again."
             ) from error
 
     def matrix(self, key: str) -> Matrix:
         """Load a dense matrix, or a CSR one from its four parts."""
         if key in self:
             return self.array(key)
-        parts = [self.array(part) for part in self.csr_keys(key)]
-        return checked_csr(*parts, key=key, path=self.path)
-
-    def csr_keys(self, key: str) -> list[str]:
-        """Return the keys of the four parts of a CSR matrix, all of which must exist."""
         parts = [f"{key}_{part}" for part in CSR_PARTS]
         missing = [part for part in parts if part not in self]
         if len(missing) == len(parts):
@@ -270,7 +253,7 @@ class Archive:
             )
         if missing:
             raise InputError(f"{self.path} has a sparse {key} without {', '.join(missing)}.")
-        return parts
+        return _checked_csr(*map(self.array, parts), key=key, path=self.path)
 
     def names(self, key: str) -> tuple[str, ...]:
         """Load the names of the columns; none if the key is absent."""
@@ -283,23 +266,8 @@ class Archive:
             raise InputError(f"The array {key!r} of {self.path} must be a list of names.")
         return tuple(names.tolist())
 
-    def _check_header(self, key: str, file: IO[bytes], n_bytes: int) -> ArrayHeader:
-        header = read_array_header(file)
-        if header.dtype.hasobject:
-            raise InputError(
-                f"The array {key!r} of {self.path} holds Python objects, which are never loaded; "
-                "save it as code_points or text."
-            )
-        held = n_bytes - file.tell()
-        if not header.fits(held):
-            raise InputError(
-                f"The array {key!r} of {self.path} states {header.n_bytes:,} bytes and holds "
-                f"{held:,}; fetch the file again."
-            )
-        return header
 
-
-def checked_csr(
+def _checked_csr(
     data: NDArray[Any],
     indices: NDArray[Any],
     indptr: NDArray[Any],
@@ -309,9 +277,14 @@ def checked_csr(
     path: Path,
 ) -> sp.csr_array:
     """Return the CSR matrix of these parts, checked and with sorted indices."""
-    stated = checked_shape(shape, key=key, path=path)
+    is_pair = shape.shape == (2,) and shape.dtype.kind in "iu"
+    if not is_pair or shape.min() < 0 or shape[1] > COLUMNS_LIMIT:
+        raise InputError(
+            f"The sparse {key} of {path} states the shape {shape.tolist()}; it must have rows, and "
+            f"at most {COLUMNS_LIMIT:,} columns."
+        )
     try:
-        matrix = csr_from_parts(data, indices, indptr, shape=stated)
+        matrix = csr_from_parts(data, indices, indptr, shape=tuple(shape.tolist()))
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"The sparse {key} of {path} is malformed ({error}).") from error
     if not matrix.has_canonical_format:
@@ -323,17 +296,6 @@ def checked_csr(
     return matrix
 
 
-def checked_shape(shape: NDArray[Any], *, key: str, path: Path) -> tuple[int, int]:
-    """Return the shape that a CSR matrix states, if it is acceptable."""
-    is_pair = shape.shape == (2,) and shape.dtype.kind in "iu"
-    if not is_pair or shape.min() < 0 or shape[1] > COLUMNS_LIMIT:
-        raise InputError(
-            f"The sparse {key} of {path} states the shape {shape.tolist()}; it must have rows, and "
-            f"at most {COLUMNS_LIMIT:,} columns."
-        )
-    return int(shape[0]), int(shape[1])
-
-
 def _check_characters(array: NDArray[Any]) -> None:
     """Raise a ValueError for an invalid code point, which NumPy accepts."""
     if array.dtype.kind != "U" or array.dtype.itemsize == 0:
@@ -343,72 +305,3 @@ def _check_characters(array: NDArray[Any]) -> None:
         code_points = code_points.byteswap()
     if code_points.size and code_points.max() > sys.maxunicode:
         raise ValueError("it holds an invalid character")
-
-
-class _ArrayRows:
-    """The rows of an array, which are read as they are taken."""
-
-    def __init__(self, archive: Archive, key: str) -> None:
-        self._archive, self._key, self._n_taken = archive, key, 0
-        self._file, (self.shape, is_fortran, self._dtype) = archive.open_array(key)
-        if len(self.shape) == 0:
-            raise InputError(
-                f"The array {key!r} of {archive.path} is a single value; it must have rows."
-            )
-        self._is_fortran = is_fortran and len(self.shape) > 1  # its rows are spread over all of it
-
-    def take(self, n: int) -> NDArray[Any]:
-        """Return the next ``n`` rows, or as many as are left."""
-        n = min(n, self.shape[0] - self._n_taken)
-        self._n_taken += n
-        if self._is_fortran:
-            return self._loaded[self._n_taken - n : self._n_taken]
-        n_bytes = n * prod(self.shape[1:]) * self._dtype.itemsize
-        with self._archive.damage_reported(self._key):
-            content = self._file.read(n_bytes)
-            if self._n_taken == self.shape[0]:
-                self._file.read(1)  # the checksum is verified at the end
-            if len(content) != n_bytes:
-                raise EOFError("the compressed data ends too early")
-        return np.frombuffer(content, dtype=self._dtype).reshape(n, *self.shape[1:])
-
-    @cached_property
-    def _loaded(self) -> NDArray[Any]:
-        return self._archive.array(self._key)
-
-
-class _SparseRows:
-    """The rows of a CSR matrix, whose parts are read as they are needed."""
-
-    def __init__(self, archive: Archive) -> None:
-        *keys, shape_key = archive.csr_keys("X")
-        self._path, shape = archive.path, archive.array(shape_key)
-        self.shape = checked_shape(shape, key="X", path=self._path)
-        self._data, self._indices, self._ends = (_ArrayRows(archive, key) for key in keys)
-        self._end = self._ends.take(1)
-        if self._ends.shape != (self.shape[0] + 1,) or self._end.tolist() != [0]:
-            raise InputError(f"The sparse X of {self._path} is malformed (its row offsets).")
-
-    def take(self, n: int) -> sp.csr_array:
-        """Return the next ``n`` rows, or as many as are left."""
-        ends = np.concatenate([self._end, self._ends.take(n)])
-        n_cells = max(0, int(ends[-1]) - int(ends[0]))
-        self._end = ends[-1:]
-        return checked_csr(
-            self._data.take(n_cells),
-            self._indices.take(n_cells),
-            ends - ends[0],
-            np.array([len(ends) - 1, self.shape[1]]),
-            key="X",
-            path=self._path,
-        )
-
-
-def open_feature_rows(archive: Archive) -> _ArrayRows | _SparseRows:
-    """Open the features for reading row by row, after checking their shape."""
-    rows = _ArrayRows(archive, "X") if "X" in archive else _SparseRows(archive)
-    if len(rows.shape) != 2:
-        raise InputError(f"The features must have two dimensions, not {len(rows.shape)}.")
-    if rows.shape[0] == 0:
-        raise InputError(f"{archive.path} has no rows; check how it was written.")
-    return rows

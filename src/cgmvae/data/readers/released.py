@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, split_unknown
 from cgmvae.data.files import data_name, open_binary
-from cgmvae.data.readers.npz import read_array_header
+from cgmvae.data.readers.npz import read_array
 from cgmvae.errors import InputError, first_line
 
 #: A file of row indices, or the row indices.
@@ -121,26 +121,20 @@ def read(
 
 
 def _load(path: Path) -> NDArray[Any]:
-    """Load an array of numbers, after comparing its header with the size of the file."""
+    """Load an array of numbers."""
     with open_binary(path) as opened:
         content = opened.read()
-    file = io.BytesIO(content)
     try:
-        header = read_array_header(file)
+        array = read_array(io.BytesIO(content), len(content), str(path))
     except ValueError as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} is not an .npy file ({first_line(error)}); check it.") from error
-    if header.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub":
         raise InputError(
-            f"{path} holds {header.dtype} values, not numbers; save it as a float array."
+            f"{path} holds {array.dtype} values, not numbers; save it as a float array."
         )
-    held = len(content) - file.tell()
-    if not header.fits(held):
-        raise InputError(
-            f"{path} states {header.n_bytes:,} bytes of data and holds {held:,}; it is damaged: "
-            "fetch it again."
-        )
-    flat = np.frombuffer(content, dtype=header.dtype, offset=file.tell())
-    return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
+    return array
 
 
 def _official_split(

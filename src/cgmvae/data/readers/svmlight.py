@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.files import atomic_path, create_binary, data_name, open_binary
@@ -24,7 +23,6 @@ from cgmvae.data.mapped import vstack
 from cgmvae.data.readers.conventions import (
     COLUMNS_LIMIT,
     labels_as_stored,
-    number_texts,
     reject_columns,
 )
 from cgmvae.errors import InputError, one_line
@@ -76,45 +74,26 @@ def read(
         X as CSR float64. Y dense, or CSR for more than
         :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels.
     """
-    if zero_based not in ("auto", True, False):
-        raise InputError(f"zero_based must be 'auto', True or False, not {zero_based!r}.")
     lines = _Lines(Path(path), n_features, n_labels)
-    with open_binary(path) as file:
-        batches = list(lines.batches(file))
-    if zero_based == "auto":
-        zero_based = lines.is_zero_based()
-    first = 0 if zero_based else 1
-    n_columns = lines.n_columns("features", lines.highest - first + 1)
-    X = vstack([lines.features(X, n_columns, first) for X, _ in batches])
-    Y, label_names = lines.labels([labels for _, batch in batches for labels in batch])
+    X = lines.features(zero_based)
+    Y, label_names = lines.labels()
     return MultiLabelDataset(X, Y, label_names=label_names, name=name or data_name(path))
 
 
-def read_parts(
-    file: IO[bytes],
-    path: Path,
+def read_features(
+    path: str | os.PathLike[str],
     *,
     n_features: int,
+    n_labels: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
-) -> Iterator[sp.csr_array]:
-    """Yield the features that :func:`read` gives, some rows at a time, whatever the labels are.
-
-    The file must be at its beginning. With ``zero_based="auto"``, all of it is scanned first.
-    """
-    if zero_based == "auto":
-        zero_based = is_zero_based(path, n_features)
-    lines = _Lines(path, n_features, None)
-    for X, _ in lines.batches(file):
-        yield lines.features(X, n_features, 0 if zero_based else 1)
+) -> sp.csr_array:
+    """Read the features alone, (n_samples, n_features), whatever the labels are."""
+    return _Lines(Path(path), n_features, n_labels).features(zero_based)
 
 
-def is_zero_based(path: str | os.PathLike[str], n_features: int | None = None) -> bool:
+def is_zero_based(path: str | os.PathLike[str]) -> bool:
     """Return whether ``zero_based="auto"`` numbers the features of a file from 0."""
-    lines = _Lines(Path(path), n_features, None)
-    with open_binary(path) as file:
-        for _ in lines.batches(file):
-            pass
-    return lines.is_zero_based()
+    return _Lines(Path(path)).is_zero_based
 
 
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
@@ -126,58 +105,55 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
     """
     reject_columns(dataset, "svmlight")
     if dataset.unknown is not None:
-        raise InputError("svmlight cannot hold unknown labels; write npz or arff instead.")
+        raise InputError("svmlight cannot hold unknown labels; write npz instead.")
     if dataset.n_features == 0:
-        raise InputError("svmlight cannot hold rows without features; write npz or arff instead.")
+        raise InputError("svmlight cannot hold rows without features; write npz instead.")
     with atomic_path(path) as temporary, create_binary(temporary) as file:
         for start in range(0, dataset.n_samples, _WRITE_BATCH):
             part = slice(start, start + _WRITE_BATCH)
             file.writelines(map(str.encode, _row_texts(dataset.X[part], dataset.Y[part])))
 
 
-def check_columns(path: object, kind: str, n: int) -> int:
-    """Return the number of columns, rejecting more than are accepted."""
-    if n > COLUMNS_LIMIT:
-        raise InputError(
-            f"{path} would have {n:,} {kind}, more than the {COLUMNS_LIMIT:,} that are accepted; "
-            "number them without gaps."
-        )
-    return n
-
-
 class _Lines:
-    """The lines of a file: parsed in batches, with the range of the feature indices so far."""
+    """The parsed lines of a file, with indices and label ids as they are in it."""
 
-    def __init__(self, path: Path, n_features: int | None, n_labels: int | None) -> None:
+    def __init__(
+        self, path: Path, n_features: int | None = None, n_labels: int | None = None
+    ) -> None:
         self.path = path
         self._given = {"features": n_features, "labels": n_labels}
         self._stated: tuple[int, ...] | None = None  # rows, features and labels of the header
-        self._n_rows = 0
-        self.lowest, self.highest = np.iinfo(np.int64).max, -1
-
-    def batches(self, file: IO[bytes]) -> Iterator[tuple[sp.csr_array, list[tuple[float, ...]]]]:
-        """Yield features with indices as they are in the file, and the label ids of each row."""
-        number = 1
-        while lines := file.readlines(_READ_BATCH):
-            numbered = list(enumerate(lines, number))
-            number += len(lines)
-            if numbered[0][0] == 1 and (header := _HEADER.fullmatch(lines[0])):
-                self._stated = tuple(map(int, header.groups()))
-                numbered = numbered[1:]
-            X, labels = self._parse(self._rows(numbered))
-            self._n_rows += len(labels)
-            if X.nnz:
-                self.lowest = min(self.lowest, int(X.indices.min()))
-                self.highest = max(self.highest, int(X.indices.max()))
-            if labels:
-                yield X, labels
-        if not self._n_rows:
-            raise InputError(f"{self.path} has no rows; fetch it again.")
-        if self._stated and self._stated[0] != self._n_rows:
+        self._labels: list[tuple[float, ...]] = []
+        batches, number = [], 1
+        with open_binary(path) as file:
+            while lines := file.readlines(_READ_BATCH):
+                numbered = list(enumerate(lines, number))
+                number += len(lines)
+                if numbered[0][0] == 1 and (header := _HEADER.fullmatch(lines[0])):
+                    self._stated = tuple(map(int, header.groups()))
+                    numbered = numbered[1:]
+                X, labels = self._parse(self._rows(numbered))
+                batches.append(X)
+                self._labels += labels
+        if not self._labels:
+            raise InputError(f"{path} has no rows; fetch it again.")
+        if self._stated and self._stated[0] != len(self._labels):
             raise InputError(
-                f"{self.path} states {self._stated[0]:,} rows and has {self._n_rows:,}; "
+                f"{path} states {self._stated[0]:,} rows and has {len(self._labels):,}; "
                 "it may be truncated: fetch it again."
             )
+        n = max(X.shape[1] for X in batches)
+        self._X = vstack(
+            [sp.csr_array((X.data, X.indices, X.indptr), (X.shape[0], n)) for X in batches]
+        )
+
+    @property
+    def is_zero_based(self) -> bool:
+        """Whether feature indices start at 0, judging by all that occur."""
+        indices = self._X.indices
+        if self._stated is not None:
+            return indices.max(initial=-1) != self._n_columns("features", 0)
+        return indices.size == 0 or indices.min() == 0
 
     def _rows(self, numbered: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         """Return the rows without comments, with their line numbers."""
@@ -185,7 +161,7 @@ class _Lines:
         for number, line in numbered:
             content = line.partition(b"#")[0].strip()
             is_comment = not content and line.strip()
-            n_so_far = self._n_rows + len(rows)
+            n_so_far = len(self._labels) + len(rows)
             if content or (self._stated and not is_comment and n_so_far < self._stated[0]):
                 rows.append((number, content))
         return rows
@@ -218,41 +194,42 @@ class _Lines:
                     ) from error
             raise
 
-    def n_columns(self, kind: str, found: int) -> int:
+    def _n_columns(self, kind: str, found: int) -> int:
         """Return the number of columns: as given, otherwise as stated, otherwise as found."""
         n = self._given[kind]
         if n is None:
             n = found if self._stated is None else self._stated[1 if kind == "features" else 2]
-        return check_columns(self.path, kind, n)
-
-    def is_zero_based(self) -> bool:
-        """Return whether feature indices start at 0, judging by all that occur."""
-        if self._stated is not None:
-            return self.highest != self.n_columns("features", 0)
-        return self.lowest == 0 or self.highest < 0
-
-    def features(self, X: sp.csr_array, n: int, first: int) -> sp.csr_array:
-        """Return X as float64 with ``n`` columns, whose indices start at ``first`` in the file."""
-        indices: NDArray[Any] = X.indices - first
-        outside = (indices < 0) | (indices >= n)
-        if outside.any():
-            odd = X.indices[np.argmax(outside)]
+        if n > COLUMNS_LIMIT:
             raise InputError(
-                f"{self.path} holds the feature index {odd}, which is out of range for {n:,} "
-                f"features from {first}; check n_features and zero_based."
+                f"{self.path} would have {n:,} {kind}, more than the {COLUMNS_LIMIT:,} that are "
+                "accepted; number them without gaps."
             )
-        values = X.data.astype(np.float64, copy=False)
+        return n
+
+    def features(self, zero_based: bool | Literal["auto"]) -> sp.csr_array:
+        """Return X, (n_samples, n_features), as float64 with indices from 0."""
+        if zero_based not in ("auto", True, False):
+            raise InputError(f"zero_based must be 'auto', True or False, not {zero_based!r}.")
+        first = int(not (self.is_zero_based if zero_based == "auto" else zero_based))
+        values, found = self._X.data, self._X.indices
+        n = self._n_columns("features", int(found.max(initial=-1)) - first + 1)
+        outside = (found < first) | (found >= n + first)
+        if outside.any():
+            raise InputError(
+                f"{self.path} holds the feature index {found[np.argmax(outside)]}, which is out of "
+                f"range for {n:,} features from {first}; check n_features and zero_based."
+            )
         beyond = np.abs(values) > np.finfo(np.float32).max
         if beyond.any():
-            odd = values[np.argmax(beyond)]
             raise InputError(
-                f"{self.path} holds the value {odd:g}, which does not fit 32 bits; rescale the "
-                "feature, or write nan where the value is missing."
+                f"{self.path} holds the value {values[np.argmax(beyond)]:g}, which does not fit 32 "
+                "bits; rescale the feature, or write nan where the value is missing."
             )
-        return sp.csr_array((values, indices, X.indptr), shape=(X.shape[0], n))
+        return sp.csr_array((values, found - first, self._X.indptr), (self._X.shape[0], n))
 
-    def labels(self, rows: list[tuple[float, ...]]) -> tuple[Matrix, list[str]]:
+    def labels(self) -> tuple[Matrix, list[str]]:
         """Return Y, (n_samples, n_labels), and names unless the number of labels is known."""
+        rows = self._labels
         starts = np.cumsum([0, *map(len, rows)])
         ids = np.array([label for row in rows for label in row], dtype=np.int64)
         names: list[str] = []
@@ -260,7 +237,7 @@ class _Lines:
             found, ids = np.unique(ids, return_inverse=True)
             names, n = [f"label_{label}" for label in found], len(found)
         else:
-            n = self.n_columns("labels", 0)
+            n = self._n_columns("labels", 0)
         if n == 0:
             raise InputError(f"{self.path} has no labels; give n_labels, or check the format.")
         if ids.size and not 0 <= ids.min() <= ids.max() < n:
@@ -278,7 +255,8 @@ class _Lines:
 def _row_texts(X: Matrix, Y: Matrix) -> Iterator[str]:
     features, labels = sp.csr_array(X), sp.csr_array(Y)
     features.eliminate_zeros()
-    texts = number_texts(features.data, "nan").tolist()
+    # As float64: fewer digits would tell one float32 from another, but not give its value.
+    texts = features.data.astype(np.float64).astype(str).tolist()
     cells = [f"{i}:{v}" for i, v in zip((features.indices + 1).tolist(), texts, strict=True)]
     ids = labels.indices.astype(str).tolist()
     starts = zip(pairwise(labels.indptr.tolist()), pairwise(features.indptr.tolist()), strict=True)

@@ -19,7 +19,7 @@ from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.maps import label_frequency
 from cgmvae.report.figures.style import (
     BLUE,
-    GREY,
+    GRAY,
     Display,
     Values,
     index_of,
@@ -51,10 +51,10 @@ class FeatureImportanceDisplay(Display):
     """The metric on the original rows, (n_labels,)."""
     _: KW_ONLY
     feature_names: Sequence[str]
-    """Names of the features that were shuffled, (n_tried,)."""
+    """Names of the features, or columns, that were shuffled, (n_tried,)."""
     label_names: Sequence[str]
     n_features: int
-    """Number of features of the data, shuffled or not."""
+    """Number of candidates, shuffled or not."""
     n_rows: int
     """Number of rows that were predicted again."""
     metric: Metric
@@ -67,7 +67,8 @@ class FeatureImportanceDisplay(Display):
         Y: Any,
         *,
         feature_names: Sequence[str] | None = None,
-        candidates: ArrayLike | None = None,
+        candidates: Mapping[str, Sequence[int]] | None = None,
+        labels: ArrayLike | None = None,
         metric: Metric = "average_precision",
         n_repeats: int = 5,
         max_features: int = 200,
@@ -78,8 +79,10 @@ class FeatureImportanceDisplay(Display):
 
         X, (n_samples, n_features), is an array, a CSR array or a DataFrame of rows that were not
         used for training. Its features have the names that the model was fitted with unless
-        others are given. The ``candidates``, (n_candidates,), are the indices of the features to
-        shuffle, by default all. The metric is that of each label's scores or of its predictions.
+        others are given. The ``candidates`` are the features to shuffle, by default each on its
+        own: names, and the indices of the features that are shuffled together under that name, as
+        those of one column are. The metric is that of the scores or predictions of each label, or
+        of those with the indices ``labels``, (n_labels,).
         More than ``max_rows`` rows or ``max_features`` candidates are subsampled with the seed; of
         sparse features the most frequent ones are taken.
         """
@@ -89,11 +92,12 @@ class FeatureImportanceDisplay(Display):
         targets = as_targets(Y, model.label_names_)
         table: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
         if feature_names is None:
-            feature_names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
+            feature_names = getattr(model, "input_names_", None) or getattr(X, "columns", None)
         names = column_names(feature_names, "feature", table.shape[1])
         rows = _sample(table.shape[0], max_rows, rng)
-        table, Y = table[rows], targets.labels[rows]
-        unknown = None if targets.unknown is None else targets.unknown[rows]
+        shown = np.arange(len(targets.names)) if labels is None else np.asarray(labels)
+        table, Y = table[rows], targets.labels[rows][:, shown]
+        unknown = None if targets.unknown is None else targets.unknown[rows][:, shown]
 
         def measure(features: Any) -> Values:
             """Return the metric per label, (n_labels,)."""
@@ -101,26 +105,31 @@ class FeatureImportanceDisplay(Display):
                 features = type(X)(features, columns=X.columns)
             scores = model.predict_proba(features)
             if metric == "average_precision":
-                return rank(Y, scores, unknown).by_label().average_precision()
-            return label_table(Y, model.threshold_rule_.apply(scores), unknown=unknown)["f1"]
+                return rank(Y, scores[:, shown], unknown).by_label().average_precision()
+            predicted = model.threshold_rule_.apply(scores)[:, shown]
+            return label_table(Y, predicted, unknown=unknown)["f1"]
 
-        tried = np.arange(table.shape[1]) if candidates is None else np.asarray(candidates)
-        if sp.issparse(table) and len(tried) > max_features:
+        if candidates is None:
+            candidates = {name: [i] for i, name in enumerate(names)}
+        blocks = list(candidates.items())
+        if sp.issparse(table) and len(blocks) > max_features:
             # Shuffling rare features would change nothing.
-            n_rows = np.bincount(table.indices, minlength=table.shape[1])[tried]
-            tried = np.sort(tried[np.argsort(-n_rows, kind="stable")[:max_features]])
+            counts = np.bincount(table.indices, minlength=table.shape[1])
+            n_rows = np.array([counts[list(block)].sum() for _, block in blocks])
+            tried = np.sort(np.argsort(-n_rows, kind="stable")[:max_features])
         else:
-            tried = tried[_sample(len(tried), max_features, rng)]
+            tried = _sample(len(blocks), max_features, rng)
         baseline = measure(table)
         drops = [
-            [baseline - measure(_shuffled(table, i, rng)) for _ in range(n_repeats)] for i in tried
+            [baseline - measure(_shuffled(table, blocks[i][1], rng)) for _ in range(n_repeats)]
+            for i in tried
         ]
         return cls(
             np.array(drops),
             baseline,
-            feature_names=[names[i] for i in tried],
-            label_names=targets.names,
-            n_features=len(names),
+            feature_names=[blocks[i][0] for i in tried],
+            label_names=[targets.names[label] for label in shown.tolist()],
+            n_features=len(blocks),
             n_rows=len(rows),
             metric=metric,
         )
@@ -146,14 +155,14 @@ class FeatureImportanceDisplay(Display):
         ax = self._start(ax, (7.5, 1.4 + 0.3 * len(best)))
         positions = np.arange(len(best))
         if np.isfinite(mean[best]).all():
-            ax.barh(positions, mean[best], xerr=spread[best], color=BLUE, ecolor=GREY, height=0.7)
+            ax.barh(positions, mean[best], xerr=spread[best], color=BLUE, ecolor=GRAY, height=0.7)
         else:
             ax.text(0.5, 0.5, "not defined on these rows", ha="center", transform=ax.transAxes)
         texts = [one_line(self.feature_names[i]) for i in best]
         ax.set_yticks(positions, texts, parse_math=False)
         ax.invert_yaxis()
         ax.axvline(0, color="black", lw=0.8)
-        ax.set_xlabel(f"drop of {title_of(self.metric)} when the feature is shuffled")
+        ax.set_xlabel(f"drop of {title_of(self.metric)}")
         title = "mean of all labels" if label is None else one_line(label, 50)
         n_tried = len(self.feature_names)
         if n_tried < self.n_features:
@@ -168,16 +177,17 @@ def _sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
 
 
-def _shuffled(table: Matrix, column: int, rng: np.random.Generator) -> Matrix:
-    """Return a copy of the features with one column shuffled."""
+def _shuffled(table: Matrix, columns: Sequence[int], rng: np.random.Generator) -> Matrix:
+    """Return a copy of the features with some columns shuffled, all in the same order."""
     order = rng.permutation(table.shape[0])
     if not sp.issparse(table):
         shuffled = table.copy()
-        shuffled[:, column] = table[order, column]
+        shuffled[:, columns] = table[order][:, columns]
         return shuffled
     by_column = sp.csc_array(table, copy=True)
-    own = slice(by_column.indptr[column], by_column.indptr[column + 1])
-    by_column.indices[own] = order[by_column.indices[own]]
+    for column in columns:
+        own = slice(by_column.indptr[column], by_column.indptr[column + 1])
+        by_column.indices[own] = order[by_column.indices[own]]
     by_column.has_sorted_indices = False
     return sp.csr_array(by_column)
 
@@ -202,6 +212,7 @@ class LabelWordsDisplay(Display):
         Y: Any,
         *,
         words: Mapping[int, str],
+        labels: ArrayLike | None = None,
         max_labels: int = 12,
         max_rows: int = 1000,
         random_state: int = 0,
@@ -211,11 +222,13 @@ class LabelWordsDisplay(Display):
         For each of the most frequent labels, the candidates are the words that covary most with
         its log-odds.
 
-        ``words`` are given by feature index. ``max_labels`` labels are shown; more than
-        ``max_rows`` rows are subsampled with the seed.
+        ``words`` are given by feature index. ``max_labels`` labels are shown, of all or of those
+        with the indices ``labels``; more than ``max_rows`` rows are subsampled with the seed.
         """
         rng, names = np.random.default_rng(random_state), model.label_names_
-        shown = np.argsort(-label_frequency(Y, names), kind="stable")[:max_labels]
+        frequency = label_frequency(Y, names)
+        shown = np.arange(len(names)) if labels is None else np.asarray(labels)
+        shown = shown[np.argsort(-frequency[shown], kind="stable")[:max_labels]]
         table = sp.csr_array(X[rng.permutation(X.shape[0])[:max_rows]])
 
         def log_odds(rows: sp.csr_array) -> Values:
@@ -254,7 +267,7 @@ class LabelWordsDisplay(Display):
         for row, label in enumerate(self.label_names):
             top = self.top(label, n_words)
             found = [f"{one_line(word, 20)} {effect:.1f}" for word, effect in top]
-            text, color = ("    ".join(found), "black") if found else ("none", GREY)
+            text, color = ("    ".join(found), "black") if found else ("none", GRAY)
             ax.text(0.0, row, text, va="center", fontsize=9, color=color, parse_math=False)
         names = [one_line(label) for label in self.label_names]
         ax.set_yticks(range(n_labels), names, parse_math=False)

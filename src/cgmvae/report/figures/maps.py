@@ -205,7 +205,7 @@ class LabelMapDisplay(Display):
         names = column_names(label_names, "label", len(plane.coordinates))
         return cls(plane, names, method="pca", frequency=frequency)
 
-    def plot(self, ax: Any = None, *, most_names: int = 80) -> LabelMapDisplay:
+    def plot(self, ax: Any = None, *, max_names: int = 80) -> LabelMapDisplay:
         """Draw the map; names that would overlap are omitted, those of rare labels first.
 
         Names are distributed evenly over the parts of the map.
@@ -221,7 +221,7 @@ class LabelMapDisplay(Display):
             marks.set(array=rows, cmap=SEQUENTIAL, norm=scale)
             ax.figure.colorbar(marks, ax=ax, label="rows with the label", shrink=0.7)
         names, title = self.label_names, _TITLES[self.method]
-        draw_map(ax, self.plane, title, names, most=most_names, weight=self.frequency)
+        draw_map(ax, self.plane, title, names, most=max_names, weight=self.frequency)
         return self
 
 
@@ -253,8 +253,10 @@ class LatentMapDisplay(Display):
         self.means = self.plane.coordinates
 
     @classmethod
-    def from_estimator(cls, model: Any, *, member: int | None = 0) -> LatentMapDisplay:
-        """Show the Gaussians of a fitted C-GMVAE.
+    def from_estimator(
+        cls, model: Any, *, member: int | None = 0, labels: ArrayLike | None = None
+    ) -> LatentMapDisplay:
+        """Show the Gaussians of a fitted C-GMVAE, of all labels or of those with these indices.
 
         Each member has its own latent space; None concatenates the spaces of all members.
         """
@@ -273,7 +275,9 @@ class LatentMapDisplay(Display):
             np.concatenate(each[chosen, :n_labels].double().numpy(force=True), axis=1)
             for each in (gaussians.mean, gaussians.log_variance)
         )
-        return cls.from_gaussians(mean, np.exp(log_variance), model.label_names_)
+        shown = np.arange(n_labels) if labels is None else np.asarray(labels)
+        names = [model.label_names_[label] for label in shown.tolist()]
+        return cls.from_gaussians(mean[shown], np.exp(log_variance[shown]), names)
 
     @classmethod
     def from_gaussians(
@@ -287,7 +291,7 @@ class LatentMapDisplay(Display):
         covariances = np.einsum("da,ld,db->lab", plane.axes, variances, plane.axes)
         return cls(plane, covariances, column_names(label_names, "label", len(variances)))
 
-    def plot(self, ax: Any = None, *, most_names: int = 60) -> LatentMapDisplay:
+    def plot(self, ax: Any = None, *, max_names: int = 60) -> LatentMapDisplay:
         """Draw each Gaussian as an ellipse of one standard deviation around its mean."""
         from matplotlib.collections import EllipseCollection
 
@@ -309,7 +313,7 @@ class LatentMapDisplay(Display):
         ax.add_collection(ellipses)
         ax.scatter(*self.means.T, s=20 if few else 6, color="black", linewidths=0, zorder=3)
         title, names = "Gaussians, one standard deviation", self.label_names
-        draw_map(ax, self.plane, title, names, most=most_names, radius=widths / 2)
+        draw_map(ax, self.plane, title, names, most=max_names, radius=widths / 2)
         return self
 
     def ellipses(self) -> tuple[Values, Values, Values]:

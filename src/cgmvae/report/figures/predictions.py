@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cgmvae.errors import InputError
 from cgmvae.evaluation import (
     CalibrationCurve,
     ThresholdRule,
@@ -22,7 +23,7 @@ from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.style import (
     BLUE,
     FEW_LABELS,
-    GREY,
+    GRAY,
     ORANGE,
     SKY,
     Display,
@@ -93,8 +94,8 @@ class LabelF1Display(Display):
             label_names=targets.names,
         )
 
-    def plot(self, ax: Any = None, *, most_names: int = 60) -> LabelF1Display:
-        """Draw one point per label; the grey line is the F1 of always predicting the label.
+    def plot(self, ax: Any = None, *, max_names: int = 60) -> LabelF1Display:
+        """Draw one point per label; the gray line is the F1 of always predicting the label.
 
         Labels that do not occur cannot be drawn on the logarithmic axis; the title counts them.
         """
@@ -114,18 +115,19 @@ class LabelF1Display(Display):
                 ax.scatter(*points[own].T, s=size, c=color, marker=marker, lw=0, label=name)
         lowest = self.share[self.share > 0].min(initial=1.0) / 1.5
         share = np.geomspace(lowest, 1, 100)
-        ax.plot(100 * share, _f1_if_always(share), color=GREY, lw=1.2, label="always predicted")
+        ax.plot(100 * share, _f1_if_always(share), color=GRAY, lw=1.2, label="always predicted")
         ax.set_xscale("log")
         low, high = ax.get_xlim()
         subs = (1, 2, 5) if high / low < _WIDE else (1,)
         ax.xaxis.set_major_locator(LogLocator(subs=subs))
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}%")
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set(xlabel="rows with the label", ylabel="F1", ylim=(-0.05, 1.05))
         legend_below(ax)
         tidy(ax)
         absent = len(self.f1) - len(shown)
-        note = f"; {absent:,} without a row are not shown" if absent else ""
+        verb = "is" if absent == 1 else "are"
+        note = f"; {absent:,} without a row {verb} not shown" if absent else ""
         ax.set_title(f"{len(self.f1):,} labels{note}", fontsize=10)
         # The most unusual labels are named first: those far from the line.
         surprise = np.abs(self.f1[shown] - _f1_if_always(self.share[shown]))
@@ -134,7 +136,7 @@ class LabelF1Display(Display):
             points[shown],
             [self.label_names[i] for i in shown.tolist()],
             order=np.argsort(-surprise, kind="stable").tolist(),
-            most=most_names,
+            most=max_names,
             size=8,
             avoid_points=few,
         )
@@ -150,7 +152,8 @@ def _f1_if_always(share: Values) -> Values:
 class ThresholdCurveDisplay(Display):
     """Metrics against the threshold: curves, the paper's nine thresholds, and the chosen one.
 
-    Use validation rows: a threshold chosen on test rows flatters the model.
+    Use rows that the model was not trained on, as :meth:`from_fit` does; a threshold chosen on test
+    rows flatters the model.
 
     Attributes
     ----------
@@ -188,12 +191,27 @@ class ThresholdCurveDisplay(Display):
     def from_estimator(
         cls, model: Any, X: Any, Y: Any, *, metrics: Sequence[str] = SET_METRICS
     ) -> ThresholdCurveDisplay:
-        """Score (validation) rows with a fitted model; see :meth:`from_predictions`."""
+        """Score rows that are new to a fitted model; see :meth:`from_predictions`."""
         return cls.from_predictions(
             Y,
             model.predict_proba(X),
             label_names=model.label_names_,
             metrics=metrics,
+            rule=model.threshold_rule_,
+        )
+
+    @classmethod
+    def from_fit(cls, model: Any) -> ThresholdCurveDisplay:
+        """Show the curves that ``fit`` kept, of the rows on which it learned the rule."""
+        curve = getattr(model, "threshold_curve_", None)
+        if curve is None:
+            raise InputError("The model keeps no threshold curves; fit it again.")
+        grid = np.searchsorted(FINE_THRESHOLDS, NINE_THRESHOLDS - 1e-9)
+        return cls(
+            FINE_THRESHOLDS,
+            curve.values,
+            grid=NINE_THRESHOLDS,
+            grid_values={name: values[grid] for name, values in curve.values.items()},
             rule=model.threshold_rule_,
         )
 
@@ -242,8 +260,8 @@ class ThresholdCurveDisplay(Display):
             ax.plot(self.thresholds, curve, color=color, lw=1.8, label=title_of(name))
             ax.scatter(self.grid, self.grid_values[name], s=14, color=color, zorder=3)
             ax.plot(self.best[name], curve.max(), "*", color=color, ms=13, mec="white", zorder=4)
-        ax.plot([], [], "*", color="grey", ms=11, label="best")
-        ax.plot([], [], "o", color="grey", ms=4, label="the paper's thresholds")
+        ax.plot([], [], "*", color="gray", ms=11, label="best")
+        ax.plot([], [], "o", color="gray", ms=4, label="the paper's thresholds")
         ax.set(xlabel="threshold", ylabel="metric", xlim=(0, 1))
         ax.set_ylim(bottom=0)
         legend_below(ax, n_columns=4)
@@ -296,7 +314,7 @@ class CalibrationDisplay(Display):
         )
         count = self.curve.count
         observed, predicted = self.curve.observed[count > 0], self.curve.predicted[count > 0]
-        upper.plot([0, 1], [0, 1], color=GREY, lw=1.2, ls="--", label="perfect")
+        upper.plot([0, 1], [0, 1], color=GRAY, lw=1.2, ls="--", label="perfect")
         upper.plot(predicted, observed, "o-", color=BLUE, ms=5, label="model")
         error = "no known label" if np.isnan(self.error) else f"{self.error:.3f}"
         upper.set_title(f"expected calibration error: {error}", fontsize=10)

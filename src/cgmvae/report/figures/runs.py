@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.errors import InputError
+from cgmvae.report.figures.similarity import LabelSimilarityDisplay
 from cgmvae.report.figures.style import (
     BLUE,
-    GREY,
+    GRAY,
     ORANGE,
     SKY,
     Display,
@@ -109,7 +110,7 @@ class TrainingHistoryDisplay(Display):
 def plot_effects(results: Sequence[SearchResult], *, metric: str = "validation metric") -> Any:
     """Draw the effect of each searched parameter on the metric, one panel each.
 
-    Each point is a setting; grey ones were stopped early by the search. The line joins the medians
+    Each point is a setting; gray ones were stopped early by the search. The line joins the medians
     of the settings that were trained to the end. The result is a matplotlib Figure.
     """
     varied = [
@@ -149,7 +150,7 @@ def _draw_effect(axes: Any, results: Sequence[SearchResult], name: str) -> None:
     positions = {repr(choice): i for i, choice in enumerate(choices)}
     jitter = np.random.default_rng(0).uniform(-0.15, 0.15, len(results))
     for finished, color, label in (
-        (False, GREY, "stopped early"),
+        (False, GRAY, "stopped early"),
         (True, BLUE, "trained to the end"),
     ):
         chosen = [i for i, result in enumerate(results) if result.finished == finished]
@@ -226,7 +227,7 @@ class FewerDataDisplay(Display):
         ticks = 100 * self.fractions
         margin = _MARGIN * (np.ptp(ticks) or ticks.max())
         ax.set_xlim(ticks.min() - margin, ticks.max() + margin)
-        ax.set_xticks(ticks, [f"{tick:g} %" for tick in ticks])
+        ax.set_xticks(ticks, [f"{tick:g}%" for tick in ticks])
         ax.set(xlabel="training rows", ylabel=title_of(self.metric))
         legend = ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
         for text in legend.get_texts():
@@ -256,13 +257,14 @@ class CriticalDifferenceDisplay(Display):
     """Average ranks over data sets, 1 the best, (n_methods,)."""
     methods: Sequence[str]
     critical_difference: float
-    """Smaller differences of ranks are not significant (Nemenyi)."""
+    """Smaller differences of ranks are not significant (Nemenyi); NaN on a single data set."""
 
     def __post_init__(self) -> None:
         self.ranks = np.asarray(self.ranks, np.float64)
         if self.ranks.shape != (len(self.methods),) or not np.isfinite(self.ranks).all():
             raise InputError("The ranks are not one finite number per method; pass one for each.")
-        self.cliques = _cliques(self.ranks, self.critical_difference)
+        known = not np.isnan(self.critical_difference)
+        self.cliques = _cliques(self.ranks, self.critical_difference) if known else []
 
     def plot(self, ax: Any = None) -> CriticalDifferenceDisplay:
         """Draw the scale of ranks with the best on the left, the methods, and the bars."""
@@ -274,9 +276,11 @@ class CriticalDifferenceDisplay(Display):
         for tick in range(low, high + 1):
             ax.plot([tick, tick], [0, 0.2], "k", lw=1)
             ax.text(tick, 0.3, str(tick), ha="center", va="bottom", fontsize=9)
-        end = min(low + self.critical_difference, high)
-        ax.plot([low, end], [1.5, 1.5], "k", lw=1.5, marker="|", ms=8)
-        text = f"critical difference {self.critical_difference:.2f}"
+        text = "one data set: no test"
+        if not np.isnan(self.critical_difference):
+            end = min(low + self.critical_difference, high)
+            ax.plot([low, end], [1.5, 1.5], "k", lw=1.5, marker="|", ms=8)
+            text = f"critical difference {self.critical_difference:.2f}"
         ax.text(low, 1.75, text, va="bottom", fontsize=9)
         for height, clique in enumerate(self.cliques):
             ends = self.ranks[[clique[0], clique[-1]]]
@@ -314,3 +318,25 @@ def _cliques(ranks: Values, critical_difference: float) -> list[list[int]]:
             found.append(order[start:end].tolist())
         reached = max(reached, end)
     return found
+
+
+def display_of(kind: str, contents: Mapping[str, Any]) -> Display:
+    """Return the display of a figure of a study, from its kind and contents."""
+    if kind == "critical-difference":
+        return CriticalDifferenceDisplay(
+            contents["mean_ranks"], contents["names"], contents["critical_difference"]
+        )
+    if kind == "fewer-data":
+        return FewerDataDisplay(
+            contents["fractions"],
+            contents["values"],
+            contents["deviations"],
+            methods=contents["methods"],
+            metric=contents["metric"],
+            title=contents["data"],
+        )
+    if kind == "similarity":  # in the order of the study, which groups the labels
+        return LabelSimilarityDisplay.from_similarity(
+            contents["matrix"], contents["names"], order="given", groups=contents.get("groups")
+        )
+    raise InputError(f"There is no figure of the kind {kind!r}.")

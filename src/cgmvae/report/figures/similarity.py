@@ -137,7 +137,7 @@ class LabelSimilarityDisplay(Display):
         if limit is None:
             limit = (float(np.quantile(sizes, _COLOR_QUANTILE)) if sizes.size else 0.0) or 1.0
         image = ax.imshow(self.shown, cmap=DIVERGING, vmin=-limit, vmax=limit)
-        ax.set_facecolor("lightgrey")
+        ax.set_facecolor("lightgray")
         if self.groups is not None:
             self._mark_groups(ax)
         beyond = "both" if sizes.max(initial=0) > limit else "neither"
@@ -352,9 +352,11 @@ class SimilarityCooccurrenceDisplay(Display):
     def describe(self, pair: int) -> str:
         """Return the names and the numbers of one of the ``pairs``."""
         first, second = (one_line(self.label_names[i]) for i in self.pairs[pair])
+        numbers = (f"{x[pair]:z.2f}".replace("-", "−") for x in (self.similarity, self.association))
+        similarity, association = numbers
+        rows = "1 row" if self.together[pair] == 1 else f"{self.together[pair]:,.0f} rows"
         return (
-            f"{first} – {second}   (similarity {self.similarity[pair]:.2f}, "
-            f"{self.measure} {self.association[pair]:.2f}, {self.together[pair]:,.0f} rows)"
+            f"{first} – {second}   (similarity {similarity}, {self.measure} {association}, {rows})"
         )
 
     def plot(

@@ -18,7 +18,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.metrics import METRIC_TITLES
 
 #: A palette for color-blind readers (Okabe and Ito).
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
+BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#999999"
 GREEN, PURPLE, SKY, AMBER, BLACK = "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"
 
 #: Colors of several series in one plot, the most different first.

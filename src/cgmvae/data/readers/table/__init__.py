@@ -1,7 +1,7 @@
 """Tables with one row per sample, through pyarrow (the extra ``tables``).
 
 CSV in all its dialects, Excel workbooks (the extra ``excel``), JSON lines, Feather and Parquet.
-``columns`` decides by name what the columns mean, ``cells`` converts an Arrow table to a data set
+``roles`` decides by name what the columns mean, ``cells`` converts an Arrow table to a data set
 and back, ``delimited`` reads text, and ``layout`` pivots long tables. Every cell of a text file is
 read as text first, so that nothing is mistaken for a date or loses its leading zeros before the
 type of the column is known. Numbers are read as float64, because they are rounded only after
@@ -30,10 +30,15 @@ from cgmvae.data.readers.table.cells import (
     dataset_of,
     load_pyarrow,
     table_of,
+    warn_of_blank_rows,
+    warn_of_codes,
+    warn_of_ids,
+    with_missing,
+    without_blank_rows,
 )
-from cgmvae.data.readers.table.columns import TableOptions, as_list, choose_roles, reject_repeated
 from cgmvae.data.readers.table.delimited import DelimitedFile, suffix_delimiter
 from cgmvae.data.readers.table.layout import UnnamedLabelsError, find_row_column, pivot
+from cgmvae.data.readers.table.roles import TableOptions, as_list, choose_roles, reject_repeated
 from cgmvae.errors import InputError, first_line
 
 __all__ = [
@@ -93,7 +98,7 @@ def read_csv(
         (:class:`~cgmvae.data.readers.table.delimited.DelimitedFile`).
     **options
         The meaning of the columns: the fields of
-        :class:`~cgmvae.data.readers.table.columns.TableOptions`.
+        :class:`~cgmvae.data.readers.table.roles.TableOptions`.
 
     Examples
     --------
@@ -110,7 +115,7 @@ def read_csv(
     file = DelimitedFile(path, delimiter, decimal, encoding)
     if given.label_options:
         choose_roles(file.names, given)  # before the rows are read
-    table = pa.concat_tables(file.tables(verbatim=(given.sets_column, given.groups, given.id)))
+    table = pa.concat_tables(file.tables(verbatim=given.named_columns))
     return _dataset(table, given, path, name, text_is_parsed=True)
 
 
@@ -170,12 +175,11 @@ def read_parquet(
         completed = with_stored_options(given, stored, path)
         if completed.label_options:
             choose_roles(names, completed)  # before the rows are read
-        n_bytes = unpacked_bytes(file.metadata)
-        if n_bytes > files.UNPACKED_LIMIT:
-            raise InputError(
-                f"{path} unpacks to {n_bytes:,} bytes, more than the {files.UNPACKED_LIMIT:,} that "
-                "are accepted; convert it to a mapped folder, and use that."
-            )
+        files.check_unpacked(
+            path,
+            unpacked_bytes(file.metadata),
+            advice="convert it to a mapped folder, and use that",
+        )
         table = file.read()
         table.validate(full=True)
     return _dataset(table, given, path, name, text_is_parsed=False)
@@ -190,17 +194,24 @@ def _dataset(
     text_is_parsed: bool,
 ) -> MultiLabelDataset:
     """Convert a table to a data set; a table of several rows per sample is pivoted or rejected."""
+    n_rows = table.num_rows
+    table = without_blank_rows(table)
     check_rows(path, table.num_rows)
+    warn_of_blank_rows(n_rows - table.num_rows, n_rows, path)
     options = with_stored_options(options, table.schema.metadata or {}, path)
     reject_repeated(table.column_names)
     if not options.label_options:
         raise UnnamedLabelsError(path, table, text_is_parsed=text_is_parsed)
     roles = choose_roles(table.column_names, options)
+    table = with_missing(table, as_list(options.missing), options.named_columns)
     if options.row_and_label is not None:
         table = pivot(table.drop_columns(as_list(options.drop)), *options.row_and_label)
     dataset = dataset_of(
         table, roles, options, name=name or files.data_name(path), text_is_parsed=text_is_parsed
     )
+    if options.kinds is None:
+        warn_of_codes(dataset)
+    warn_of_ids(dataset, options)
     label = options.label_sets
     if label is not None and options.kinds is None and dataset.Y.sum(axis=1).max() == 1:
         row = find_row_column(table, label, roles.features)
@@ -248,7 +259,7 @@ def load_xlsx(path: str | os.PathLike[str], *, sheet: str | None = None) -> Any:
                 )
             chosen = book[sheet or names[0]]
             chosen.reset_dimensions()  # which not every program writes right
-            rows = [row for row in chosen.iter_rows(values_only=True) if any(map(_is_filled, row))]
+            rows = list(chosen.iter_rows(values_only=True))
             book.close()
     except InputError:
         raise
@@ -256,6 +267,8 @@ def load_xlsx(path: str | os.PathLike[str], *, sheet: str | None = None) -> Any:
         raise InputError(
             f"{path} is not a readable Excel workbook ({first_line(error)}); save it again."
         ) from error
+    while rows and not any(map(_is_filled, rows[0])):
+        del rows[0]
     if not rows:
         raise InputError(f"{path} has no rows; check which sheet holds the table.")
     width = max(i + 1 for row in rows for i, cell in enumerate(row) if _is_filled(cell))
@@ -426,3 +439,19 @@ def unpacked_bytes(metadata: Any) -> int:
     """Return how many bytes a Parquet file takes in memory at least, according to its metadata."""
     stated = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     return int(max(stated, metadata.num_rows * metadata.num_columns * _CELL_BYTES))
+
+
+def may_have_blank_rows(metadata: Any) -> bool:
+    """Return whether a Parquet file may have rows without a filled cell, by its statistics."""
+
+    def is_filled(column: int) -> bool:
+        schema = metadata.schema.column(column)
+        if schema.physical_type == "BYTE_ARRAY" or schema.max_repetition_level:
+            return False
+        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+        found = [group.column(column).statistics for group in groups]
+        return all(
+            each is not None and each.has_null_count and not each.null_count for each in found
+        )
+
+    return not any(map(is_filled, range(metadata.num_columns)))

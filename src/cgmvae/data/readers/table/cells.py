@@ -6,8 +6,9 @@ Only columns that are not numbers are converted cell by cell.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from cgmvae.data.columns import (
     as_float64,
     as_texts,
     parse_numbers,
+    reject_identifier,
     set_aside,
     typed_column,
 )
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
 from cgmvae.data.readers.conventions import labels_as_stored
-from cgmvae.data.readers.table.columns import ColumnRoles, TableOptions
-from cgmvae.errors import InputError
+from cgmvae.data.readers.table.roles import ColumnRoles, TableOptions
+from cgmvae.errors import InputError, listed, one_line
 
 #: Names of the columns that groups and identifiers are written to.
 GROUP_COLUMN, ID_COLUMN = "group", "id"
@@ -38,6 +40,19 @@ DENSE_LIMIT = 2 * 2**30
 
 #: Number of rows whose values are quoted if a column cannot be labels.
 _QUOTED_ROWS = 100
+
+#: Words and marks in a label column, in lower case, and what is an absence among codes.
+_LABEL_WORDS = {
+    **dict.fromkeys(("1", "true", "yes", "y", "present", "x"), 1),
+    **dict.fromkeys(("0", "false", "no", "n", "absent"), 0),
+}
+_ABSENT_CODES = (".", "-")
+
+#: Separators that are proposed for a column of label sets, and the share of its cells that have it.
+SEPARATORS, SEPARATOR_SHARE = (";", "|", ",", "/"), 0.2
+
+#: The number that most often stands for a missing value.
+_USUAL_MISSING = -9999
 
 #: What a number holds before and after its decimal mark.
 _BLANK_OR_SIGN, _REST = r"\s*[-+]?[0-9]*", r"[0-9]+(?:[eE][-+]?[0-9]+)?\s*"
@@ -138,6 +153,8 @@ def _values(
     if kind in (None, "number"):
         values = numbers_of(column, np.float64, text_is_parsed)
         if values is not None:
+            if kind is None and guess:
+                reject_identifier(name, values)
             return values, "number"
     cells = objects_of(column)
     if kind == "number":  # in digits that Arrow cannot parse, or blank in every row
@@ -256,6 +273,13 @@ def with_decimal_points(table: Any, indices: Sequence[int]) -> Any:
     return table
 
 
+def is_text(column: Any) -> bool:
+    """Return whether a column holds text."""
+    import pyarrow as pa
+
+    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
 def plain_column(column: Any) -> Any:
     """Decode dictionaries, and convert all text to the same type."""
     import pyarrow as pa
@@ -289,16 +313,13 @@ def _label_columns(
     """Return the labels and the mask of the unknown ones, both (n_samples, n_labels)."""
     shape = (table.num_rows, len(names))
     labels, unknown = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=bool)
-    for j, name in enumerate(names):
-        values = numbers_of(table.column(name), np.float64, text_is_parsed=True)
-        if values is None:
-            some = dict.fromkeys(map(repr, table.column(name).slice(0, _QUOTED_ROWS).to_pylist()))
-            raise InputError(
-                f"The label column {name!r} holds {', '.join([*some][:3])}; labels must be 0 and "
-                "1, or true and false, so convert or drop it."
-            )
+    found = {name: _label_values(name, table.column(name), options) for name in names}
+    has_marks = any(is_marked for _, is_marked in found.values())
+    for j, (name, (values, is_marked)) in enumerate(found.items()):
         blank = np.isnan(values)
-        if blank.any():
+        if options.blank_labels is None and (is_marked or (has_marks and blank.all())):
+            pass  # what has no mark is absent
+        elif blank.any():
             unknown[:, j] = blank & _blank_is_unknown(name, options)
         values = np.where(blank, 0, values)
         if (values < 0).any():
@@ -314,6 +335,32 @@ def _label_columns(
             )
         labels[:, j] = values > 0
     return labels, unknown
+
+
+def _label_values(
+    name: str, column: Any, options: TableOptions
+) -> tuple[NDArray[np.float64], bool]:
+    """Return a label column as numbers, NaN where blank, and whether it holds nothing but marks."""
+    values = numbers_of(column, np.float64, text_is_parsed=True)
+    if values is not None:
+        return values, False
+    is_words = is_text(plain_column(column))
+    texts = as_texts(name, objects_of(column)) if is_words else map(str, column.to_pylist())
+    codes = [text for text in dict.fromkeys(texts) if text is not None]
+    known: dict[Any, Any] = {None: np.nan} | {
+        code: _LABEL_WORDS.get(code.lower()) for code in codes
+    }
+    odd = [code for code in codes if known[code] is None]
+    if odd and (options.counts == "refuse" or not is_words):
+        raise InputError(
+            f"The label column {name!r} holds {', '.join(map(repr, codes[:3]))}; labels must be 0 "
+            "and 1, true and false, yes and no, present and absent, or x, so convert or drop it, "
+            "or give counts='presence' to take every code but 0 as 1."
+        )
+    for code in odd:
+        number = parse_numbers([code])
+        known[code] = float(code not in _ABSENT_CODES) if number is None else number[0]
+    return np.array([known[text] for text in texts]), all(known[code] > 0 for code in codes)
 
 
 def _blank_is_unknown(name: str, options: TableOptions) -> bool:
@@ -344,7 +391,10 @@ def _label_sets(
         missing = pc.is_in(
             pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type)
         )
-        sets = pc.split_pattern(pc.if_else(missing, nothing, column), options.separator)
+        column = pc.if_else(missing, nothing, column)
+        if options.separator is None:
+            _reject_other_separator(name, column)
+        sets = pc.split_pattern(column, options.separator or SEPARATORS[0])
     else:
         raise InputError(
             f"The column {name!r} of label sets is not text; name the label columns instead."
@@ -366,6 +416,112 @@ def _label_sets(
         unknown = sp.csr_array(is_blank[:, None]) @ sp.csr_array(np.ones((1, len(labels)), bool))
         return labels_as_stored(Y), unknown, labels
     return labels_as_stored(Y), None, labels
+
+
+def _reject_other_separator(name: str, column: Any) -> None:
+    """Reject label sets without the usual separator, many of which have another one."""
+    import pyarrow.compute as pc
+
+    filled = column.filter(pc.not_equal(column, ""))
+    if pc.any(pc.match_substring(filled, SEPARATORS[0])).as_py():
+        return
+    for separator in SEPARATORS[1:]:
+        cells = filled.filter(pc.match_substring(filled, separator))
+        if not len(cells) or len(cells) < SEPARATOR_SHARE * len(filled):
+            continue
+        parts = pc.utf8_trim_whitespace(pc.split_pattern(filled, separator).flatten())
+        if len(parts.unique()) <= len(filled.unique()):
+            raise InputError(
+                f"No cell of the column {name!r} holds {SEPARATORS[0]!r}, but {len(cells):,} of "
+                f"{len(filled):,} hold {separator!r}, such as {one_line(cells[0])!r}; give "
+                f"separator='{separator}', or separator='{SEPARATORS[0]}' if a cell is one label."
+            )
+
+
+def without_blank_rows(table: Any) -> Any:
+    """Return the rows of an Arrow table that have a filled cell."""
+    import pyarrow.compute as pc
+
+    blank = np.ones(table.num_rows, bool)
+    for column in table.itercolumns():
+        if not blank.any():
+            return table
+        cells = plain_column(column)
+        if is_text(cells):
+            cells = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(cells), ""), True)
+        else:
+            cells = cells.is_null()
+        blank &= cells.to_numpy()
+    return table.filter(~blank) if blank.any() else table
+
+
+def warn_of_blank_rows(n_blank: int, n_rows: int, path: object) -> None:
+    """Warn that blank rows were left out."""
+    if n_blank:
+        warnings.warn(
+            f"{n_blank:,} of the {n_rows:,} rows of {path} are entirely blank, and are left out.",
+            stacklevel=2,
+        )
+
+
+def with_missing(table: Any, codes: Sequence[str], kept: Collection[str | None]) -> Any:
+    """Replace the codes of missing values by nulls, except in the columns ``kept``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pattern, plain = r"^([-+]?[0-9]+)\.0*$", r"\1"  # -9999.0 is -9999
+    codes = [re.sub(pattern, plain, code.strip()) for code in codes]
+    numbers = pa.array([float(code) for code in codes if parse_numbers([code]) is not None])
+    for i, name in enumerate(table.column_names if codes else ()):
+        column = plain_column(table.column(i))
+        if name in kept:
+            continue
+        if is_text(column):
+            cells = pc.replace_substring_regex(pc.utf8_trim_whitespace(column), pattern, plain)
+            is_code = pc.is_in(cells, value_set=pa.array(codes, column.type))
+        elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            is_code = pc.is_in(column.cast(pa.float64()), value_set=numbers.cast(pa.float64()))
+        else:
+            continue
+        column = pc.if_else(is_code, pa.scalar(None, column.type), column)
+        table = table.set_column(i, name, column)
+    return table
+
+
+def warn_of_codes(dataset: MultiLabelDataset) -> None:
+    """Warn of features that hold the number that most often stands for a missing value."""
+    X = dataset.X
+    columns = X.values if isinstance(X, Columns) else X.T
+    held = [
+        name
+        for name, values in zip(dataset.feature_names, columns, strict=True)
+        if values.dtype.kind == "f" and (values == _USUAL_MISSING).any()
+    ]
+    if held:
+        warnings.warn(
+            f"The number {_USUAL_MISSING}, which often stands for a missing value, is in "
+            f"{listed(held)}; if it does, give missing='{_USUAL_MISSING}'.",
+            stacklevel=2,
+        )
+
+
+def warn_of_ids(dataset: MultiLabelDataset, options: TableOptions) -> None:
+    """Warn of rows whose identifier is blank, or that of another row unless it names a group."""
+    if dataset.ids is None:
+        return
+    ids, counts = np.unique(np.char.strip(dataset.ids), return_counts=True)
+    n_blank = int(counts[ids == ""].sum())
+    repeated = (
+        [] if options.groups == options.id_column else ids[(counts > 1) & (ids != "")].tolist()
+    )
+    found = [f"is blank in {n_blank:,} of {dataset.n_samples:,} rows"] * (n_blank > 0)
+    found += [f"repeats {listed(repeated)}"] * bool(repeated)
+    if found:
+        warnings.warn(
+            f"The column {options.id_column!r}, which identifies the rows, {' and '.join(found)}; "
+            "give every row a name of its own.",
+            stacklevel=2,
+        )
 
 
 def table_of(dataset: MultiLabelDataset) -> Any:

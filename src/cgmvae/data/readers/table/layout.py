@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.data.columns import MISSING, as_texts, guess_type
-from cgmvae.data.readers.table.cells import has_blanks, numbers_of, objects_of, plain_column
+from cgmvae.data.readers.table.cells import (
+    SEPARATOR_SHARE,
+    SEPARATORS,
+    has_blanks,
+    numbers_of,
+    objects_of,
+    plain_column,
+)
 from cgmvae.errors import InputError
 
 #: Rows and columns that are looked at.
@@ -21,9 +28,6 @@ _ROWS, _COLUMNS = 10_000, 100
 
 #: In a long table, a row of the pivoted one takes at least this many rows on average.
 _ROWS_EACH = 1.5
-
-#: Separators that a column of label sets may have, and the share of its cells that have one.
-_SEPARATORS, _SHARE = (";", "|"), 0.2
 
 #: Distinct cells of a column that a summary quotes, and their greatest length.
 _QUOTED, _LENGTH = 3, 24
@@ -114,9 +118,9 @@ def _proposals(table: Any) -> Iterator[str]:
         elif pa.types.is_large_string(column.type):
             texts[name] = column
     for name, column in texts.items():
-        for separator in _SEPARATORS:
+        for separator in SEPARATORS[:2]:
             found = pc.sum(pc.match_substring(column, separator)).as_py() or 0
-            if found >= _SHARE * len(column):
+            if found >= SEPARATOR_SHARE * len(column):
                 yield (
                     f"the column {name!r} may hold several labels: give label_sets='{name}'"
                     + ("." if separator == ";" else f" and separator='{separator}'.")

@@ -8,7 +8,7 @@ const RAMPS = {
 const SMALLEST_LIMIT = 0.1; // smaller differences look faint
 const NAME_ROOM = 12, NAME_SHARE = 0.24; // pixels per name, and the share of the width for names
 
-function rampColour(ramp, share) {
+function rampColor(ramp, share) {
   const at = Math.min(Math.max(share, 0), 1) * (ramp.length - 1), low = Math.min(Math.floor(at), ramp.length - 2);
   return ramp[low].map((value, i) => Math.round(value + (ramp[low + 1][i] - value) * (at - low)));
 }
@@ -27,7 +27,7 @@ function startHeatMap() {
   function paint() {
     const value = kinds[which()];
     const ramp = RAMPS[document.documentElement.dataset.theme];
-    const table = Array.from({ length: 256 }, (_, i) => rampColour(ramp, i / 255));
+    const table = Array.from({ length: 256 }, (_, i) => rampColor(ramp, i / 255));
     const image = new ImageData(nLabels, nLabels), pixels = new Uint32Array(image.data.buffer);
     const packed = table.map(([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0);
     const [r, g, b] = ramp[2], empty = (255 << 24 | b << 16 | g << 8 | r) >>> 0;
@@ -87,7 +87,7 @@ function startHeatMap() {
   function drawNames(context, { gutter, ...sizes }) {
     const { x, y } = viewport.view, down = namedFrom(y * nLabels, sizes), across = namedFrom(x * nLabels, sizes);
     context.font = `${down.font}px system-ui, sans-serif`;
-    context.fillStyle = colour("--ink");
+    context.fillStyle = color("--ink");
     context.textBaseline = "middle";
     context.textAlign = "right";
     for (const [label, at] of down.found) context.fillText(shortened(context, names[label], gutter - 8), gutter - 6, at);
@@ -108,7 +108,7 @@ function startHeatMap() {
     context.beginPath();
     context.rect(gutter, 0, side, side);
     context.clip();
-    context.strokeStyle = colour("--ink");
+    context.strokeStyle = color("--ink");
     context.lineWidth = 1.5;
     if (cell < 3) context.strokeRect(gutter - 2, (row + 0.5 - y * nLabels) * cell, side + 4, 0);
     else context.strokeRect(gutter - 2, (row - y * nLabels) * cell, side + 4, cell);
@@ -127,7 +127,7 @@ function startHeatMap() {
     }
     const a = state.order[state.cursor.i], b = state.order[state.cursor.j];
     byId("heat-say").textContent = a === b ? names[a]
-      : `${names[a]} and ${names[b]}: ${relativeTo(a, b)}, correlation ${decimals(correlation(a, b), 2)}, together in ${whole(together(a, b))} rows, lift ${decimals(lift(a, b), 2)}`;
+      : `${names[a]} and ${names[b]}: ${relativeTo(a, b)}, correlation ${decimals(correlation(a, b), 2)}, together in ${rowsOf(together(a, b))}, lift ${decimals(lift(a, b), 2)}`;
   }
 
   const cellAt = ({ x, y }) => ({ i: Math.floor(y * nLabels), j: Math.floor(x * nLabels) });

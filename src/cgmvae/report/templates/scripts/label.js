@@ -1,6 +1,6 @@
 // One label: its metrics under the current thresholds, its own threshold, and related labels.
 
-const N_NEIGHBOURS = 10;
+const N_NEIGHBORS = 10;
 
 // Similarity and co-occurrence disagree where the two ranks of a label differ by half of the list, and
 // co-occurrence is on the other side of chance.
@@ -14,7 +14,7 @@ function ranks(values) {
 }
 
 // The other labels with similarity, association, and the difference of the two ranks.
-function neighbours(label) {
+function neighbors(label) {
   const others = [...names.keys()].filter((other) => other !== label);
   const alike = others.map((other) => similarity(label, other));
   const joint = others.map((other) => correlation(label, other));
@@ -33,7 +33,7 @@ const ORDERS = {
   alike: {
     compare: (a, b) => b.alike - a.alike,
     keep: ({ alike }) => alike > alikeFrom,
-    none: "No label is alike: each of its similarities is below the upper quarter of all pairs.",
+    none: "No label is similar to it: each of its similarities is below the upper quarter of all pairs.",
   },
   together: {
     compare: (a, b) => b.joint - a.joint,
@@ -47,9 +47,9 @@ const ORDERS = {
   },
 };
 
-const related = (label, order) => neighbours(label).filter(ORDERS[order].keep).sort(ORDERS[order].compare);
+const related = (label, order) => neighbors(label).filter(ORDERS[order].keep).sort(ORDERS[order].compare);
 
-function neighbourRow({ other, alike, gap }) {
+function neighborRow({ other, alike, gap }) {
   const link = make("button", { type: "button", className: "link" }, names[other]);
   link.addEventListener("click", () => choose(other));
   const name = make("td", {}, link);
@@ -57,20 +57,17 @@ function neighbourRow({ other, alike, gap }) {
     const words = gap > 0 ? "≠ more similar than together" : "≠ more together than similar";
     name.append(make("span", { className: "disagree" }, words));
   }
-  if (isNoisy(other)) name.append(make("span", { className: "soft few" }, "few rows"));
   const cells = [decimals(alike, 2), whole(together(chosen, other)), decimals(lift(chosen, other), 2)];
   const row = make("tr", {}, name, ...cells.map((text) => make("td", {}, text)));
   row.dataset.label = other;
   return row;
 }
 
-function showNeighbours() {
-  const order = document.querySelector("[name=neighbour-order]:checked").value;
-  const best = related(chosen, order).slice(0, N_NEIGHBOURS).map(neighbourRow);
+function showNeighbors() {
+  const order = document.querySelector("[name=neighbor-order]:checked").value;
+  const best = related(chosen, order).slice(0, N_NEIGHBORS).map(neighborRow);
   const none = make("tr", {}, make("td", { colSpan: 4, className: "none" }, ORDERS[order].none));
-  byId("neighbour-rows").replaceChildren(...(best.length || nLabels === 1 ? best : [none]));
-  byId("noisy").textContent = isNoisy(chosen)
-    ? `Only ${whole(arrays.frequency[chosen])} ${record.reference} have ${names[chosen]}: its similarities are mostly noise.` : "";
+  byId("neighbor-rows").replaceChildren(...(best.length || nLabels === 1 ? best : [none]));
 }
 
 function showLabelFacts() {
@@ -149,7 +146,7 @@ function onThreshold(id, act) {
 
 function startLabel() {
   onThreshold("label-threshold", (threshold) => setLabel(chosen, threshold));
-  byId("neighbour-order").addEventListener("change", showNeighbours);
-  watch("label", () => { showLabelFacts(); showNeighbours(); showCurve(); });
+  byId("neighbor-order").addEventListener("change", showNeighbors);
+  watch("label", () => { showLabelFacts(); showNeighbors(); showCurve(); });
   watch("rule", () => { showLabelFacts(); showCurve(); });
 }

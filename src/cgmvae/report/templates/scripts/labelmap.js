@@ -1,7 +1,10 @@
-// The labels in a plane, nearby ones similar: dots that do not overlap, names that fit, and lines to alike labels.
+// The labels in a plane, nearby ones similar: dots that do not overlap, names that fit, and lines to similar labels.
 
-// Okabe and Ito's palette for color-blind readers.
-const CLUSTERS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8A8A"];
+// Okabe and Ito's palette for color-blind readers, and a lighter one to be seen on a dark page.
+const CLUSTERS = {
+  light: ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8A8A"],
+  dark: ["#4FA8E8", "#F0B93A", "#3FC79D", "#E6A6CF", "#B5E2FF", "#FF8A47", "#B4B4B4"],
+};
 const NEAREST_SHOWN = 5;
 
 // Boxes that may not overlap, found by the squares of a coarse grid that they touch.
@@ -37,7 +40,7 @@ function startMap() {
     state.area = { left: 0, top: 0, side: width };
     const points = places.map((place) => onScreen(place, state.area, viewport.view));
     const near = alikeLabels();
-    context.strokeStyle = colour("--rival");
+    context.strokeStyle = color("--rival");
     context.lineWidth = 1;
     for (const other of near) {
       context.beginPath();
@@ -55,24 +58,18 @@ function startMap() {
     context.beginPath();
     context.arc(x, y, radius(label), 0, 2 * Math.PI);
     context.globalAlpha = label === chosen || label === state.pointed ? 1 : 0.75;
-    context.fillStyle = CLUSTERS[arrays.cluster[label]];
-    if (isNoisy(label)) {
-      context.fillStyle = colour("--panel");
-      context.strokeStyle = CLUSTERS[arrays.cluster[label]];
-      context.lineWidth = 1.5;
-      context.stroke();
-    }
+    context.fillStyle = CLUSTERS[document.documentElement.dataset.theme][arrays.cluster[label]];
     context.fill();
     context.globalAlpha = 1;
     if (label !== chosen && label !== state.pointed) return;
-    context.strokeStyle = colour("--ink");
+    context.strokeStyle = color("--ink");
     context.lineWidth = 2.5;
     context.stroke();
   }
 
   // Draw names in order of importance; one that would cover a dot or another name, or leave the canvas, is omitted.
   function drawNames(context, points, order, width) {
-    const board = makeBoard(), halo = colour("--panel"), ink = colour("--ink"), named = new Set();
+    const board = makeBoard(), halo = color("--panel"), ink = color("--ink"), named = new Set();
     const isSeen = ({ x, y }) => x >= 0 && y >= 0 && x <= width && y <= width;
     points.forEach(({ x, y }, label) => {
       const r = radius(label);
@@ -122,11 +119,11 @@ function startMap() {
   function say() {
     const label = state.pointed;
     if (label >= 0 && label !== chosen) {
-      byId("map-say").textContent = `${names[label]} and ${names[chosen]}: ${relativeTo(label, chosen)}, together in ${whole(together(label, chosen))} rows`;
+      byId("map-say").textContent = `${names[label]} and ${names[chosen]}: ${relativeTo(label, chosen)}, together in ${rowsOf(together(label, chosen))}`;
       return;
     }
     const n = alikeLabels().length, most = n === 1 ? "the label that is" : `the ${n} labels that are`;
-    byId("map-say").textContent = (n ? `${names[chosen]} is joined to ${most} most alike. ` : `No label is alike to ${names[chosen]}. `)
+    byId("map-say").textContent = (n ? `${names[chosen]} is joined to ${most} most similar to it. ` : `No label is similar to ${names[chosen]}. `)
       + "Click another to choose it.";
   }
 

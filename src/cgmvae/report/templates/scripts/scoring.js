@@ -1,6 +1,7 @@
 // The five metrics on the rows of the page under any thresholds, as cgmvae.evaluation computes them:
 // a score that equals its threshold is positive, unknown cells are ignored, and a row without true
-// and predicted labels has an example-F1 of 1, unless none of its labels is known.
+// and predicted labels has an example-F1 of 1, unless none of its labels is known. Macro-F1 is over the
+// labels that occur.
 
 const rule = {
   thresholds: new Uint16Array(nLabels),
@@ -71,7 +72,7 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 function metrics() {
   const { labelTrue, labelPredicted, labelBoth, rowKnown, rowTrue, rowPredicted, rowBoth } = counts;
-  let example = 0, scored = 0, macro = 0;
+  let example = 0, scored = 0, macro = 0, occurring = 0;
   for (let row = 0; row < nRows; row++) {
     const size = rowTrue[row] + rowPredicted[row];
     if (rowKnown[row] === 0) continue;
@@ -80,12 +81,13 @@ function metrics() {
   }
   for (let label = 0; label < nLabels; label++) {
     macro += 2 * labelBoth[label] / Math.max(labelTrue[label] + labelPredicted[label], 1);
+    occurring += labelTrue[label] > 0;
   }
   const size = sum(labelTrue) + sum(labelPredicted), both = sum(labelBoth);
   return {
     example_f1: example / Math.max(scored, 1),
     micro_f1: 2 * both / Math.max(size, 1),
-    macro_f1: macro / nLabels,
+    macro_f1: macro / Math.max(occurring, 1),
     hamming_accuracy: record.n_known ? (record.n_known - size + 2 * both) / record.n_known : 0,
     precision_at_1: record.precision_at_1 ?? NaN,
   };

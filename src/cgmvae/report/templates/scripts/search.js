@@ -1,6 +1,6 @@
 // Find a label by part of its name: a combobox for keyboard and pointer.
 
-const MOST_MATCHES = 200;
+const MAX_MATCHES = 200;
 
 function matching(text) {
   const wanted = text.trim().toLowerCase();
@@ -39,7 +39,7 @@ function startSearch() {
   // Opened without typing, it lists all labels, the most frequent first.
   function open(text) {
     const length = text.trim().length, found = matching(text);
-    matches = found.slice(0, MOST_MATCHES);
+    matches = found.slice(0, MAX_MATCHES);
     list.replaceChildren(...matches.map(({ label, at }, i) => {
       const name = make("div", {}, ...highlighted(names[label], at, length));
       const rows = make("span", {}, `${whole(arrays.frequency[label])} rows`);

@@ -60,10 +60,7 @@ function shareBelow(value) {
   return low / sortedPairs.length;
 }
 
-const relativeTo = (i, j) => `similarity ${decimals(similarity(i, j), 2)} (above ${decimals(100 * shareBelow(similarity(i, j)), 0)} % of all pairs)`;
-
-// With few positive rows, what the model learned of a label is mostly noise.
-const isNoisy = (label) => arrays.frequency[label] < record.few_positives;
+const relativeTo = (i, j) => `similarity ${decimals(similarity(i, j), 2)} (above ${decimals(100 * shareBelow(similarity(i, j)), 0)}% of all pairs)`;
 
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 const byName = Uint16Array.from(names.keys()).sort((a, b) => collator.compare(names[a], names[b]));
@@ -80,6 +77,7 @@ function choose(label) {
 }
 
 const byId = (id) => document.getElementById(id);
+const rowsOf = (n) => `${whole(n)} ${n === 1 ? "row" : "rows"}`;
 const whole = (value) => value.toLocaleString("en");
 const decimals = (value, digits = 3) => Number.isFinite(value) ? value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−") : "–";
 
@@ -90,7 +88,7 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Call at most once per frame, with the state at that time.
 function oncePerFrame(act) {

@@ -2,12 +2,12 @@
 
 function startTable() {
   const table = byId("label-table"), body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-  const textOf = (row, column) => row.cells[column].textContent.trim();
+  const textOf = (row, column) => row.cells[column].firstChild.textContent.trim();
 
   // Undefined values come last in both directions.
   function sortBy(column) {
     const now = heads[column].getAttribute("aria-sort"), sign = now === "ascending" ? -1 : 1;
-    const number = (row) => parseFloat(textOf(row, column));
+    const number = (row) => parseFloat(textOf(row, column).replace("−", "-"));
     const compare = column === 0
       ? (a, b) => sign * collator.compare(textOf(a, 0), textOf(b, 0))
       : (a, b) => Number.isNaN(number(a)) - Number.isNaN(number(b)) || sign * (number(a) - number(b));
@@ -17,8 +17,15 @@ function startTable() {
   }
 
   function save() {
-    const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text.replace("–", ""));
-    const lines = [...table.rows].map((row) => heads.map((_, column) => quoted(textOf(row, column))).join(","));
+    const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text.replace("–", "").replace("−", "-"));
+    const bounds = (row, column) => [...row.cells[column].querySelectorAll("small span")].map((bound) => bound.textContent);
+    const textsOf = (row, column) => {
+      const text = textOf(row, column);
+      if (heads[column].dataset.interval === undefined) return [text];
+      const [low = "", high = ""] = row === table.rows[0] ? [`${text} 95% from`, `${text} 95% to`] : bounds(row, column);
+      return [text, low, high];
+    };
+    const lines = [...table.rows].map((row) => heads.flatMap((_, column) => textsOf(row, column)).map(quoted).join(","));
     const address = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
     make("a", { href: address, download: "labels.csv" }).click();
     setTimeout(() => URL.revokeObjectURL(address), 1000);

@@ -102,12 +102,12 @@ function makeViewport(canvas, { buttons, maxZoom, area, focus, redraw, hover, pi
   return { view, show, zoom, reveal };
 }
 
-const LARGEST_SIDE = 768; // a square that is still on the screen as a whole
+const MAX_SIDE = 768; // a square that is still on the screen as a whole
 
 // Fit a square canvas to its column at the screen's resolution; return a context in CSS pixels.
 function fitCanvas(canvas) {
   const column = canvas.parentElement.clientWidth - 2 * parseFloat(getComputedStyle(canvas.parentElement).paddingLeft);
-  const width = Math.min(column, LARGEST_SIDE), ratio = devicePixelRatio || 1;
+  const width = Math.min(column, MAX_SIDE), ratio = devicePixelRatio || 1;
   canvas.style.width = canvas.style.height = `${width}px`;
   canvas.width = canvas.height = Math.round(width * ratio);
   const context = canvas.getContext("2d");

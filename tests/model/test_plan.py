@@ -1,0 +1,107 @@
+"""The plan: its laws have no steps, and values decide whether features are sparse."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cgmvae.methods import BlendClassifier, CGMVAEClassifier
+from cgmvae.model.plan import DataProfile, feature_plan, preset_for
+
+KINDS = ("dense", "sparse", "binary")
+
+
+def numbers(n_rows, n_columns, kind):
+    """Return whole numbers of a plan, its other numbers, and width of the input and steps."""
+    profile = DataProfile(n_rows, n_columns, 10, kind)
+    preset, features = preset_for("tuned", profile), feature_plan(profile, "auto", "auto", "auto")
+    network, training = preset.network, preset.training
+    whole = (
+        network.embedding_dim,
+        network.latent_dim,
+        *network.feature_hidden,
+        *network.decoder_hidden,
+        training["epochs"],
+        training["patience"],
+        training["batch_size"],
+        features.n_bins,
+        features.n_components or 0,
+    )
+    real = (
+        preset.learning_rate,
+        preset.dropout,
+        preset.input_dropout,
+        preset.temperature,
+        *preset.weights().values(),
+        network.label_scale,
+    )
+    bins = features.n_bins if features.n_bins > 1 else 0
+    width = min(n_columns * (1 + bins), features.n_components or n_columns)
+    steps = training["epochs"] * n_rows / training["batch_size"]
+    return whole, real, (width, steps)
+
+
+def assert_no_jump(profiles):
+    """Neighbors differ by rounding to whole numbers, or by hardly anything."""
+    for (here, old), (there, new) in itertools.pairwise(
+        (each, numbers(*each)) for each in profiles
+    ):
+        places = (here, there)
+        assert np.abs(np.subtract(old[0], new[0])).max() <= 1, places
+        np.testing.assert_allclose(old[1], new[1], rtol=0.005, atol=2e-4, err_msg=str(places))
+        # A bin more, an epoch less: at most one part in eight, and in fifteen.
+        (old_width, old_steps), (new_width, new_steps) = old[2], new[2]
+        assert max(old_width, new_width) <= 1.125 * min(old_width, new_width), places
+        assert max(old_steps, new_steps) <= 1.07 * min(old_steps, new_steps), places
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_more_changes_the_plan_by_rounding_at_most(kind):
+    assert_no_jump((n_rows, 20, kind) for n_rows in range(100, 30_001))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_rows", [100, 3_000])
+def test_a_column_more_changes_the_plan_by_rounding_at_most(kind, n_rows):
+    assert_no_jump((n_rows, n_columns, kind) for n_columns in range(10, 5_001))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_rows_are_passed_over_less_often(kind):
+    rows = (100, 300, 1000, 3000, 9000, 27_000, 81_000)
+    plans = [CGMVAEClassifier().plan(DataProfile(n_rows, 100, 10, kind)) for n_rows in rows]
+    epochs = [plan.training.epochs for plan in plans]
+    assert epochs == sorted(epochs, reverse=True)
+
+
+class TestStorage:
+    @staticmethod
+    def rows(n_columns=300, share=0.1, lowest=1):
+        rng = np.random.default_rng(0)
+        shape = (120, n_columns)
+        X = (rng.random(shape) < share) * rng.integers(lowest, 4, shape).astype(float)
+        return X, (X[:, :4] + rng.random((120, 4)) > 0.9).astype(int)
+
+    @pytest.mark.parametrize("method", [CGMVAEClassifier, BlendClassifier])
+    def test_an_array_and_its_sparse_form_give_the_same_model(self, method, tmp_path):
+        X, Y = self.rows()
+        options = {"random_state": 0}
+        if method is CGMVAEClassifier:
+            options |= {"n_members": 2, "epochs": 2}
+        models = [method(**options).fit(own, Y) for own in (X, sp.csr_array(X))]
+        assert models[0].plan_ == models[1].plan_
+        files = [tmp_path / name for name in ("dense.cgmvae", "sparse.cgmvae")]
+        for model, file in zip(models, files, strict=True):
+            model.save(file)
+        expected = models[1].predict_proba(sp.csr_array(X))
+        np.testing.assert_allclose(models[0].predict_proba(X), expected, atol=1e-6)
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+    @pytest.mark.parametrize(
+        "changed", [{"n_columns": 255}, {"share": 0.3}, {"lowest": -3}], ids=str
+    )
+    def test_other_arrays_are_dense(self, changed):
+        X, Y = self.rows(**changed)
+        model = CGMVAEClassifier(n_members=1, epochs=1, random_state=0).fit(X, Y)
+        assert model.plan_.profile.features == "dense"

@@ -1,0 +1,318 @@
+"""Write the generated parts of the documentation: command line, plan, and tables of results.
+
+A page says where a part goes by a pair of comments, ``<!-- begin NAME -->`` and ``<!-- end NAME
+-->``; what is between them is replaced. Usage::
+
+    python tools/generated.py
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from cgmvae.cli.main import app
+from cgmvae.methods import CGMVAEClassifier
+from cgmvae.model.plan import DataProfile
+from cgmvae.model.presets import PRESETS
+from cgmvae.studies.published import published_value
+from cgmvae.training.plan import TrainingConfig
+
+DOCS = Path(__file__).parents[1] / "docs"
+DATA = DOCS / "results" / "data"
+
+_PART = re.compile(r"(<!-- begin (?P<name>[\w-]+) -->\n).*?(<!-- end (?P=name) -->)", re.S)
+
+#: Metrics of the tables of results, by their names in the files.
+F1 = ("example-F1", "micro-F1", "macro-F1")
+
+#: What the verdicts of ``claims.csv`` are shown as, but for effects that are reversed.
+SYMBOLS = {"found": "✓", "not found": "=", "undecided": "?"}
+
+#: What arms of ``claims.csv`` are called in the grids.
+ARMS = {
+    "GM + contrastive": "both",
+    "GM only": "mixture",
+    "contrastive only": "contrastive",
+    "plain cross-entropy": "neither",
+}
+
+#: Rows of the data that the plan is shown for, and columns by kind of the features.
+PLANNED_ROWS = (80, 400, 1000, 2000, 4000, 10_000, 100_000)
+PLANNED_COLUMNS = {"dense": 100, "sparse": 5000, "binary": 500}
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def records(name: str) -> list[dict[str, str]]:
+    """Return the rows of a file of results; lines that start with # say where they come from."""
+    with (DATA / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+# The command line.
+
+
+def command_line() -> str:
+    """Return all commands with their options, by panel."""
+    parts: list[str] = []
+    seen: dict[Any, str] = {}
+    _add_command(parts, seen, typer.main.get_command(app), "cgmvae")
+    return "\n".join(parts)
+
+
+def _add_command(parts: list[str], seen: dict[Any, str], command: Any, name: str) -> None:
+    context = command.make_context(name, [], resilient_parsing=True)
+    if hasattr(command, "list_commands"):
+        for each in command.list_commands(context):
+            _add_command(parts, seen, command.get_command(context, each), f"{name} {each}")
+        if not command.invoke_without_command or name == "cgmvae":
+            return
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    parts += [f"## {name}\n", f"```text\n{usage}\n```\n", f"{command.help}\n"]
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.params:
+        if (record := parameter.get_help_record(context)) is not None:
+            panel = getattr(parameter, "rich_help_panel", None) or "Options"
+            panels.setdefault(panel, []).append((f"`{record[0]}`", record[1].replace("|", "\\|")))
+    for panel, options in panels.items():
+        key = (panel, *options)
+        if key in seen:
+            parts.append(f"**{panel}**: as for `{seen[key]}`.\n")
+        else:
+            seen[key] = name
+            parts.append(table((panel, "effect"), options))
+
+
+# What a fit decides.
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if value is None:
+        return "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def plan_table(kind: Any) -> str:
+    """Return the default plan for features of one kind, a column for each number of rows."""
+    names = ("E", "d", "encoder", "decoder", "epochs", "batch", "patience", "learning rate")
+    names += ("units dropped", "features dropped", "contrastive weight", "τ")
+    columns = []
+    for n_rows in PLANNED_ROWS:
+        profile = DataProfile(
+            n_rows=n_rows, n_columns=PLANNED_COLUMNS[kind], n_labels=20, features=kind
+        )
+        plan = CGMVAEClassifier().plan(profile)
+        assert plan.training is not None
+        assert plan.member is not None
+        network, training, member = plan.network, plan.training, plan.member
+        values = (network.embedding_dim, network.latent_dim)
+        values += (network.feature_hidden, network.decoder_hidden)
+        values += (training.epochs, training.batch_size, training.patience)
+        values += (member["learning_rate"], member["dropout"], member["input_dropout"])
+        values += (member["weights"]["contrastive"], member["settings"]["temperature"])
+        columns.append(list(map(_number, values)))
+    header = ("rows", *(f"{n_rows:,}" for n_rows in PLANNED_ROWS))
+    return table(header, zip(names, *columns, strict=True))
+
+
+def presets_table() -> str:
+    """Return all numbers of the presets in which they differ."""
+    names = list(PRESETS)
+    columns = [
+        {
+            **vars(preset.network),
+            **{k: v for k, v in vars(preset).items() if isinstance(v, float)},
+            **vars(TrainingConfig(**preset.training)),
+        }
+        for preset in PRESETS.values()
+    ]
+    settings = dict.fromkeys(name for column in columns for name in column)
+    rows = []
+    for setting in settings:
+        values = [_number(column[setting]) for column in columns]
+        if len(set(values)) > 1:
+            rows.append([f"`{setting}`", *values])
+    return table(("setting", *(f"`{name}`" for name in names)), rows)
+
+
+# Results.
+
+
+def symbol(record: dict[str, str]) -> str:
+    """Return the sign of a difference: ✓ found, = below .01, ✗ reversed, ? undecided."""
+    if record["verdict"] == "not found" and record["high"].startswith("-"):
+        return "✗"
+    return SYMBOLS[record["verdict"]]
+
+
+def _short(value: str) -> str:
+    """Return a number without its leading zero, and with a real minus sign."""
+    return value.replace("0.", ".", 1).replace("-", "−")
+
+
+def grid(arms: Sequence[tuple[str, str, str]], data: Sequence[str], split: str = "random") -> str:
+    """Return a grid of claims × networks × data sets; each cell has one entry per F1."""
+    found = {
+        (r["arm"], r["against"], r["condition"], r["network"], r["data"], r["metric"]): r
+        for r in records("claims.csv")
+        if r["split"] == split and r["thresholds"] == "validation"
+    }
+    rows = []
+    for arm, against, condition in arms:
+        for network in ("paper", "released", "tuned"):
+            cells = []
+            for name in data:
+                keys = [(arm, against, condition, network, name, metric) for metric in F1]
+                own = [found[key] for key in keys if key in found]
+                cells.append(
+                    " / ".join(f"{symbol(r)}\u00a0{_short(r['difference'])}" for r in own) or "–"
+                )
+            if set(cells) != {"–"}:
+                claim = f"{ARMS.get(arm, arm)} over {ARMS.get(against, against)}"
+                claim = claim if condition == "all rows" else condition
+                rows.append([claim, network, *cells])
+    return table(("claim", "network", *data), rows)
+
+
+BOTH, PLAIN = "GM + contrastive", "plain cross-entropy"
+SMALL = ("yeast", "scene", "sider")
+ALL = (*SMALL, "mirflickr_tags", "bbs_2003_2009", "delicious")
+PARTS = [
+    (BOTH, PLAIN, "all rows"),
+    (BOTH, "uni-Gaussian", "all rows"),
+    (BOTH, "GM only", "all rows"),
+    (BOTH, "contrastive only", "all rows"),
+    ("GM only", "uni-Gaussian", "all rows"),
+    ("contrastive only", PLAIN, "all rows"),
+]
+MODULES = [("contrastive", other, "all rows") for other in ("covariance", "GNN", "no module")]
+SCARCE = [(BOTH, PLAIN, f"{share}% of the rows") for share in (5, 10, 25, 50)]
+SCARCE += [(BOTH, PLAIN, f"{share}% of the labels unknown") for share in (25, 50, 75)]
+
+
+def tuned_methods() -> str:
+    """Return micro-F1 and macro-F1 of tuned methods under test-oracle, beside the paper's."""
+    found = {
+        (r["method"], r["data"]): r
+        for r in records("methods_tuned.csv")
+        if r["thresholds"] == "test-oracle"
+    }
+    rows = []
+    for method in dict.fromkeys(method for method, _ in found):
+        cells = []
+        name = method.split(",")[0]
+        name = {"binary relevance": "BR", "ML-kNN": "MLKNN"}.get(name, name)
+        for data in SMALL:
+            own = found.get((method, data))
+            if own is None:
+                cells += ["–", "–"]
+                continue
+            for metric in ("micro_f1", "macro_f1"):
+                printed = published_value(metric, name, data)
+                cells.append(f"{_short(own[metric])} ({_short(f'{printed:.3f}')})")
+        rows.append([method, *cells])
+    header = [f"{data}, {metric}" for data in SMALL for metric in F1[1:]]
+    return table(("method", *header), rows)
+
+
+#: Methods of this library in ``generalize.json``; all others are peers.
+OURS = {"C-GMVAE": "C-GMVAE", "blend": "blend", "blend without C-GMVAE": "blend without C-GMVAE"}
+
+
+def _means(protocol: str) -> dict[str, dict[str, float]]:
+    """Return the mean of the five metrics over splits by data set and method, the best first."""
+    results = json.loads((DATA / "generalize.json").read_text())
+    of_tabm = {each["data"]: float(each[protocol]) for each in records("generalize_tabm.csv")}
+    found = {}
+    for data, own in results.items():
+        means = {
+            method: float(np.mean([splits[seed][protocol] for seed in splits]))
+            for method, splits in own.items()
+            if len(splits) == 3
+        }
+        if data in of_tabm:
+            means["tabm"] = of_tabm[data]
+        found[data] = dict(sorted(means.items(), key=lambda each: -each[1]))
+    return found
+
+
+def comparison(protocol: str) -> str:
+    """Return the blend and what it consists of, beside the two best peers by name."""
+    rows = []
+    for data, means in _means(protocol).items():
+        peers = [
+            f"{method} {_short(f'{own:.3f}')}"
+            for method, own in means.items()
+            if method not in OURS
+        ]
+        ours = [_short(f"{means[method]:.3f}") for method in OURS]
+        rows.append([data, *ours, *[*peers, "–", "–"][:2]])
+    return table(("data", *OURS.values(), "best peer", "next"), rows)
+
+
+def comparison_peers(protocol: str) -> str:
+    """Return all peers on all data sets."""
+    means = _means(protocol)
+    peers = sorted({m for own in means.values() for m in own} - OURS.keys())
+    rows = [
+        [data, *(_short(f"{own[m]:.3f}") if m in own else "–" for m in peers)]
+        for data, own in means.items()
+    ]
+    return table(("data", *peers), rows)
+
+
+#: The generated parts by name.
+PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
+    "commands": command_line,
+    "plan-dense": lambda: plan_table("dense"),
+    "plan-sparse": lambda: plan_table("sparse"),
+    "plan-binary": lambda: plan_table("binary"),
+    "presets": presets_table,
+    "claims": lambda: grid(PARTS, ALL),
+    "claims-official": lambda: grid(PARTS, SMALL[:2], "official"),
+    "claims-modules": lambda: grid(MODULES, SMALL),
+    "claims-scarce": lambda: grid(SCARCE, SMALL),
+    "methods-tuned": tuned_methods,
+    "comparison-one": lambda: comparison("validation"),
+    "comparison-each": lambda: comparison("validation-per-metric"),
+    "peers-one": lambda: comparison_peers("validation"),
+    "peers-each": lambda: comparison_peers("validation-per-metric"),
+}
+
+
+def generated_pages() -> list[Path]:
+    """Return the pages that have generated parts."""
+    pages = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return [path for path in pages if _PART.search(path.read_text("utf-8"))]
+
+
+def rendered(text: str) -> str:
+    """Return a page with its generated parts written anew."""
+    return _PART.sub(lambda part: part[1] + PARTS_OF_PAGES[part["name"]]() + part[3], text)
+
+
+def main() -> None:
+    """Write the generated parts of all pages."""
+    for path in generated_pages():
+        text = path.read_text("utf-8")
+        if (new := rendered(text)) != text:
+            path.write_text(new, "utf-8")
+            print(f"Wrote {path.relative_to(DOCS.parent)}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,731 @@
+"""Break the source in small ways, one at a time, and check that the tests notice.
+
+Each mutant is a change of a few characters that alters what the package computes. It is applied to
+a temporary copy of the package, on which the tests of its room are run. A mutant that no test
+catches is a hole in the tests. Usage::
+
+    python tools/mutants.py [--only WORD ...] [--workers N]
+
+``--only`` takes mutants of files whose path contains one of the words. The exit status is 1 if less
+than 95% of the mutants are caught. Real data sets are not used, so that everybody can run this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+#: Fraction of the mutants that the tests must catch.
+MIN_CAUGHT = 0.95
+
+#: Seconds after which a run is stopped: a mutant that hangs is caught.
+TIME_LIMIT = 120
+
+#: Exit status of pytest if all tests passed, and if some failed.
+_PASSED, _FAILED = 0, 1
+
+
+class Room(NamedTuple):
+    """A file of the package, tests that must notice when it is wrong, and mutants of it."""
+
+    file: str
+    """Relative to ``src/cgmvae``"""
+    tests: tuple[str, ...]
+    """Relative to ``tests``"""
+    changes: tuple[tuple[str, str], ...]
+    """Text that occurs once in the file, and what it is replaced with."""
+
+
+class Mutant(NamedTuple):
+    """One change of a file; see :class:`Room`."""
+
+    file: str
+    tests: tuple[str, ...]
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {' '.join(self.old.split())} → {' '.join(self.new.split())}"
+
+
+class Result(NamedTuple):
+    """What the tests said about a mutant."""
+
+    mutant: Mutant
+    is_caught: bool
+    seconds: float
+
+
+ROOMS = (
+    Room(
+        "model/objective.py",
+        ("model/test_objective.py", "model/test_network.py", "model/test_correlation.py"),
+        (
+            (
+                "(known > positive).all(-1, keepdim=True)",
+                "(known > positive).any(-1, keepdim=True)",
+            ),
+            ("log_density(z, posterior) - mixture", "log_density(z, posterior) + mixture"),
+            ("* torch.exp(-prior.log_variance)", "* torch.exp(-posterior.log_variance)"),
+            ("(torch.exp(gap) - 1 - gap + distance)", "(torch.exp(gap) - 1 + gap + distance)"),
+            ("(0.5 * (features - predicted) ** 2)", "((features - predicted) ** 2)"),
+            ('features, reduction="none").sum(-1)', 'features, reduction="none").mean(-1)'),
+            ("inner / (rows[:, :, None] * columns[:, None, :])", "inner / rows[:, :, None]"),
+            ("similarity + counts.log()", "similarity - counts.log()"),
+            (".sum(-1) / n_positive.clamp(min=1)", ".sum(-1)"),
+            ("logits.masked_fill(~known, -torch.inf).masked_fill", "logits.masked_fill"),
+            ("F.relu(gap + 2 * closer", "F.relu(gap - 2 * closer"),
+            ("(negative.sum(-1) * positive.sum(-1))", "(negative.sum(-1) + positive.sum(-1))"),
+            ("losses = losses * counts[:, None, :]", "losses = losses / counts[:, None, :]"),
+            ("torch.where(positive, -logits, logits)", "torch.where(positive, logits, -logits)"),
+            ("math.log(shifted.shape[1]) - torch.logsumexp", "-torch.logsumexp"),
+            ("/ (1 + len(others)) if others", "if others"),
+            (
+                "torch.where(has_prior, kl_to_gaussian(out.posterior, out.prior), 0.0)",
+                "kl_to_gaussian(out.posterior, out.prior)",
+            ),
+            ("contrastive(each / temperature", "contrastive(each * temperature"),
+            ("ranking(torch.sigmoid(v.logits)", "ranking(v.logits"),
+            ("_total(cross_entropy(view.logits", "_mean(cross_entropy(view.logits"),
+        ),
+    ),
+    Room(
+        "model/network.py",
+        ("model/test_network.py", "model/test_many_labels.py"),
+        (
+            (
+                "[output, self.background[:, None]], dim=1",
+                "[self.background[:, None], output], dim=1",
+            ),
+            ("F.normalize(embedding, dim=-1) if self.unit_norm else embedding", "embedding"),
+            (
+                "z.shape[1], 1) >= self.config.skip_dropout",
+                "z.shape[1], 1) < self.config.skip_dropout",
+            ),
+            ("if not self.config.decoder_dropout:", "if self.config.decoder_dropout:"),
+            ("inner + self.label_bias[:, None, :]\n        return", "inner\n        return"),
+            ("self._reconstruct(given, draws", "self._reconstruct(features, draws"),
+            ("if config.own_kl_draw else", "if not config.own_kl_draw else"),
+            ("(views[0], views[-1]) if config.label_branch", "views if config.label_branch"),
+            ("n_rest / max(n_drawn, 1)", "n_drawn / max(n_rest, 1)"),
+            ("components.mean) / weights.sum(-1, keepdim=True)", "components.mean)"),
+            (
+                "_columns_of(batch.positive, labels) & real,\n            _columns",
+                "_columns_of(batch.positive, labels),\n            _columns",
+            ),
+        ),
+    ),
+    Room(
+        "model/correlation.py",
+        ("model/test_correlation.py",),
+        (
+            ("1 + (self.factors**2).sum(-1)", "(self.factors**2).sum(-1)"),
+            ("counts / own[:, None, :]", "counts / own[:, :, None]"),
+            ("share / share.sum(-1, keepdim=True)", "share / share.sum(1, keepdim=True)"),
+            ("return embeddings + self.second(", "return self.second("),
+        ),
+    ),
+    Room(
+        "nn/gaussian.py",
+        ("nn/test_gaussian.py", "model/test_objective.py"),
+        (
+            (
+                "cls(mean, log_variance.clamp(*LOG_VARIANCE_RANGE))",
+                "cls(mean, log_variance + (log_variance.clamp(*LOG_VARIANCE_RANGE) - log_variance)"
+                ".detach())",
+            ),
+            ("torch.exp(0.5 * self.log_variance)", "torch.exp(self.log_variance)"),
+            ("-0.5 * (total + z.shape[-1] * math.log(2 * math.pi))", "-0.5 * total"),
+            ("return -dmean, dmean,", "return dmean, dmean,"),
+            ("(squares - 1).mul_(0.5 * gradient)", "squares.mul_(0.5 * gradient)"),
+            ("scaled.transpose(1, 2), alpha=-2)", "scaled.transpose(1, 2), alpha=-1)"),
+            ("total - n_chosen.clamp(min=1).double().log()", "total"),
+            ("second - 2 * mean * first", "second - mean * first"),
+            ("0.5 * (squares - total)", "0.5 * squares"),
+        ),
+    ),
+    Room(
+        "nn/packed.py",
+        ("nn/test_packed.py",),
+        (
+            ("bound = n_in**-0.5", "bound = n_out**-0.5"),
+            (
+                "addcmul(self.shift[:, None, :], normal, self.gain",
+                "addcmul(self.gain[:, None, :], normal, self.shift",
+            ),
+            ("dx.sum(1).mul_(scales)", "dx.sum(1)"),
+            ("addcmul_(normal, along, value=-1)", "addcmul_(normal, along, value=1)"),
+            ("turned = dcosines * cosines", "turned = dcosines"),
+            ("/ of_labels / of_labels", "/ of_labels"),
+        ),
+    ),
+    Room(
+        "nn/rng.py",
+        ("nn/test_rng.py",),
+        (
+            ("[key + number * _STRIDE for", "[key + 0 * number for"),
+            ("(1 - rate).reciprocal_()", "(1 - rate)"),
+            ("torch.log1p(-u[:, 0])", "torch.log1p(-u[:, 1])"),
+            ("angle = 2 * math.pi * u[:, 1]", "angle = math.pi * u[:, 1]"),
+            ('f"{self._part}{part}/"', 'f"{part}/"'),
+            (">> 8) & 0xFFFFFF", ">> 8) & 0xFFFF"),
+        ),
+    ),
+    Room(
+        "nn/sparse.py",
+        ("nn/test_sparse.py",),
+        (
+            ("self._n_taken += 1", "self._n_taken += 0"),
+            ("d_weight, d_out.sum(1)", "d_weight, d_out.mean(1)"),
+            ("weight[:, x.n_columns :].mT), d_weight", "weight[:, -x.n_columns :].mT), d_weight"),
+            (
+                "factors = x.values[x.starts[i, 0] : x.starts[i, -1]][own.order]",
+                "factors = x.values[x.starts[i, 0] : x.starts[i, -1]]",
+            ),
+        ),
+    ),
+    Room(
+        "evaluation/metrics.py",
+        ("evaluation/test_metrics.py",),
+        (
+            ("self.row_known > 0\n", "self.row_known >= 0\n"),
+            (
+                "2 * self.label_both.sum(-1) / total.clip(1)",
+                "self.label_both.sum(-1) / total.clip(1)",
+            ),
+            ("(n_known - wrong) / n_known.clip(1)", "(n_known - wrong / 2) / n_known.clip(1)"),
+            (
+                "((total == 2 * self.row_both) * counted).sum(-1)",
+                "(total == 2 * self.row_both).sum(-1)",
+            ),
+            ("empty, counted = 0, total > 0", "empty, counted = 0, total >= 0"),
+            ("true, guess = true & known, guess & known", "true = true & known"),
+            ("both / counts.label_predicted", "both / counts.label_true.clip(1)"),
+        ),
+    ),
+    Room(
+        "evaluation/ranking.py",
+        ("evaluation/test_ranking.py",),
+        (
+            (
+                'np.argsort(-scores, axis=1, kind="stable")',
+                'np.argsort(scores, axis=1, kind="stable")[:, ::-1]',
+            ),
+            ("np.minimum(k, self.n_known)", "np.full_like(self.n_known, k)"),
+            ("np.minimum(self.n_true, hits.shape[1])", "np.full_like(self.n_true, hits.shape[1])"),
+            ("self._reaching(self.known), 0)", "self._reaching(self.true), 0)"),
+            (
+                "self.n_true * false.sum(1))\n        return np.where(",
+                "self.n_true * self.n_known)\n        return np.where(",
+            ),
+            ("ordered[:, :-1] != ordered[:, 1:]", "True"),
+            (
+                "(1 + _ratio(advantage, self.n_true * false.sum(1))) / 2",
+                "_ratio(advantage, self.n_true * false.sum(1))",
+            ),
+            ("& (ranking.n_true < ranking.n_known)", ""),
+            ("np.where(trivial, 1.0, ", "np.where(trivial, 0.0, "),
+        ),
+    ),
+    Room(
+        "evaluation/thresholds.py",
+        ("evaluation/test_thresholds.py",),
+        (
+            ("scores >= scores.dtype.type(", "scores > scores.dtype.type("),
+            ("scores >= self.thresholds", "scores > self.thresholds"),
+            ('scores, side="right")', 'scores, side="left")'),
+            (
+                "counts.label_true / (counts.label_true + SHRINKAGE)",
+                "SHRINKAGE / (counts.label_true + SHRINKAGE)",
+            ),
+            (
+                '(1 if metric == "hamming_accuracy" else values.max()) * total',
+                "values.max() * total",
+            ),
+            ("(rank.max(axis, keepdims=True) + 1) // 2", "rank.max(axis, keepdims=True)"),
+            ("TopK(n_labels - int(", "TopK(n_labels - 1 - int("),
+        ),
+    ),
+    Room(
+        "evaluation/protocols.py",
+        ("evaluation/test_protocols.py",),
+        (
+            ('test if protocol == "test-oracle" else validation', "validation or test"),
+            ('learn("global", name, NINE_THRESHOLDS)', 'learn("global", name, FINE_THRESHOLDS)'),
+            ("learn(rule, metric, FINE_THRESHOLDS)", "learn(rule, metric, NINE_THRESHOLDS)"),
+            ('"unknown": rows.unknown', '"unknown": None'),
+            ("counts.value(name, empty, absent)", "counts.value(name)"),
+        ),
+    ),
+    Room(
+        "evaluation/calibration.py",
+        ("evaluation/test_calibration.py",),
+        (
+            ('given, side="right")', 'given, side="left")'),
+            ("gaps @ curve.count / n_known", "gaps.mean()"),
+            (
+                "values / self.temperature + np.array(self.shifts)",
+                "(values + np.array(self.shifts)) / self.temperature",
+            ),
+            ("_fit(total - own, share)", "_fit(total, share)"),
+            ("float(slope) ** share", "float(slope)"),
+            ("(shifts + (1 - slope) * centers)", "shifts"),
+            ("places[known]", "places.ravel()"),
+            ("if after >= _log_loss(_CENTERS, total):", "if after < 0:"),
+        ),
+    ),
+    Room(
+        "evaluation/intervals.py",
+        ("evaluation/test_intervals.py",),
+        (
+            ("tail = (1 - confidence) / 2", "tail = 1 - confidence"),
+            ("if self.n_units < MIN_UNITS:", "if False:"),
+            ("np.arange(n_rows) if groups is None else", "np.arange(n_rows) if n_rows else"),
+            ("resampled - other_resampled", "resampled"),
+            ("both, total = 2 * (true & guess)", "both, total = (true & guess)"),
+            ("np.where(total == 0, counted,", "np.where(total == 0, 0,"),
+            ("_columns(known.sum(1) - (total", "_columns(true.shape[1] - (total"),
+        ),
+    ),
+    Room(
+        "evaluation/breakdown.py",
+        ("evaluation/test_breakdown.py",),
+        (
+            ("np.lexsort((-surprise, -n_wrong))", "np.lexsort((-n_wrong, -surprise))"),
+            ("rule.apply(scores).astype(bool) & known", "rule.apply(scores).astype(bool)"),
+            ("np.argsort(-scores[row, labels]", "np.argsort(scores[row, labels]"),
+            ("-np.log(right), 0).sum(1) / known.sum(1).clip(1)", "-np.log(right), 0).sum(1)"),
+        ),
+    ),
+    Room(
+        "data/splits.py",
+        ("data/test_splits.py",),
+        (
+            ('rank, side="right")[group]', 'rank, side="left")[group]'),
+            ("fractions[1] / (fractions[0] + fractions[1])", "fractions[1]"),
+            (
+                "int(round(fractions[0] + fractions[1], _CUT_DECIMALS) * n)",
+                "int((fractions[0] + fractions[1]) * n)",
+            ),
+            ("int(train_fraction * len(train))", "round(train_fraction * len(train))"),
+            ("_permutation(n, seed) < n_held", "_permutation(n, seed) <= n_held"),
+            ("min(n - 1, max(1, round(fraction * n)))", "max(1, round(fraction * n))"),
+            ("int(priority.argmin())", "int(np.flatnonzero(left)[-1])"),
+            ("want[part] -= 1", "want[part] -= 0"),
+            ("(want[part], room[part])", "(room[part], want[part])"),
+            ("positives.data == 1", "positives.data != 0"),
+        ),
+    ),
+    Room(
+        "data/readers/svmlight.py",
+        ("data/readers/test_svmlight.py",),
+        (
+            ("indices.size == 0 or indices.min() == 0", "indices.size == 0 or indices.min() == 1"),
+            ('indices.max(initial=-1) != self._n_columns("features", 0)', "indices.min() == 0"),
+            ("np.ones(Y.nnz, np.uint8)", "Y.data.astype(np.uint8)"),
+            ("(features.indices + 1)", "features.indices"),
+            ("line.rstrip() or ' 1:0'", "line.rstrip()"),
+            ('1 if kind == "features" else 2', '2 if kind == "features" else 1'),
+        ),
+    ),
+    Room(
+        "data/readers/arff.py",
+        ("data/readers/test_arff.py",),
+        (
+            ("a.is_boolean and a.omitted == 1 for", "a.is_boolean and a.omitted == 2 for"),
+            ("np.arange(n_samples) < n_train", "np.arange(n_samples) <= n_train"),
+            ("float(self.values[0]) if self.is_numeric", "0.0 if self.is_numeric"),
+            ("range(n)[:count] if count > 0", "range(n)[:count] if count < 0"),
+            ("np.where(np.isnan(cells), cells, cells == codes)", "cells == codes"),
+        ),
+    ),
+    Room(
+        "training/optimizer.py",
+        ("training/test_optimizer.py",),
+        (
+            ("self._n_decayed = flat.n_matrices + decay_all", "self._n_decayed = flat.n_matrices"),
+            ("self._decays[i] if number < self._n_decayed else 0.0", "self._decays[i]"),
+            ("(self.clip / norms)", "(norms / self.clip)"),
+            ("if shrinks[i] < 1:", "if shrinks[i] > 1:"),
+            ("self.n_steps += active[:, None]\n        steps", "self.n_steps += 1\n        steps"),
+            ("rates[self.flat.of_encoder[number]][i]", "rates[0][i]"),
+            ("torch.stack(dots).sum(1).sqrt_()", "torch.stack(dots).sum(1)"),
+            ('_fused_adamw_ if self.kind == "adamw"', '_fused_adamw_ if self.kind != "adamw"'),
+            ("block.zero_()  #", "block.mul_(1)  #"),
+            (
+                "betas: tuple[float, float] = (0.9, 0.999)",
+                "betas: tuple[float, float] = (0.9, 0.99)",
+            ),
+        ),
+    ),
+    Room(
+        "training/selection.py",
+        ("training/test_selection.py",),
+        (
+            ("scores[:, rows] >= float(threshold)", "scores[:, rows] > float(threshold)"),
+            (") & known[:, rows]\n", ")\n"),
+            ("scores.masked_fill(~known, -1.0)", "scores"),
+            ("usable.sum(-1).clamp(min=1)", "usable.shape[-1]"),
+            ("in SET_METRICS[:4]", "in SET_METRICS[1:5]"),
+        ),
+    ),
+    Room(
+        "methods/conditioning.py",
+        ("methods/test_conditioning.py",),
+        (
+            (
+                "torch.where(only_present, strengths[2], strengths[0])",
+                "torch.where(only_present, strengths[0], strengths[2])",
+            ),
+            ("torch.where(present, 1.0, -1.0)", "torch.where(present, -1.0, 1.0)"),
+            ("(1 - mean * (mean + a))", "(1 - mean * mean)"),
+            ("flatten(1) @ pairs.T + 1 - explained", "flatten(1) @ pairs.T + 1"),
+            ("strengths[3] * torch.log1p(-named)", "-strengths[3] * torch.log1p(-named)"),
+            ("(counted & ~given)", "counted"),
+            ("np.where(given[part].any(1, keepdims=True), changed, scores[part])", "changed"),
+            (
+                "(rng.random(group.max() + 1) < _HELD_OUT)[group]",
+                "rng.random(len(group)) < _HELD_OUT",
+            ),
+            ("return known & np.where(only_present", "return np.where(only_present"),
+        ),
+    ),
+    Room(
+        "methods/neighbors.py",
+        ("methods/test_neighbors.py",),
+        (
+            ("weights *= k / weights.sum(axis=1, keepdims=True)", "weights *= 1"),
+            ("squared[:, k // 2 : k // 2 + 1]", "squared[:, :1]"),
+            ("self._votes(features, rows, own=rows)", "self._votes(features, rows)"),
+            ("self._votes(features[own], rows[~own])", "self._votes(features[own], rows)"),
+            ("compared = normalize(compared.astype(np.float64))", "pass"),
+        ),
+    ),
+    Room(
+        "methods/votes.py",
+        ("methods/test_votes.py",),
+        (
+            ("(positive + self.frequencies) / (known + 1)", "positive / known.clip(1e-9)"),
+            ("known -= self.row_weights @ self.unknown", "known -= 0"),
+            ("centered[dense(self.unknown)] = 0", "pass"),
+        ),
+    ),
+    Room(
+        "methods/linear.py",
+        ("methods/test_linear.py",),
+        (
+            ("rows.take(np.flatnonzero(part != k))", "rows"),
+            ("sample_weight=weights[known]", "sample_weight=None"),
+            ("(slope * coefficients).astype", "coefficients.astype"),
+            ("bounds = [(0.0, MAX_WEIGHT)]", "bounds = [(None, None)]"),
+        ),
+    ),
+    Room(
+        "methods/combination.py",
+        ("methods/test_combination.py",),
+        (
+            ("moved[:-1] = moved[:-1].clip(0)", "pass"),
+            ("true = labels * counted", "true = labels * 1.0"),
+            ("np.full(n_experts, 1 / n_experts)", "np.zeros(n_experts)"),
+            ("min(helps.values()) > MIN_GAIN", "min(helps.values()) > -9"),
+            ("if name not in keep", "if True"),
+            ("losses[self.unknown] = 0", "pass"),
+        ),
+    ),
+    Room(
+        "methods/trees.py",
+        ("methods/test_trees.py",),
+        (
+            ("self._count(leaves, drawn == 0)", "self._count(leaves)"),
+            ("weights * drawn[:, tree]", "weights"),
+            ("_, group = np.unique(groups, return_inverse=True)", "pass"),
+            (
+                "is_right = cells.take(row + feature.take(node)) > self.threshold.take(node)",
+                "is_right = cells.take(row + feature.take(node)) >= self.threshold.take(node)",
+            ),
+        ),
+    ),
+    Room(
+        "methods/trees.py",
+        ("serving/test_onnx_export.py",),
+        (
+            ("np.asarray(shares.sum(axis=1)).reshape", "np.ones(shares.shape[0]).reshape"),
+            ("known = known - dense(shares", "known = known - 0 * dense(shares"),
+        ),
+    ),
+    Room(
+        "methods/blend.py",
+        ("methods/test_blend.py",),
+        (
+            ("if self.keep_training_rows or not keeps_rows(each[1])", "if True"),
+            ("if kept and not self.keep_training_rows", "if False"),
+            ("self.auto_network = restore_parameters(network)", "pass"),
+        ),
+    ),
+    Room(
+        "methods/nearest.py",
+        ("methods/test_nearest.py",),
+        (
+            ("between[excluded, own[part][excluded]]", "between[excluded, excluded]"),
+            ("np.lexsort((columns, values", "np.lexsort((-columns, values"),
+            ("ROUNDING * queries.squares", "0 * queries.squares"),
+        ),
+    ),
+    Room(
+        "methods/mlknn.py",
+        ("methods/test_mlknn.py",),
+        (
+            ("(s + n_rows) / (2 * s + n_rows.sum(axis=0))", "n_rows / n_rows.sum(axis=0)"),
+            ("(s * counts.shape[2] + n_rows)", "(s * (counts.shape[2] - 1) + n_rows)"),
+            (
+                "np.arange(start, rows.stop) if among_themselves",
+                "np.arange(start, rows.stop) if not among_themselves",
+            ),
+            ("known & (n_known <= self.n_neighbors_)", "known"),
+            ("np.clip(n_known - 1, 0, k)", "np.clip(n_known, 0, k)"),
+            ("having == without, _ABOVE_HALF,", "having == without, 0.5,"),
+            ("np.where(dense(self.unknown_[rows]), 0.0, weight)", "weight"),
+        ),
+    ),
+    Room(
+        "methods/rbcc.py",
+        ("methods/test_rbcc.py",),
+        (
+            ("absent * (1 - share) + present * share", "absent * share + present * (1 - share)"),
+            ("[joint * (1 - positive), joint * positive]", "[joint * positive, joint * positive]"),
+            ("label_sets[..., label], chosen, -chosen", "label_sets[..., label], -chosen, chosen"),
+            ("= chosen >= n", "= chosen < n"),
+            ("(highest >> k)", "(1 << k)"),
+            ("(parents >= 0) & known.gather(-1, parents.clamp(min=0))", "parents >= 0"),
+            ("joint.sum(gone) if gone else joint", "joint.mean(gone) if gone else joint"),
+            ("members.logsumexp(0) - math.log(len(logits))", "members.logsumexp(0)"),
+        ),
+    ),
+    Room(
+        "methods/label_structure.py",
+        ("methods/test_label_structure.py",),
+        (
+            ("0.5 * np.log(weights.sum())", "1.0 * np.log(weights.sum())"),
+            ("weights * weights.sum() / (weights**2).sum()", "weights * 1.0"),
+            ("if family == families[parent] | {parent}", "if family >= families[parent]"),
+            ("max(last[parent], position[child])", "position[child]"),
+        ),
+    ),
+    Room(
+        "methods/haram.py",
+        ("methods/test_haram.py",),
+        (
+            ("threshold * (largest - smallest) * largest", "threshold * (largest - smallest)"),
+            ("boxes.norms - distance) / 2", "boxes.norms - distance)"),
+            ("np.cumsum(sizes, axis=1) - sizes <", "np.cumsum(sizes, axis=1) <"),
+            ("rate * lower + (1 - rate) * self.lower", "(1 - rate) * lower + rate * self.lower"),
+            (">= rule.vigilance * block.norms[i]", "> rule.vigilance * block.norms[i]"),
+            ("(agreed[found] * own >= 0)", "(agreed[found] * own >= -1)"),
+            ("ranked[:, 1:], axis=1) + 1", "ranked[:, 1:], axis=1)"),
+            (
+                "(np.clip(features.astype(np.float64), minimum, maximum) - origin)",
+                "(features.astype(np.float64) - origin)",
+            ),
+            ("np.where(agreed[winner] == 0, own, agreed[winner])", "agreed[winner]"),
+        ),
+    ),
+    Room(
+        "methods/sleec.py",
+        ("methods/test_sleec.py",),
+        (
+            ("self.first == self.second, 1.0, 2.0", "self.first == self.second, 1.0, 1.0"),
+            ("self.first == self.second, 0.5, 1.0", "self.first == self.second, 1.0, 1.0"),
+            ("own_size - (own @ unknown.T).toarray()", "own_size"),
+            ("1.0 + votes.sum(axis=1)", "2.0 + votes.sum(axis=1)"),
+            ("rows] = -np.inf", "rows] = np.inf"),
+            ("l1_weight / (2 * penalty)", "l1_weight / penalty"),
+            ("dual += predicted - sparse", "dual -= predicted - sparse"),
+            ("np.maximum(values[-rank:], 0.0)", "np.abs(values[-rank:])"),
+            ("np.average(norms, weights=self.weights_)", "np.average(norms)"),
+            ("scores / len(self.learners_)", "scores"),
+        ),
+    ),
+    Room(
+        "methods/lamp.py",
+        ("methods/test_lamp.py",),
+        (
+            ("query * query.shape[-1] ** -0.5", "query"),
+            ("message.view(nodes.shape).masked_fill(alone, 0.0).flatten(1, 2)", "message"),
+            ("values / values[..., :1].clamp(min=_MIN_SHARE)", "values"),
+            ("torch.stack(earlier).sum(0)", "torch.stack(earlier).mean(0)"),
+            (".sum(-1) + self.label_bias[:, None]", ".sum(-1)"),
+            ("| np.eye(n_labels, dtype=bool)", ""),
+            ("labels - labels.multiply(sp.csr_array(rows.unknown))", "labels"),
+        ),
+    ),
+    Room(
+        "methods/c2ae.py",
+        ("methods/test_c2ae.py",),
+        (
+            ("-1.0).masked_fill(~known, 0.0)", "-1.0)"),
+            ("codes - (codes * share).sum(1, keepdim=True)", "codes"),
+            ("objective.ranking(torch.sigmoid(logits)", "objective.ranking(logits"),
+            ("torch.where(labeled, distance, 0.0)", "distance"),
+            ("weight = batch.weight * labeled", "weight = batch.weight"),
+            ("self.decode(label_codes, streams)", "self.decode(feature_codes, streams)"),
+            ("self.batch_size // 2", "self.batch_size"),
+        ),
+    ),
+    Room(
+        "methods/mpvae.py",
+        ("methods/test_mpvae.py",),
+        (
+            ("kl_to_gaussian(posterior, prior)", "kl_to_gaussian(prior, posterior)"),
+            ("torch.where(batch.known.any(-1), divergence, 0.0)", "divergence"),
+            (".mean(1) / slope", ".mean(1)"),
+            ("ndtri(expit(label_log_odds))", "label_log_odds"),
+            ("dim2=2).sqrt()", "dim2=2)"),
+            ("((2.0 * positive - 1.0) * known)", "(2.0 * positive - 1.0)"),
+        ),
+    ),
+    Room(
+        "methods/asl.py",
+        ("methods/test_asl.py",),
+        (
+            ("torch.exp(gamma_positive * log_rest)", "torch.exp(gamma_negative * log_rest)"),
+            ("torch.sigmoid(logits) - margin", "torch.sigmoid(logits)"),
+            ("torch.logaddexp(log_rest, torch.log(margin))", "log_rest"),
+            ("of_negative).masked_fill(~known, 0.0)", "of_negative)"),
+        ),
+    ),
+    Room(
+        "preparation/encoders.py",
+        ("preparation/test_features.py",),
+        (
+            (
+                '(years + 1).astype("datetime64[s]") - years.astype("datetime64[s]")',
+                "np.full(years.shape, 365 * 86_400)",
+            ),
+            ("1 + np.log((1 + self.n_texts)", "np.log((1 + self.n_texts)"),
+            ("sublinear_tf=True", "sublinear_tf=False"),
+            ("NOTABLE_SHARE <= missing.mean() < 1", "NOTABLE_SHARE < missing.mean() < 1"),
+            ("if count >= least", "if count > least"),
+        ),
+    ),
+    Room(
+        "preparation/scaling.py",
+        ("preparation/test_scaling.py",),
+        (
+            ("return mean, squares / n", "return mean, squares / (n - 1)"),
+            ("squares = n_zeros * mean**2", "squares = 0 * mean"),
+            ("np.sqrt(_without_rounding(variance, mean, len(rows)))", "np.sqrt(variance)"),
+            ("if np.isfinite(bound):", "if False:"),
+        ),
+    ),
+    Room(
+        "preparation/piecewise.py",
+        ("preparation/test_piecewise.py",),
+        (
+            ("<= FEW_VALUES", "< FEW_VALUES"),
+            (".clip(0, 1)", ".clip(-1, 1)"),
+            ("np.linspace(0, 1, n_bins + 1)", "np.linspace(0, 1, n_bins)"),
+        ),
+    ),
+    Room(
+        "preparation/components.py",
+        ("preparation/test_components.py",),
+        (
+            ("vectors / mean_size", "vectors"),
+            ("return (rows - mean) @", "return rows @"),
+            ("slice(None, -n_directions - 1, -1)", "slice(n_directions)"),
+        ),
+    ),
+)
+
+
+def mutants(words: Sequence[str] = ()) -> list[Mutant]:
+    """Return all mutants, or those of files whose path contains one of the words."""
+    return [
+        Mutant(room.file, room.tests, *change)
+        for room in ROOMS
+        for change in room.changes
+        if not words or any(word in room.file for word in words)
+    ]
+
+
+def run(chosen: Sequence[Mutant], workers: int) -> Iterator[Result]:
+    """Run the tests of each mutant, some at a time, and yield what they said, in order.
+
+    Raises ``RuntimeError`` if tests fail without a mutant, or cannot be run.
+    """
+    tests = tuple(dict.fromkeys(test for mutant in chosen for test in mutant.tests))
+    with tempfile.TemporaryDirectory() as folder:
+        if _fails(_copy(folder), tests, None):
+            raise RuntimeError("Tests fail on the source as it is; make them pass first.")
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(_try, chosen)
+
+
+def _try(mutant: Mutant) -> Result:
+    """Run the tests of a mutant."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        source = _copy(folder)
+        path = source / "cgmvae" / mutant.file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(mutant.old, mutant.new, 1), encoding="utf-8")
+        is_caught = _fails(source, mutant.tests, TIME_LIMIT)
+    return Result(mutant, is_caught, time.monotonic() - start)
+
+
+def _copy(folder: str) -> Path:
+    """Copy the package into a folder; return the path to import it from."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    return Path(shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=ignored))
+
+
+def _fails(source: Path, tests: Sequence[str], limit: float | None) -> bool:
+    """Return whether a test fails with the package at ``source``, or all take too many seconds."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "CGMVAE"))}
+    # "CI": no random examples, and none that are kept.
+    environment |= {"PYTHONPATH": str(source), "CI": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    command += [f"tests/{test}" for test in tests]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, timeout=limit, capture_output=True, text=True
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode not in (_PASSED, _FAILED):
+        raise RuntimeError(f"The tests could not be run:\n{done.stdout}{done.stderr}")
+    return done.returncode == _FAILED
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try the mutants, print which are caught, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(argv)
+    results = []
+    for result in run(mutants(options.only), options.workers):
+        results.append(result)
+        verdict = "caught  " if result.is_caught else "SURVIVED"
+        print(f"{verdict} {result.seconds:5.1f} s  {result.mutant}", flush=True)
+    survivors = [result.mutant for result in results if not result.is_caught]
+    share = 1 - len(survivors) / len(results)
+    print(f"\n{len(results) - len(survivors)} of {len(results)} mutants are caught ({share:.1%}).")
+    for mutant in survivors:
+        print(f"survived: {mutant}")
+    return int(share < MIN_CAUGHT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
