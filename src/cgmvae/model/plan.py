@@ -134,7 +134,7 @@ CONTRAST = (1_000, 2_500)
 LARGEST_CONTRAST, LARGEST_TEMPERATURE = 1.0, 0.4
 
 #: With many rows hidden units are dropped with this probability, and dense features with the other.
-LEAST_DROPOUT, LEAST_INPUT_DROPOUT = 0.1, 0.0
+MIN_DROPOUT, MIN_INPUT_DROPOUT = 0.1, 0.0
 
 #: Few rows of features that are all 0 or 1 are learned by heart within a few epochs: this is the
 #: probability of dropping a hidden unit and a feature there, and the rows between which it falls.
@@ -242,7 +242,7 @@ def preset_for(name: str, data: DataProfile) -> Preset:
     batch_size = round(min(MAX_BATCH, max(MIN_BATCH, BATCH_SHARE * n_rows)))
     rate = preset.learning_rate * batch_size / MIN_BATCH
     many = rise(n_rows, FEW_ROWS, MANY_ROWS)
-    dropout = preset.dropout + many * (LEAST_DROPOUT - preset.dropout)
+    dropout = preset.dropout + many * (MIN_DROPOUT - preset.dropout)
     input_dropout = preset.input_dropout
     if data.is_sparse:
         rate /= 2
@@ -270,10 +270,10 @@ def preset_for(name: str, data: DataProfile) -> Preset:
             contrastive_weight=between(preset.contrastive_weight, LARGEST_CONTRAST, contrast),
             temperature=between(preset.temperature, LARGEST_TEMPERATURE, contrast),
         )
-        input_dropout += many * (LEAST_INPUT_DROPOUT - input_dropout)
+        input_dropout += many * (MIN_INPUT_DROPOUT - input_dropout)
     if data.features == "binary":
         known = rise(n_rows, *BINARY_ROWS)
-        dropout = input_dropout = BINARY_DROPOUT + known * (LEAST_DROPOUT - BINARY_DROPOUT)
+        dropout = input_dropout = BINARY_DROPOUT + known * (MIN_DROPOUT - BINARY_DROPOUT)
     training = dict(preset.training) | {
         "epochs": epochs,
         "patience": round(max(MIN_PATIENCE, PATIENCE * epochs)),
