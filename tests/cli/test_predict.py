@@ -14,7 +14,10 @@ import pandas as pd
 import pytest
 
 import cgmvae as library
+from cgmvae.cli.arguments import Source
+from cgmvae.cli.models import origin_record
 from cgmvae.data import make_survey, readers
+from cgmvae.methods.conditioning import LabelFactors
 
 from .conftest import contents
 
@@ -71,6 +74,70 @@ def test_labels_probabilities_and_label_sets(succeeds, survey, source, model):
 def test_a_set_that_could_not_be_taken_apart_is_refused(refused, source):
     assert "' a;b ' contain ';'" in predict(refused, source, "--label-sets")
     assert "separator" in predict(refused, source, "--label-sets", "--separator", "")
+
+
+# --- Known labels -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def joint(survey):
+    """Fit and save joint.cgmvae, whose first two labels say something of each other."""
+    model = library.CGMVAEClassifier(n_members=2, epochs=1, random_state=0).fit(survey.X, survey)
+    loadings = np.zeros((5, 1), np.float32)
+    loadings[:2] = 0.9
+    model.label_factors_ = LabelFactors(loadings, np.zeros(4, np.float32))
+    model.save("joint.cgmvae")
+    return model
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_known_labels_are_in_the_columns_of_the_rows(succeeds, survey, joint, small_blocks, suffix):
+    frame = pd.DataFrame(survey.X.astype(np.float64), columns=survey.feature_names)
+    known = pd.DataFrame({survey.label_names[3]: 1.0, survey.label_names[1]: survey.Y[:, 1]})
+    known.iloc[::2, 1] = np.nan
+    known.iloc[100:, 0] = np.nan
+    rows = pd.concat([known, frame], axis=1)
+    source = f"new{suffix}"
+    rows.to_csv(source, index=False) if suffix == ".csv" else rows.to_parquet(source, index=False)
+    predict(succeeds, source, "--probabilities", "--known", model="joint.cgmvae")
+    expected = joint.predict_proba(frame.to_numpy(), known=known)
+    found = np.array(read_table("out.csv")[1]).astype(expected.dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.array_equal(found[1::2, 1], survey.Y[1::2, 1])
+    predict(succeeds, source, "--probabilities", model="joint.cgmvae")
+    alone = np.array(read_table("out.csv")[1]).astype(expected.dtype)
+    assert np.abs(alone[:, 0] - found[:, 0])[1::2].min() > 0.001
+
+
+def test_known_names_of_a_column_of_label_sets(succeeds, survey, joint):
+    joint.label_names_ = ("owl", "hawk", "tit", "jay", "rook")
+    seen = [["owl"], [], ["hawk", "jay"], ["lark"]]
+    rows = [["; ".join(names), *row] for names, row in zip(seen, survey.X.tolist(), strict=False)]
+    source = write_table("new.csv", ["seen", *survey.feature_names], rows)
+    joint.origin_ = origin_record(Source(source, "csv", {"label_sets": "seen"}), survey, None)
+    joint.save("joint.cgmvae")
+    predict(succeeds, source, "--probabilities", "--known", model="joint.cgmvae")
+    known = [[name for name in names if name != "lark"] for names in seen]
+    expected = joint.predict_proba(survey.X[:4].astype(np.float64), known=known)
+    found = np.array(read_table("out.csv")[1]).astype(expected.dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_known_labels_that_cannot_be_had(cgmvae, refused, survey, source, joint):
+    assert "birds.cgmvae has not learned what known labels say" in predict(
+        refused, "birds.csv", "--known"
+    )
+    sentence = predict(refused, source, "--known", model="joint.cgmvae")
+    assert sentence.startswith("new.csv has no column of known labels ('owl, gray', ")
+    assert "cannot be told from others in birds.npz" in predict(
+        refused, "birds.npz", "--known", model="joint.cgmvae"
+    )
+    assert not Path("out.csv").exists()
+    joint.label_factors_ = None
+    joint.save("joint.cgmvae")
+    outcome = predict(cgmvae, "birds.csv", "--known", model="joint.cgmvae")
+    assert outcome.code == 0
+    assert "the others are predicted as without them" in outcome.err
 
 
 # --- Where rows come from -----------------------------------------------------------------------

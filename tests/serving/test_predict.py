@@ -10,6 +10,7 @@ import pytest
 
 from cgmvae.data.columns import as_columns
 from cgmvae.evaluation.thresholds import LabelThresholds, TopK
+from cgmvae.methods.conditioning import LabelFactors
 from cgmvae.preparation.scaling import FeatureScaler
 
 from .conftest import FEATURES, LABELS, with_names
@@ -250,3 +251,58 @@ def test_bad_queries(client, named, query):
     response = client(named).post("/predict", params=query, json={"rows": [[0] * 6]})
     assert response.status_code == 422
     assert f"The parameter '{next(iter(query))}' is invalid" in response.json()["error"]
+
+
+# --- Known labels -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def conditional(network):
+    """Return the network with factors of two labels, so that each says something of the other."""
+    model = copy.copy(network)
+    loadings = np.zeros((len(LABELS), 1), np.float32)
+    loadings[:2] = 0.9
+    model.label_factors_ = LabelFactors(loadings, np.zeros(4, np.float32))
+    return model
+
+
+def test_known_labels_of_each_row_are_those_of_the_library(client, conditional, sites):
+    X = sites.X[:4].astype(np.float64)
+    known = np.full((4, len(LABELS)), np.nan)
+    known[0, 0], known[1, :2], known[3, 1] = 1, (0, 1), 1
+    expected = conditional.predict_proba(X, known=known)
+    assert not np.array_equal(expected[3], conditional.predict_proba(X)[3])
+    given = [{LABELS[0]: True, LABELS[2]: None}, {LABELS[0]: 0, LABELS[1]: 1}, None, [LABELS[1]]]
+    sent = {"json": {"rows": X.tolist(), "known": given}}
+    assert np.array_equal(probabilities(client(conditional), sent), expected)
+    nothing = {"json": {"rows": X.tolist(), "known": None}}
+    assert np.array_equal(probabilities(client(conditional), nothing), conditional.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ([{LABELS[0]: 1}, None], 'There are 1 rows, and "known" has 2 entries'),
+        ([{"no such": 1}], "There is no label 'no such', which is \"known\" of row 1"),
+        ([["no such"]], "There is no label 'no such'"),
+        ([{LABELS[0]: 2}], "is known as 2; send 1, 0, or null"),
+        ([{LABELS[0]: "yes"}], "an object, such as"),
+        ([3], "an object, such as"),
+        ("a", "an object, such as"),
+    ],
+)
+def test_known_labels_that_are_refused(client, network, known, words):
+    assert words in rejected(client(network), {"json": {"rows": [[0] * 6], "known": known}})
+
+
+def test_known_labels_need_a_model_that_learned_what_they_say(client, plain):
+    sentence = rejected(client(plain), {"json": {"rows": [[0] * 6], "known": [[LABELS[0]]]}})
+    assert "This BinaryRelevance has not learned what known labels say" in sentence
+
+
+def test_known_labels_do_not_count_as_rows(client, network):
+    served = client(network, rows=2)
+    sent = {"json": {"rows": [[0] * 6] * 2, "known": [{LABELS[0]: 1}] * 2}}
+    assert len(answer(served, sent)["predictions"]) == 2
+    sent["json"] = {"rows": [[0] * 6] * 3, "known": [{LABELS[0]: 1}] * 3}
+    assert "more rows than the 2" in rejected(served, sent, 413)

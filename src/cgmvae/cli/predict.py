@@ -47,6 +47,9 @@ def predict(
     ] = False,
     label_sets: Annotated[bool, flag("--label-sets", "Write one column of label names.")] = False,
     separator: Annotated[str, option("TEXT", "Separator of the names in that column.")] = ";",
+    known: Annotated[
+        bool, flag("--known", "Take the labels in SOURCE as known; blank cells are predicted.")
+    ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Predict the labels of new rows, and write them to a CSV file.
@@ -68,7 +71,17 @@ def predict(
             "choose another --separator."
         )
     source = models.as_recorded(source, fitted.origin_)
-    blocks, read = _open_blocks(source, fitted, names)
+    if known and not getattr(fitted, "conditional", False):
+        raise InputError(
+            f"{model} has not learned what known labels say about the others; leave out --known, "
+            "or fit C-GMVAE or a blend."
+        )
+    if known and fitted.label_factors_ is None:
+        console.print_warning(
+            "Known labels say nothing about the others here beyond what the features say, so the "
+            "others are predicted as without them."
+        )
+    blocks, read = _open_blocks(source, fitted, names, known)
     recorded = (models.valid_origin(fitted.origin_) or {}).get("data", {}).get("options", {})
     if blocks.id_name is None and "id" in recorded:
         console.print_warning(
@@ -86,10 +99,10 @@ def predict(
         files.create_binary(temporary) as file,
     ):
         file.write(_csv([header if blocks.id_name is None else [blocks.id_name, *header]]))
-        for X in read:
+        for X, given in read:
             unseen.count(X)
             try:
-                scores = fitted.predict_proba(X)
+                scores = fitted.predict_proba(X, **given)
             except NonFiniteScores as error:  # its row is that of the block
                 raise NonFiniteScores(n_rows + error.row, error.column) from error
             lines = _texts(fitted, scores, probabilities, joined_by)
@@ -106,9 +119,9 @@ def predict(
 
 
 def _open_blocks(
-    source: Source, fitted: Any, names: Sequence[str] | None
-) -> tuple[Blocks, Iterator[Matrix | Columns]]:
-    """Return the data, and an iterator over the model's features in blocks of rows."""
+    source: Source, fitted: Any, names: Sequence[str] | None, with_known: bool
+) -> tuple[Blocks, Iterator[tuple[Matrix | Columns, dict[str, Any]]]]:
+    """Return the data, and an iterator over blocks of rows: the model's features, and ``known``."""
     n_features, n_labels = fitted.n_features_in_, fitted.n_labels_
     blocks = source.open_blocks(
         features=names or (),
@@ -122,7 +135,11 @@ def _open_blocks(
     # A power of two, as most methods use for their own batches: the result is then independent of
     # the blocks to the last bit.
     n_rows = 1 << (n_rows.bit_length() - 1)
-    return blocks, blocks.read(columns.tolist(), n_rows=n_rows, kinds=fitted.input_kinds())
+    read = blocks.read(columns.tolist(), n_rows=n_rows, kinds=fitted.input_kinds())
+    if not with_known:
+        return blocks, ((X, {}) for X in read)
+    known = blocks.known_labels(fitted.label_names_, n_rows=n_rows)
+    return blocks, ((X, {"known": each}) for X, each in zip(read, known, strict=True))
 
 
 def _texts(

@@ -12,10 +12,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cgmvae.data import files, readers
 from cgmvae.data.columns import MISSING, ColumnType
@@ -26,7 +28,7 @@ from cgmvae.data.dataset import (
     column_names,
     stack_datasets,
 )
-from cgmvae.data.mapped import BLOCK_BYTES, MappedRows
+from cgmvae.data.mapped import BLOCK_BYTES, MappedRows, dense
 from cgmvae.data.readers import mapped, npz, svmlight, table
 from cgmvae.data.readers.table.cells import (
     columns_of,
@@ -46,7 +48,7 @@ from cgmvae.data.readers.table.roles import (
     choose_roles,
     reject_repeated,
 )
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 
 #: The formats that :func:`unpack` converts, and all that hold a table.
 TABLES = ("csv", "parquet")
@@ -170,6 +172,17 @@ class Blocks(ABC):
         """Yield the identifiers of all rows, if there are any."""
         return iter(())
 
+    def known_labels(self, names: Sequence[str], *, n_rows: int) -> Iterator[NDArray[np.floating]]:
+        """Yield the labels that are in a table, in blocks like those of :meth:`read`.
+
+        Each is (n_rows, n_labels), with NaN for blank cells and for labels without a column. Of a
+        column of label sets, all labels that are not named are NaN.
+        """
+        raise InputError(
+            f"Labels that are known cannot be told from others in {self.path}; give a table, such "
+            "as CSV, where their cells are blank."
+        )
+
     def share_read(self) -> float | None:
         """Return how much of the file has been read, from 0 to 1; None if unknown."""
         if self._file is not None and not self._file.closed and self._file.seekable():
@@ -264,7 +277,7 @@ class TableBlocks(Blocks):
         unused = {*others, groups, ids}.difference(features).union(as_list(given.labels or ()))
         super().__init__(path, [name for name in rest if name not in unused])
         self.text_is_parsed = source.text_is_parsed
-        self._missing, self._named_columns = as_list(given.missing), given.named_columns
+        self._options = given
         self._has_warned = False
         self.id_name = given.id_column if given.id_column in self.all_names else None
 
@@ -276,7 +289,11 @@ class TableBlocks(Blocks):
                 filled = without_blank_rows(part) if self._source.may_be_blank else part
                 n_total += part.num_rows
                 n_blank += part.num_rows - filled.num_rows
-                yield with_missing(filled.select(names), self._missing, self._named_columns)
+                yield with_missing(
+                    filled.select(names),
+                    as_list(self._options.missing),
+                    self._options.named_columns,
+                )
         if n_blank and not self._has_warned:
             warn_of_blank_rows(n_blank, n_total, self.path)
             self._has_warned = True
@@ -286,6 +303,35 @@ class TableBlocks(Blocks):
         if self.id_name is not None:
             for part in self.tables([self.id_name], n_rows=_ID_ROWS):
                 yield from ids_of(part, self.id_name).tolist()
+
+    def known_labels(self, names: Sequence[str], *, n_rows: int) -> Iterator[NDArray[np.floating]]:
+        """Yield the labels that are in the table; see :meth:`Blocks.known_labels`."""
+        column = self._options.sets_column
+        wanted = names if column is None else [column]
+        present = [name for name in wanted if name in self.all_names]
+        if not present:
+            raise InputError(f"{self.path} has no column of known labels ({listed(wanted)}).")
+        options = replace(
+            self._options, groups=None, id=None, long=None, label_sets=column, kinds={}
+        )
+        options = replace(options, blank_labels="unknown")
+        tables = self.tables(present, n_rows=n_rows)
+        if column is not None:  # a part may name no label at all
+            tables = iter([load_pyarrow().concat_tables(tables)])
+        roles = ColumnRoles((), tuple(present) if column is None else ())
+        for part in _even_tables(tables, n_rows) if column is None else tables:
+            given = dataset_of(
+                part, roles, options, name="known", text_is_parsed=self.text_is_parsed
+            )
+            index = [
+                names.index(name) if name in names else len(names) for name in given.label_names
+            ]
+            for start in range(0, given.n_samples, n_rows):
+                rows = slice(start, start + n_rows)
+                labels = dense(given.targets()[rows])
+                known = np.full((len(labels), len(names) + 1), np.nan, np.float32)
+                known[:, index] = labels if column is None else np.where(labels == 1, 1, np.nan)
+                yield known[:, :-1]
 
     def _blocks(
         self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]

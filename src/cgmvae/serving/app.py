@@ -23,7 +23,7 @@ from cgmvae.serving.batching import Batcher
 from cgmvae.serving.config import ServingConfig
 from cgmvae.serving.metrics import Metrics
 from cgmvae.serving.middleware import BEARER, KEY_HEADER, ServingMiddleware, logger
-from cgmvae.serving.model import ServedModel, n_bytes
+from cgmvae.serving.model import Parsed, ServedModel, n_bytes
 from cgmvae.serving.responses import AsciiJSONResponse, RequestError
 
 #: From this many bytes read or numbers written on, work leaves the event loop for a thread.
@@ -179,16 +179,18 @@ class Service:
         """Predict the labels of rows.
 
         Rows are objects by column name, lists in the model's order, or CSV with a header. null, or
-        an empty cell, is a missing value.
+        an empty cell, is a missing value. "known", beside the rows, says for each of them which
+        labels are known: {"owl": 1, "hawk": 0}, or names of labels that are present.
         """
         model = self.model
         max_rows = self.config.rows_for(len(model.label_names))
 
         def respond() -> Response:
-            found = model.predictions(scores, probabilities=probabilities, top=top)
+            given = model.given_known(scores, sent.known)
+            found = model.predictions(given, probabilities=probabilities, top=top)
             rule = model.thresholds()
             return AsciiJSONResponse(
-                {"predictions": found, "thresholds": rule, "ignored_columns": ignored}
+                {"predictions": found, "thresholds": rule, "ignored_columns": sent.ignored}
             )
 
         try:
@@ -196,11 +198,9 @@ class Service:
                 with self._batcher.arriving():
                     body = await _read_body(request, self.config)
                     content = (body, request.headers.get("content-type", ""))
-                    features, ignored = await self._run(
-                        len(body), _parse, model, *content, max_rows
-                    )
-                    request.scope["hold"](max(0, n_bytes(features) - len(body)))
-                scores = await self._batcher.submit(features, model.score)
+                    sent = await self._run(len(body), _parse, model, *content, max_rows)
+                    request.scope["hold"](max(0, n_bytes(sent) - len(body)))
+                scores = await self._batcher.submit(sent.features, model.score)
                 return await self._run(scores.size, respond)
         except TimeoutError as error:
             raise RequestError(
@@ -255,7 +255,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
 
 
-def _parse(model: ServedModel, *content: Any) -> tuple[Any, list[str]]:
+def _parse(model: ServedModel, *content: Any) -> Parsed:
     try:
         return model.parse(*content)
     except (RequestError, InputError) as error:

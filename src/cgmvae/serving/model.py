@@ -30,6 +30,7 @@ from cgmvae.data.columns import Columns, ColumnType, as_float64, typed_column
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation.thresholds import describe_rule
 from cgmvae.methods.base import most_similar
+from cgmvae.methods.communities import with_known_labels
 from cgmvae.serving.responses import RequestError, quoted
 
 #: Rows in the form that the model takes.
@@ -72,6 +73,7 @@ class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a prediction request in JSON, with rows that are not parsed yet."""
 
     rows: list[msgspec.Raw]
+    known: list[dict[str, bool | float | None] | list[str] | None] | None = None
 
 
 _ENVELOPE = msgspec.json.Decoder(PredictRequest)
@@ -89,10 +91,21 @@ class _Unparsed(str):
     __repr__ = str.__str__
 
 
-def n_bytes(features: Features) -> int:
-    """Return the size of parsed rows in memory."""
+class Parsed(NamedTuple):
+    """A parsed request."""
+
+    features: Features
+    known: NDArray[np.float32] | None
+    """1, 0, or NaN where a label is not known, (n_rows, n_labels)"""
+    ignored: list[str]
+    """Names of the columns that the model does not use"""
+
+
+def n_bytes(parsed: Parsed) -> int:
+    """Return the size of a parsed request in memory."""
+    features = parsed.features
     parts = features.values if isinstance(features, Columns) else (features,)
-    return sum(part.nbytes for part in parts)
+    return sum(part.nbytes for part in parts) + (0 if parsed.known is None else parsed.known.nbytes)
 
 
 class ServedModel:
@@ -118,11 +131,8 @@ class ServedModel:
 
     # --- Requests ---------------------------------------------------------------------------------
 
-    def parse(self, body: bytes, content_type: str, max_rows: int) -> tuple[Features, list[str]]:
-        """Parse the body of a request, JSON or CSV in UTF-8, with at most ``max_rows`` rows.
-
-        Returns the features, and the names of the columns that the model does not use.
-        """
+    def parse(self, body: bytes, content_type: str, max_rows: int) -> Parsed:
+        """Parse the body of a request, JSON or CSV in UTF-8, with at most ``max_rows`` rows."""
         body = body.removeprefix(codecs.BOM_UTF8)
         try:
             if _media_type(content_type) == "text/csv":
@@ -131,23 +141,27 @@ class ServedModel:
         except UnicodeDecodeError:
             raise _not_utf_8(body) from None
 
-    def _parse_csv(self, text: str, max_rows: int) -> tuple[Features, list[str]]:
+    def _parse_csv(self, text: str, max_rows: int) -> Parsed:
         header, rows = _csv_rows(text, max_rows)
         _check_number(len(rows), max_rows)
         columns, ignored = self._columns_by_header(header, rows)
-        return self._features(columns, _csv_column), ignored
+        return Parsed(self._features(columns, _csv_column), None, ignored)
 
-    def _parse_json(self, body: bytes, max_rows: int) -> tuple[Features, list[str]]:
-        if body.count(b"[") + body.count(b"{") > max_rows:  # perhaps in text, which is slow to tell
-            _check_number(_n_containers(body, max_rows + 2) - 2, max_rows)
-        unparsed = _json_rows(body)
+    def _parse_json(self, body: bytes, max_rows: int) -> Parsed:
+        of_row = 2 if b'"known"' in body else 1  # lists and objects of a row
+        if body.count(b"[") + body.count(b"{") > of_row * max_rows:  # perhaps in text: slow to tell
+            n_containers = _n_containers(body, of_row * max_rows + 3) - 1 - of_row
+            _check_number(max(1, -(-n_containers // of_row)), max_rows)
+        content = _json_content(body)
+        unparsed = content.rows
         _check_number(len(unparsed), max_rows)
+        known = None if content.known is None else self._known(content.known, len(unparsed))
         if self._takes_array:
             # Most requests are lists of numbers; the checks below say what is wrong with others.
             with suppress(msgspec.ValidationError):
                 numbers = np.array(list(map(self._numbers.decode, unparsed)), np.float64)
                 if not (np.abs(numbers) > _MAX_NUMBER).any():
-                    return numbers, []
+                    return Parsed(numbers, known, [])
         rows = list(map(_parsed_row, unparsed))
         if all(isinstance(row, dict) for row in rows):
             columns, ignored = self._columns_by_name(rows)
@@ -161,7 +175,37 @@ class ServedModel:
             columns, ignored = list(map(list, zip(*rows, strict=True))), []
         else:
             raise InputError("The rows must be all objects, by name, or all lists, in order.")
-        return self._features(columns, _json_column), ignored
+        return Parsed(self._features(columns, _json_column), known, ignored)
+
+    def _known(self, given: Sequence[Any], n_rows: int) -> NDArray[np.float32]:
+        """Return the known labels of the rows, each given as an object, as names, or as null."""
+        if not getattr(self._model, "conditional", False):
+            raise InputError(
+                f"This {self.method} has not learned what known labels say about the others; "
+                'leave out "known".'
+            )
+        if len(given) != n_rows:
+            raise InputError(
+                f'There are {n_rows:,} rows, and "known" has {len(given):,} entries; send one for '
+                "each row, and null where nothing is known."
+            )
+        index = {name: i for i, name in enumerate(self.label_names)}
+        known = np.full((n_rows, len(index)), np.nan, np.float32)
+        for number, (row, labels) in enumerate(zip(known, given, strict=True), 1):
+            values = labels if isinstance(labels, dict) else dict.fromkeys(labels or (), 1)
+            for name, value in values.items():
+                if name not in index:
+                    raise InputError(
+                        f'There is no label {quoted(name)}, which is "known" of row {number:,}; '
+                        "GET /labels lists them."
+                    )
+                if value not in (0, 1, None):
+                    raise InputError(
+                        f"The label {quoted(name)} of row {number:,} is known as {value:g}; send "
+                        "1, 0, or null where it is not known."
+                    )
+                row[index[name]] = np.nan if value is None else value
+        return known
 
     def _features(self, columns: Any, convert: Callable[..., NDArray[Any]]) -> Features:
         names = self.column_names or tuple(str(i + 1) for i in range(self.n_columns))
@@ -214,9 +258,16 @@ class ServedModel:
             by_name["required"] = list(names or ())
         row = {"anyOf": [by_order] if names is None else [by_name, by_order]}
         rows = {"type": "array", "minItems": 1, "maxItems": max_rows, "items": row}
+        properties = {"rows": rows}
+        if getattr(self._model, "conditional", False):
+            cell = {"enum": [0, 1, True, False, None]}
+            by_label = {"type": "object", "additionalProperties": cell}
+            names_of_labels = {"type": "array", "items": {"type": "string"}}
+            entry = {"anyOf": [by_label, names_of_labels, {"type": "null"}]}
+            properties["known"] = {"type": "array", "maxItems": max_rows, "items": entry}
         schema = {
             "type": "object",
-            "properties": {"rows": rows},
+            "properties": properties,
             "required": ["rows"],
             "additionalProperties": False,
         }
@@ -235,6 +286,12 @@ class ServedModel:
         elif len(parts) > 1:
             rows = np.concatenate(parts)
         return self._model.predict_proba(rows)
+
+    def given_known(
+        self, scores: NDArray[np.floating], known: NDArray[np.float32] | None
+    ) -> NDArray[np.floating]:
+        """Return the probabilities given the known labels of a request, if there are any."""
+        return scores if known is None else with_known_labels(self._model, scores, known)
 
     def predictions(
         self, scores: NDArray[np.floating], *, probabilities: bool = False, top: int | None = None
@@ -338,10 +395,15 @@ def _n_containers(body: bytes, limit: int) -> int:
     return count + body.count(b"[", position) + body.count(b"{", position)
 
 
-def _json_rows(body: bytes) -> list[msgspec.Raw]:
+def _json_content(body: bytes) -> PredictRequest:
     try:
-        return _ENVELOPE.decode(body).rows
-    except msgspec.ValidationError:
+        return _ENVELOPE.decode(body)
+    except msgspec.ValidationError as error:
+        if "$.known" in str(error):
+            raise InputError(
+                'The known labels of a row are an object, such as {"owl": 1, "hawk": 0}, a list of '
+                "names, or null."
+            ) from None
         raise InputError(
             'The body must be an object with a list of rows: {"rows": [...]}.'
         ) from None
