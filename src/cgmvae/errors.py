@@ -3,10 +3,41 @@
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 _PACKAGE = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A parameter and its value in a sentence; the command line writes its option instead.
+
+    >>> print(Setting("labels", ["owl"]))
+    labels=['owl']
+    """
+
+    parameter: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.parameter}={self.value!r}"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, in a sentence; the command line names the command that does it."""
+
+    text: str
+    command_line: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+#: The parts of a sentence; joined, they are what Python users read.
+Sentence = tuple[str | Setting | Advice, ...]
 
 
 class InputError(ValueError):
@@ -17,15 +48,15 @@ class InputError(ValueError):
 
     Parameters
     ----------
-    message : str
-        The sentence.
+    *sentence : str, Setting or Advice
+        The parts of the sentence.
     parameter : str, optional
         Name of the parameter that the sentence is about; the command line adds its option.
     """
 
-    def __init__(self, message: str, *, parameter: str | None = None) -> None:
-        super().__init__(message)
-        self.parameter = parameter
+    def __init__(self, *sentence: str | Setting | Advice, parameter: str | None = None) -> None:
+        super().__init__("".join(map(str, sentence)))
+        self.sentence, self.parameter = sentence, parameter
 
 
 class NonFiniteScores(InputError):
@@ -76,9 +107,11 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn(*sentence: str | Setting | Advice, category: type[Warning] = UserWarning) -> None:
     """Warn, and name the line outside of this package that led here."""
+    warning = category("".join(map(str, sentence)))
+    warning.sentence = sentence  # type: ignore[attr-defined]
     frame, level = sys._getframe(1), 2
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, level = cast(FrameType, frame.f_back), level + 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(warning, stacklevel=level)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ from cgmvae.data.streaming import (
     TableBlocks,
     open_blocks,
 )
-from cgmvae.errors import InputError
+from cgmvae.errors import Advice, InputError, Setting
 
 # --- Options ------------------------------------------------------------------------------------
 
@@ -207,15 +206,6 @@ _FLAGS = {
     "random_state": "--seed",
 }
 
-#: A reading option with its value, as the messages of the readers write it for Python users.
-_PYTHON_OPTION = re.compile(rf"\b({'|'.join(READING_OPTIONS)})=(?:\[?'([^']*)'\]?|(-?\d+))")
-
-#: Advice of the data layer, and the commands that follow it.
-_COMMANDS = {
-    "convert it to a mapped folder": "convert it to a mapped folder with 'cgmvae data convert'",
-    "its catalog entry has a recipe": "'cgmvae data list --json' shows its recipe",
-}
-
 
 def is_reading_option(name: str, value: Any) -> bool:
     """Return whether a value, of a file of unknown origin, can be that of a reading option."""
@@ -237,21 +227,26 @@ def command_line_message(error: InputError | Warning) -> str:
 
     Examples
     --------
-    >>> command_line_message(InputError("'a' has blank cells; give blank_labels='absent'."))
-    "'a' has blank cells; give --blank-labels absent."
+    >>> command_line_message(InputError("Blank cells; give ", Setting("labels", ["an owl"]), "."))
+    "Blank cells; give --label 'an owl'."
     >>> command_line_message(InputError("There is no column 'owl'.", parameter="labels"))
     "There is no column 'owl' (--label)."
     """
-    message = _PYTHON_OPTION.sub(
-        lambda m: f"{flag_of(m[1])} {m[3] or shlex.quote(m[2])}", str(error)
-    )
-    for advice, command in _COMMANDS.items():
-        message = message.replace(advice, command)
-    parameter = getattr(error, "parameter", None)
-    if parameter is None or (flag := flag_of(parameter)) in message:
+    message = "".join(map(_written, getattr(error, "sentence", (error,))))
+    if (parameter := getattr(error, "parameter", None)) is None:
         return message
     end = message[-1:] if message.endswith((".", "?")) else ""
-    return f"{message.removesuffix(end)} ({flag}){end}"
+    return f"{message.removesuffix(end)} ({flag_of(parameter)}){end}"
+
+
+def _written(part: object) -> str:
+    """Return a part of a sentence as the command line writes it."""
+    if isinstance(part, Advice):
+        return part.command_line
+    if not isinstance(part, Setting):
+        return str(part)
+    values = part.value if isinstance(part.value, list) else [part.value]
+    return " ".join(f"{flag_of(part.parameter)} {shlex.quote(str(value))}" for value in values)
 
 
 def with_options(

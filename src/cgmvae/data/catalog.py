@@ -11,7 +11,6 @@ import difflib
 import hashlib
 import os
 import tomllib
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -27,7 +26,7 @@ import numpy as np
 
 from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, stack_datasets
-from cgmvae.errors import InputError, one_line
+from cgmvae.errors import Advice, InputError, one_line, warn
 
 #: Called with the bytes downloaded so far and, if the server states it, the total.
 Progress = Callable[[int, int | None], None]
@@ -277,10 +276,11 @@ def _unavailable(entry: CatalogEntry, problem: str) -> InputError:
     wanted = f"{entry.file}, or {originals}," if originals else entry.file
     if entry.file in originals:
         wanted = originals
-    how = "; its catalog entry has a recipe" if entry.recipe else ""
+    recipe = Advice("its catalog entry has a recipe", "'cgmvae data list --json' shows its recipe")
     return InputError(
-        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}{how}) into the "
-        f"folder CGMVAE_DATA ({folder}) or into {cache_folder()}."
+        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}",
+        *(("; ", recipe) if entry.recipe else ()),
+        f") into the folder CGMVAE_DATA ({folder}) or into {cache_folder()}.",
     )
 
 
@@ -309,11 +309,9 @@ def _warn_about_checksums(entry: CatalogEntry, files: tuple[Path, ...]) -> None:
     for path in files:
         expected = known.get(path.name)
         if expected and checksum_of(path, n_digits=len(expected)) != expected:
-            warnings.warn(
+            warn(
                 f"{path} is not the file of {entry.name!r} in the catalog (its checksum differs), "
                 "so results may not be comparable to published ones.",
-                UserWarning,
-                stacklevel=3,
             )
 
 

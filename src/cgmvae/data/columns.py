@@ -24,7 +24,6 @@ applies:
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,7 +32,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cgmvae.errors import InputError, listed
+from cgmvae.errors import InputError, Sentence, Setting, listed, warn
 
 #: What a column can hold.
 ColumnType = Literal["number", "category", "date", "text"]
@@ -215,9 +214,9 @@ def as_columns(
 def set_aside(identifiers: Sequence[IdentifierError], *, n_columns: int) -> None:
     """Warn that columns are not used as features; raise if none of ``n_columns`` is left."""
     if n_columns and len(identifiers) == n_columns:
-        raise InputError(f"No feature column is left: {identifiers[0]}")
+        raise InputError("No feature column is left: ", *identifiers[0].sentence)
     for error in identifiers:
-        warnings.warn(str(error), stacklevel=2)
+        warn(*error.sentence)
 
 
 def names_of(X: Any) -> list[str]:
@@ -268,8 +267,9 @@ def reject_identifier(name: str, values: NDArray[Any]) -> None:
     if is_whole and len(np.unique(values)) == len(values):
         raise IdentifierError(
             f"The column {name!r} has a different whole number in every row, so it is not used as "
-            f"a feature; if it identifies the rows, give id={name!r}, and if it is a measurement, "
-            "rename it."
+            "a feature; if it identifies the rows, give ",
+            Setting("id", name),
+            ", and if it is a measurement, rename it.",
         )
 
 
@@ -306,8 +306,11 @@ def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -
             more = f" and {len(others) - 1:,} more such values" if len(others) > 1 else ""
             raise InputError(
                 f"The column {name!r} holds numbers, but also {others[0]!r}{more}; correct these "
-                f"cells or leave them blank, drop the column (drop=[{name!r}]), or declare its "
-                f"type (category=[{name!r}])."
+                "cells or leave them blank, drop the column (",
+                Setting("drop", [name]),
+                "), or declare its type (",
+                Setting("category", [name]),
+                ").",
             )
     if parse_dates(name, distinct) is not None:
         return "date"
@@ -317,20 +320,25 @@ def guess_type(name: str, texts: NDArray[Any], *, text_is_parsed: bool = True) -
         return "text"
     unread = _unread(distinct, text_is_parsed)
     if rarely_repeats and len(distinct) > FEW_VALUES:
-        advice = f"if it identifies the rows, give id={name!r}"
+        advice: Sentence = ("if it identifies the rows, give ", Setting("id", name))
         if unread is not None:
             odd, what, remedy = unread
-            advice = f"most of its values look like {what}: {remedy}"
+            advice = (f"most of its values look like {what}: ", *remedy)
         raise IdentifierError(
             f"The column {name!r} has a different value in almost every row, such as "
-            f"{distinct[0]!r}, so it is not used as a feature; {advice}."
+            f"{distinct[0]!r}, so it is not used as a feature; ",
+            *advice,
+            ".",
         )
     if unread is not None:
         odd, what, remedy = unread
-        warnings.warn(
+        warn(
             f"The column {name!r} is read as categories because of {listed(odd)}, but most of its "
-            f"values look like {what}; {remedy}, or declare the column as category=[{name!r}].",
-            stacklevel=2,
+            f"values look like {what}; ",
+            *remedy,
+            ", or declare the column as ",
+            Setting("category", [name]),
+            ".",
         )
     _warn_of_spellings(name, distinct)
     return "category"
@@ -343,14 +351,15 @@ def _warn_of_spellings(name: str, distinct: Sequence[str]) -> None:
         alike.setdefault("".join(text.split()).casefold(), []).append(text)
     if several := [texts for texts in alike.values() if len(texts) > 1]:
         more = f", and {len(several) - 1:,} more are spelled in several ways" * (len(several) > 1)
-        warnings.warn(
+        warn(
             f"The column {name!r} holds {listed(several[0])}, which differ only in case or blanks "
             f"and are different categories{more}; write them alike.",
-            stacklevel=2,
         )
 
 
-def _unread(distinct: Sequence[str], text_is_parsed: bool) -> tuple[Sequence[str], str, str] | None:
+def _unread(
+    distinct: Sequence[str], text_is_parsed: bool
+) -> tuple[Sequence[str], str, Sentence] | None:
     """Return values of a column that may be numbers or dates, which of the two, and a remedy."""
     plain = {text for text in distinct if _is_number(text)}
     matches = {text: _WRITTEN_NUMBER.fullmatch(text) for text in distinct}
@@ -359,15 +368,16 @@ def _unread(distinct: Sequence[str], text_is_parsed: bool) -> tuple[Sequence[str
     if len(words) > 1:  # codes such as 1a and 2b
         units = {text: unit for text, unit in units.items() if unit not in words}
     numbers = units.keys() | plain if text_is_parsed else units.keys() - plain
+    remedy: Sentence
     dates = [t for t in distinct if _YEAR_FIRST.fullmatch(t) or _YEAR_LAST.fullmatch(t)]
     if 2 * len(dates) > len(distinct):
-        what, remedy = "dates", "write all dates as in 2024-05-31"
+        what, remedy = "dates", ("write all dates as in 2024-05-31",)
         odd = [text for text in distinct if text not in dates] or list(distinct)
     elif 2 * len(numbers) > len(distinct):
-        what, remedy = "numbers", "write these as numbers, or leave the cells blank"
+        what, remedy = "numbers", ("write these as numbers, or leave the cells blank",)
         odd = [text for text in distinct if text not in plain]
         if any("," in text for text in odd):
-            remedy += "; if they have decimal commas, give decimal=','"
+            remedy += ("; if they have decimal commas, give ", Setting("decimal", ","))
     else:
         return None
     return odd, what, remedy

@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, Sentence
 
 #: Upper limit of the bytes that a compressed file may unpack to in memory: a guard against
 #: decompression bombs, far above any data set of the catalog.
@@ -83,7 +83,7 @@ def open_text(
     *,
     newline: str | None = None,
     encoding: str = "utf-8-sig",
-    advice: str = "save it as UTF-8, for example with iconv",
+    advice: Sentence = ("save it as UTF-8, for example with iconv",),
 ) -> Iterator[IO[str]]:
     """Open a text file for reading, decompressing ``.gz`` and ``.bz2``.
 
@@ -98,7 +98,7 @@ def open_text(
             where = ""
             if isinstance(error, UnicodeDecodeError):
                 where = f" (byte {error.object[error.start]:#04x})"
-            raise InputError(f"{path} is not {what} text{where}; {advice}.") from error
+            raise InputError(f"{path} is not {what} text{where}; ", *advice, ".") from error
 
 
 def read_json(path: str | os.PathLike[str], *, advice: str) -> Any:
@@ -168,7 +168,7 @@ def check_unpacked(
     n_bytes: int,
     *,
     in_blocks: bool = False,
-    advice: str = "divide it into several files",
+    advice: Sentence = ("divide it into several files",),
 ) -> None:
     """Reject a file that states that it unpacks to more than fits into memory.
 
@@ -177,8 +177,9 @@ def check_unpacked(
     limit = max(UNPACKED_LIMIT, _reasonable_size(path)) if in_blocks else UNPACKED_LIMIT
     if n_bytes > limit:
         raise InputError(
-            f"{path} unpacks to {n_bytes:,} bytes, more than the {limit:,} that are accepted; "
-            f"{advice}."
+            f"{path} unpacks to {n_bytes:,} bytes, more than the {limit:,} that are accepted; ",
+            *advice,
+            ".",
         )
 
 

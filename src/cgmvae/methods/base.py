@@ -593,7 +593,7 @@ def _without_unlabeled(train: Rows) -> Rows:
     warn(
         f"{(~labeled).sum():,} rows without labels are left out; the model is learned from "
         f"the other {labeled.sum():,}.",
-        UnlabeledRowsWarning,
+        category=UnlabeledRowsWarning,
     )
     kept = np.flatnonzero(labeled)
     numbers = kept if train.numbers is None else train.numbers[kept]

@@ -228,7 +228,7 @@ def check_learnable(targets: Targets) -> None:
         warn(
             "No row has a positive label, so the model will hardly predict any; check which "
             "columns are labels.",
-            LabelWarning,
+            category=LabelWarning,
         )
     only = np.flatnonzero((positive == known) & (known > 0) & (known < n_rows))
     if len(only):
@@ -236,7 +236,7 @@ def check_learnable(targets: Targets) -> None:
         warn(
             f"Labels that are positive wherever they are known will be predicted everywhere: "
             f"{names}; give rows in which they are known to be absent.",
-            LabelWarning,
+            category=LabelWarning,
         )
 
 

@@ -43,7 +43,7 @@ def warn_of_few_rows(fit: Fit) -> None:
     if n_rows < FEW_ROWS:
         warn(
             f"Only {n_rows:,} training rows: the model may vary strongly between samples.",
-            FewRowsWarning,
+            category=FewRowsWarning,
         )
 
 

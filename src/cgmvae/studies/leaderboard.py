@@ -362,4 +362,4 @@ def _told_once() -> Iterator[None]:
         yield
     for text, kind in {str(w.message): w.category for w in caught}.items():
         if issubclass(kind, UserWarning):
-            warn(text, kind)
+            warn(text, category=kind)

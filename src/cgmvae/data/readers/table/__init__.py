@@ -39,7 +39,7 @@ from cgmvae.data.readers.table.cells import (
 from cgmvae.data.readers.table.delimited import DelimitedFile, suffix_delimiter
 from cgmvae.data.readers.table.layout import UnnamedLabelsError, find_row_column, pivot
 from cgmvae.data.readers.table.roles import TableOptions, as_list, choose_roles, reject_repeated
-from cgmvae.errors import InputError, first_line
+from cgmvae.errors import Advice, InputError, Setting, first_line
 
 __all__ = [
     "UnnamedLabelsError",
@@ -178,7 +178,13 @@ def read_parquet(
         files.check_unpacked(
             path,
             unpacked_bytes(file.metadata),
-            advice="convert it to a mapped folder, and use that",
+            advice=(
+                Advice(
+                    "convert it to a mapped folder",
+                    "convert it to a mapped folder with 'cgmvae data convert'",
+                ),
+                ", and use that",
+            ),
         )
         table = file.read()
         table.validate(full=True)
@@ -218,8 +224,11 @@ def _dataset(
         if row is not None:
             raise InputError(
                 f"{path} has one row per {row!r} and {label!r}, so that the same {row!r} would be "
-                f"in several rows; make them one row (long='{row},{label}' in place of "
-                f"label_sets), or drop {row!r} (drop=['{row}'])."
+                "in several rows; make them one row (",
+                Setting("long", f"{row},{label}"),
+                f" in place of label_sets), or drop {row!r} (",
+                Setting("drop", [row]),
+                ").",
             )
     return dataset
 
@@ -250,8 +259,9 @@ def load_xlsx(path: str | os.PathLike[str], *, sheet: str | None = None) -> Any:
             names = book.sheetnames
             if sheet is None and len(names) > 1:
                 raise InputError(
-                    f"{path} has the sheets {', '.join(map(repr, names))}; choose one, such as "
-                    f"sheet='{names[0]}'."
+                    f"{path} has the sheets {', '.join(map(repr, names))}; choose one, such as ",
+                    Setting("sheet", names[0]),
+                    ".",
                 )
             if sheet is not None and sheet not in names:
                 raise InputError(

@@ -6,7 +6,6 @@ Only columns that are not numbers are converted cell by cell.
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -30,7 +29,7 @@ from cgmvae.data.columns import (
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
 from cgmvae.data.readers.conventions import labels_as_stored
 from cgmvae.data.readers.table.roles import ColumnRoles, TableOptions
-from cgmvae.errors import InputError, listed, one_line
+from cgmvae.errors import InputError, Setting, listed, one_line, warn
 
 #: Names of the columns that groups and identifiers are written to.
 GROUP_COLUMN, ID_COLUMN = "group", "id"
@@ -264,8 +263,9 @@ def with_decimal_points(table: Any, indices: Sequence[int]) -> Any:
         if len(with_point):
             raise InputError(
                 f"The column {name!r} holds {with_point[0].as_py()!r}, but the decimal mark of "
-                "the file is a comma; write numbers without separators of thousands, or give "
-                "decimal='.'."
+                "the file is a comma; write numbers without separators of thousands, or give ",
+                Setting("decimal", "."),
+                ".",
             )
         pattern = rf"^({_BLANK_OR_SIGN}),({_REST})$"
         column = pc.replace_substring_regex(column, pattern=pattern, replacement=r"\1.\2")
@@ -330,8 +330,9 @@ def _label_columns(
         odd = values[(values != 0) & (values != 1)]
         if odd.size and options.counts == "refuse":
             raise InputError(
-                f"The label column {name!r} holds {odd[0]:g}; labels must be 0 or 1, so give "
-                "counts='presence' to count everything above 0 as 1."
+                f"The label column {name!r} holds {odd[0]:g}; labels must be 0 or 1, so give ",
+                Setting("counts", "presence"),
+                " to count everything above 0 as 1.",
             )
         labels[:, j] = values > 0
     return labels, unknown
@@ -355,7 +356,9 @@ def _label_values(
         raise InputError(
             f"The label column {name!r} holds {', '.join(map(repr, codes[:3]))}; labels must be 0 "
             "and 1, true and false, yes and no, present and absent, or x, so convert or drop it, "
-            "or give counts='presence' to take every code but 0 as 1."
+            "or give ",
+            Setting("counts", "presence"),
+            " to take every code but 0 as 1.",
         )
     for code in odd:
         number = parse_numbers([code])
@@ -366,8 +369,11 @@ def _label_values(
 def _blank_is_unknown(name: str, options: TableOptions) -> bool:
     if options.blank_labels is None:
         raise InputError(
-            f"The label column {name!r} has blank cells; give blank_labels='absent' or "
-            "blank_labels='unknown'."
+            f"The label column {name!r} has blank cells; give ",
+            Setting("blank_labels", "absent"),
+            " or ",
+            Setting("blank_labels", "unknown"),
+            ".",
         )
     return options.blank_labels == "unknown"
 
@@ -433,8 +439,11 @@ def _reject_other_separator(name: str, column: Any) -> None:
         if len(parts.unique()) <= len(filled.unique()):
             raise InputError(
                 f"No cell of the column {name!r} holds {SEPARATORS[0]!r}, but {len(cells):,} of "
-                f"{len(filled):,} hold {separator!r}, such as {one_line(cells[0])!r}; give "
-                f"separator='{separator}', or separator='{SEPARATORS[0]}' if a cell is one label."
+                f"{len(filled):,} hold {separator!r}, such as {one_line(cells[0])!r}; give ",
+                Setting("separator", separator),
+                ", or ",
+                Setting("separator", SEPARATORS[0]),
+                " if a cell is one label.",
             )
 
 
@@ -458,9 +467,8 @@ def without_blank_rows(table: Any) -> Any:
 def warn_of_blank_rows(n_blank: int, n_rows: int, path: object) -> None:
     """Warn that blank rows were left out."""
     if n_blank:
-        warnings.warn(
+        warn(
             f"{n_blank:,} of the {n_rows:,} rows of {path} are entirely blank, and are left out.",
-            stacklevel=2,
         )
 
 
@@ -498,10 +506,11 @@ def warn_of_codes(dataset: MultiLabelDataset) -> None:
         if values.dtype.kind == "f" and (values == _USUAL_MISSING).any()
     ]
     if held:
-        warnings.warn(
+        warn(
             f"The number {_USUAL_MISSING}, which often stands for a missing value, is in "
-            f"{listed(held)}; if it does, give missing='{_USUAL_MISSING}'.",
-            stacklevel=2,
+            f"{listed(held)}; if it does, give ",
+            Setting("missing", str(_USUAL_MISSING)),
+            ".",
         )
 
 
@@ -517,10 +526,9 @@ def warn_of_ids(dataset: MultiLabelDataset, options: TableOptions) -> None:
     found = [f"is blank in {n_blank:,} of {dataset.n_samples:,} rows"] * (n_blank > 0)
     found += [f"repeats {listed(repeated)}"] * bool(repeated)
     if found:
-        warnings.warn(
+        warn(
             f"The column {options.id_column!r}, which identifies the rows, {' and '.join(found)}; "
             "give every row a name of its own.",
-            stacklevel=2,
         )
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from cgmvae.data import files
 from cgmvae.data.readers.table.cells import load_pyarrow, with_decimal_points
-from cgmvae.errors import InputError, first_line
+from cgmvae.errors import InputError, Setting, first_line
 
 #: Bytes per block that is parsed, of which Arrow holds several; and where a row does not fit.
 _SMALL_BLOCK, _BLOCK = 2**21, 64 * 2**20
@@ -142,7 +142,11 @@ class DelimitedFile:
             self.path,
             newline="",
             encoding=self.encoding,
-            advice="save it as UTF-8, or give its encoding, such as encoding='cp1252' (Windows)",
+            advice=(
+                "save it as UTF-8, or give its encoding, such as ",
+                Setting("encoding", "cp1252"),
+                " (Windows)",
+            ),
         )
 
     def _sample(self) -> tuple[list[str], bool]:
@@ -221,7 +225,9 @@ def _find_encoding(path: str | os.PathLike[str], given: str | None) -> str:
             mark = file.read(2)
         if b"\0" in mark:
             likely = "utf-16-be" if mark[0] == 0 else "utf-16-le"
-            raise InputError(f"{path} seems to be UTF-16 text; give encoding='{likely}'.")
+            raise InputError(
+                f"{path} seems to be UTF-16 text; give ", Setting("encoding", likely), "."
+            )
         return "utf-16" if mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
     try:
         "".encode(given)

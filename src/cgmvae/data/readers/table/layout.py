@@ -21,7 +21,7 @@ from cgmvae.data.readers.table.cells import (
     objects_of,
     plain_column,
 )
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, Sentence, Setting
 
 #: Rows and columns that are looked at.
 _ROWS, _COLUMNS = 10_000, 100
@@ -39,8 +39,8 @@ class UnnamedLabelsError(InputError):
     def __init__(self, path: object, table: Any, *, text_is_parsed: bool) -> None:
         proposal = next(_proposals(table.slice(0, _ROWS)), None)
         super().__init__(
-            f"{path} does not say which of its columns are labels; "
-            + (proposal or "name them, or the column that holds all labels of a row."),
+            f"{path} does not say which of its columns are labels; ",
+            *(proposal or ("name them, or the column that holds all labels of a row.",)),
             parameter=None if proposal else "label_columns",
         )
         self._table, self._text_is_parsed = table, text_is_parsed
@@ -95,7 +95,7 @@ def _type(name: str, column: Any) -> str:
     return guess_type(name, as_texts(name, objects_of(column)))
 
 
-def _proposals(table: Any) -> Iterator[str]:
+def _proposals(table: Any) -> Iterator[Sentence]:
     """Yield sentences that say which columns may be labels, the most likely first."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -107,28 +107,30 @@ def _proposals(table: Any) -> Iterator[str]:
     for count, where in ((-last, "last"), (first, "first")):
         if count:
             which = f"{abs(count)} columns hold" if abs(count) > 1 else "column holds"
-            yield f"its {where} {which} only 0 and 1: give label_count={count}."
+            yield f"its {where} {which} only 0 and 1: give ", Setting("label_count", count), "."
     if 0 < sum(is_binary) < n:
         name = next(name for name, found in zip(columns, is_binary, strict=True) if found)
-        yield f"{sum(is_binary)} columns hold only 0 and 1: give labels=['{name}'] and so on."
+        advice = f"{sum(is_binary)} columns hold only 0 and 1: give "
+        yield advice, Setting("labels", [name]), " and so on."
     texts = {}
     for name, column in columns.items():
         if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-            yield f"the column {name!r} holds lists: give label_sets='{name}'."
+            yield f"the column {name!r} holds lists: give ", Setting("label_sets", name), "."
         elif pa.types.is_large_string(column.type):
             texts[name] = column
     for name, column in texts.items():
         for separator in SEPARATORS[:2]:
             found = pc.sum(pc.match_substring(column, separator)).as_py() or 0
             if found >= SEPARATOR_SHARE * len(column):
-                yield (
-                    f"the column {name!r} may hold several labels: give label_sets='{name}'"
-                    + ("." if separator == ";" else f" and separator='{separator}'.")
-                )
+                advice = f"the column {name!r} may hold several labels: give "
+                usual = separator == SEPARATORS[0]
+                more = () if usual else (" and ", Setting("separator", separator))
+                yield advice, Setting("label_sets", name), *more, "."
     for name, column in list(texts.items())[:_COLUMNS]:
         is_label = numbers_of(column, np.float64, True) is None
         if is_label and (row := find_row_column(table, name, table.column_names)) is not None:
-            yield f"it has one row per {row!r} and {name!r}: give long='{row},{name}'."
+            advice = f"it has one row per {row!r} and {name!r}: give "
+            yield advice, Setting("long", f"{row},{name}"), "."
 
 
 def _is_binary(column: Any) -> bool:
@@ -188,7 +190,9 @@ def pivot(table: Any, row: str, label: str) -> Any:
             where = table.column(row)[int(varies.argmax())].as_py()
             raise InputError(
                 f"The column {name!r} differs between the rows of {row} {where!r}, of which a long "
-                f"table makes one; drop it (drop=['{name}'])."
+                "table makes one; drop it (",
+                Setting("drop", [name]),
+                ").",
             )
     order = np.argsort(groups, kind="stable")
     ends = np.cumsum([0, *np.bincount(groups)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from cgmvae.data.columns import ColumnType
-from cgmvae.errors import InputError, listed
+from cgmvae.errors import InputError, Setting, listed
 
 Counts = Literal["refuse", "presence"]
 BlankLabels = Literal["absent", "unknown"]
@@ -108,7 +108,9 @@ class TableOptions:
         if len(pair) != 2 or pair[0] == pair[1]:
             raise InputError(
                 f"A long table needs two columns, that of the row and that of the label, not "
-                f"{self.long!r}; give long='ROW,LABEL'."
+                f"{self.long!r}; give ",
+                Setting("long", "ROW,LABEL"),
+                ".",
             )
         return pair[0], pair[1]
 
@@ -196,7 +198,7 @@ def choose_roles(names: Sequence[str], options: TableOptions) -> ColumnRoles:
     if not features:
         raise InputError("No feature columns are left besides the labels; check the options.")
     if "" in (*features, *labels):
-        raise InputError("A column has no name; name it, or drop it (drop=['']).")
+        raise InputError("A column has no name; name it, or drop it (", Setting("drop", [""]), ").")
     return ColumnRoles(tuple(features), tuple(labels))
 
 
