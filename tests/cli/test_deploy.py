@@ -190,7 +190,7 @@ def test_the_exporter_prints_nothing(survey, shell):
 def test_export_says_that_features_are_prepared(succeeds, survey):
     Path("sites.onnx").write_text("old")
     text = succeeds("export", "sites.cgmvae", "--onnx", "sites.onnx", "--overwrite")
-    assert "Its inputs are the features that the model prepares from the columns" in text
+    assert "the model prepares from categories, dates and texts, and does not prepare them" in text
     assert Path("sites.onnx").stat().st_size > 1000
 
 

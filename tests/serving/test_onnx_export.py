@@ -257,6 +257,8 @@ def test_columns_that_are_no_numbers(survey, rng, tmp_path):
     found = metadata(tmp_path / "model.onnx")
     assert json.loads(found["feature_names"]) == model.prepared_names()
     assert "prepares from the columns" in found["input"]
+    learned = {each["name"]: each["learned"] for each in json.loads(found["columns"])}
+    assert learned["habitat"]["categories"] == ["field", "wetland", "wood"]
 
 
 def assert_plain(path):

@@ -122,6 +122,7 @@ def export(
     )
     if written.prepared:
         console.print_text(
-            "Its inputs are the features that the model prepares from the columns of a table; "
-            "their names are in its metadata."
+            "It takes the features that the model prepares from categories, dates and texts, and "
+            "does not prepare them itself; its metadata says how to (columns), and the page about "
+            "export shows it for texts."
         )

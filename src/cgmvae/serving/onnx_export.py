@@ -30,6 +30,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation.thresholds import describe_rule
 from cgmvae.methods import REGISTRY, MultiLabelClassifier, method_name
 from cgmvae.methods.predictor import MeanOfMembers, Predictor, Rule
+from cgmvae.preparation.pipeline import describe_columns
 
 #: Version of the ONNX operators: the one that torch's exporter is written for.
 OPSET = 18
@@ -77,7 +78,8 @@ def export_onnx(model: MultiLabelClassifier, path: str | os.PathLike[str]) -> Ex
     missing; its outputs, (n_rows, n_labels) each, are ``probabilities`` and ``labels``, 0 or 1 by
     the model's threshold rule. Its metadata are the strings ``method``, ``library`` and ``input``,
     and as JSON ``label_names``, ``feature_names`` and ``threshold_rule``. If the model takes
-    categories, dates or text, the file takes the features that ``model.prepared`` returns.
+    categories, dates or text, the file takes the features that ``model.prepared`` returns, and its
+    metadata say as JSON, in ``columns``, what was learned to prepare them.
 
     Parameters
     ----------
@@ -160,6 +162,8 @@ def _serialized(model: MultiLabelClassifier, predictor: Predictor) -> bytes:
         "feature_names": json.dumps(model.prepared_names()),
         "threshold_rule": json.dumps(describe_rule(model.threshold_rule_)),
     }
+    if model.pipeline_.columns is not None:
+        metadata["columns"] = json.dumps(describe_columns(model.pipeline_.columns))
     onnx.helper.set_model_props(proto, metadata)
     onnx.checker.check_model(proto)
     return proto.SerializeToString()
