@@ -17,6 +17,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 from cgmvae.data import Columns, MultiLabelDataset, make_split, make_survey
 from cgmvae.evaluation import PAPER_METRICS, Scored, evaluate
 from cgmvae.methods import BinaryRelevance, BlendClassifier, CGMVAEClassifier, ExtraTrees
+from cgmvae.methods.communities import LabelPairs
+from cgmvae.methods.conditioning import LabelFactors
 from cgmvae.report.contents import Contents, collect
 from cgmvae.report.page import write_page
 from cgmvae.report.rows import ReportRows
@@ -196,7 +198,10 @@ def report_rows():
 
 def make_report(folder, model, rows):
     train, held = rows.train, rows.validation
-    model.fit(train.X, train, validation_data=(held.X, held))
+    return report_of(folder, model.fit(train.X, train, validation_data=(held.X, held)), rows)
+
+
+def report_of(folder, model, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cgmvae.report.contents.N_TREES", 10)
         contents = collect(model, rows)
@@ -210,6 +215,23 @@ def report(tmp_path_factory, report_rows):
     sizes = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
     model = CGMVAEClassifier(n_members=2, epochs=6, embedding_dim=16, network=sizes, random_state=0)
     return make_report(tmp_path_factory.mktemp("report"), model, report_rows)
+
+
+@pytest.fixture(scope="session")
+def joint_report(tmp_path_factory, report_rows):
+    """Return the report of a model that knows which labels go together beyond the features."""
+    sizes = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
+    model = CGMVAEClassifier(n_members=2, epochs=3, embedding_dim=16, network=sizes, random_state=0)
+    rng = np.random.default_rng(0)
+    loadings = rng.uniform(-0.6, 0.6, (len(NAMES), 2)).astype(np.float32)
+    strengths = np.array([0.3, -0.2, 0.1, 0.4], np.float32)
+    error = rng.uniform(0, 0.1, (len(NAMES), len(NAMES))).astype(np.float16)
+    error += error.T
+    train = report_rows.train
+    model.fit(train.X, train)
+    model.label_factors_ = LabelFactors(loadings, strengths)
+    model.label_pairs_ = LabelPairs(np.eye(len(NAMES), dtype=np.float16), error, error)
+    return report_of(tmp_path_factory.mktemp("report"), model, report_rows)
 
 
 @pytest.fixture(scope="session", params=["with C-GMVAE", "without"])

@@ -9,6 +9,7 @@ from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 
 from cgmvae.evaluation import GlobalThreshold, LabelThresholds
+from cgmvae.report.explorer import FLOOR
 from cgmvae.report.figures.similarity import association, pair_counts
 
 from .conftest import requested
@@ -110,7 +111,7 @@ def test_search_lists_all_labels_when_it_is_opened(page, keys):
 
 def upper_quarter(similarity):
     pairs = np.sort(similarity[np.triu_indices(len(similarity), 1)].round(4))
-    return pairs[int(0.75 * (len(pairs) - 1))]
+    return max(pairs[int(0.75 * (len(pairs) - 1))], FLOOR)
 
 
 def test_no_label_is_alike_below_the_upper_quarter_of_all_pairs(page):
@@ -166,6 +167,64 @@ def test_where_similarity_and_rows_disagree(page):
     for row, place in zip(rows, places, strict=True):
         marks = [mark.text for mark in row.find_elements(By.CLASS_NAME, "disagree")]
         assert ("more similar" in marks[0]) == (gap[place] > 0)
+
+
+def test_labels_that_go_together_beyond_the_features(open_page, joint_report):
+    page = open_page(joint_report)
+    value, lower, upper = joint_report.model.label_correlation("residual")
+    certain = (
+        (np.abs(value) >= FLOOR) & ((lower > 0) | (upper < 0)) & ~np.eye(len(value), dtype=bool)
+    )
+    assert 0 < certain.sum() < certain.size - len(certain)
+    page.find("#neighbor-order input[value=beyond] + span").click()
+    for own in range(len(value)):
+        page.choose(page.names[own])
+        shown = {
+            int(row.get_attribute("data-label")): row.find_elements(By.TAG_NAME, "td")[-1].text
+            for row in page.all("#neighbor-rows [data-label]")
+        }
+        expected = np.flatnonzero(certain[own])
+        order = expected[np.argsort(-np.abs(value[own, expected]), kind="stable")]
+        assert list(shown) == order.tolist()
+        for label, text in shown.items():
+            assert float(text.replace("−", "-")) == pytest.approx(value[own, label], abs=0.0051)
+    page.find("#heat-value option[value=residual]").click()
+    page.point_at("#heat-canvas", 0.97, 0.03)
+    order = joint_report.contents.explorer.arrays["order"]
+    said = re.search(r"beyond the features (−?[\d.]+)", page.text("#heat-say"))[1]
+    pair = value[order[0], order[-1]]
+    assert float(said.replace("−", "-")) == pytest.approx(pair, abs=0.0051)
+
+
+def test_known_labels_move_the_others_as_the_library_does(open_page, joint_report):
+    page = open_page(joint_report)
+    typical = joint_report.scores.mean(0, dtype=np.float64)[None]
+    start = page.names.index(page.text("#given-label"))
+    positive, given = np.zeros((2, 1, len(page.names)), bool)
+    positive[0, start] = given[0, start] = True
+    other = (start + 1) % len(page.names)
+    for is_added in (False, True):
+        if is_added:
+            page.choose(page.names[other])
+            page.find("#given-absent").click()
+            given[0, other] = True
+        expected = joint_report.model.label_factors_.condition(typical, positive, given)[0]
+        rows = page.all("#given-rows [data-label]")
+        found = {
+            int(row.get_attribute("data-label")): float(row.get_attribute("data-probability"))
+            for row in rows
+        }
+        assert found == pytest.approx({label: expected[label] for label in found}, abs=2e-5)
+        moves = [abs(expected[label] - typical[0, label]) for label in found]
+        assert moves == sorted(moves, reverse=True)
+        assert len(found) == len(page.names) - given.sum()
+    page.find("#given-known button").click()
+    page.find("#given-known button").click()
+    assert page.text("#given-rows") == "No label is known."
+
+
+def test_a_model_without_factors_says_nothing_of_known_labels(page):
+    assert page.all("#given") == page.all("[value=beyond]") == page.all("[value=residual]") == []
 
 
 def test_heat_map(page):

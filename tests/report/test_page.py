@@ -104,9 +104,11 @@ def test_it_shows_the_numbers_of_all_methods(text, report):
     assert "was skipped" not in text
 
 
-def test_every_section_of_the_menu_is_there(elements):
+def test_every_section_of_the_menu_is_there(elements, joint_report):
     ids = {attributes.get("id") for _, attributes in elements.found}
     assert {anchor for anchor, _ in page.SECTIONS} <= ids
+    elements = Elements(joint_report.path.read_text(encoding="utf-8"))
+    ids = {attributes.get("id") for _, attributes in elements.found}
     used = set(re.findall(r'byId\("([a-z0-9-]+)"\)', elements.scripts[2]))
     assert used <= ids
 

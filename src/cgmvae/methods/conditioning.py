@@ -304,6 +304,18 @@ def probits(scores: NDArray[np.floating]) -> Tensor:
     return torch.special.ndtri(p)
 
 
+def observed_by_labels(scores: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return what each label would observe of its e: present, with which variance, and absent.
+
+    For a row with these probabilities, (n_labels,); the result is (4, n_labels).
+    """
+    parts = []
+    for is_present in (True, False):
+        task = _Task.of(scores[None], np.full((1, len(scores)), is_present))
+        parts += [task.seen[0].numpy(), task.noise[0].numpy()]
+    return np.stack(parts)
+
+
 def learn_factors(
     rows: Rows, scores: NDArray[np.floating], *, seed: int, device: torch.device | str = "cpu"
 ) -> LabelFactors | None:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from cgmvae.evaluation import precision_at_k
 from cgmvae.evaluation.metrics import as_bool
 from cgmvae.evaluation.thresholds import GlobalThreshold, ThresholdRule, TopK
+from cgmvae.methods.communities import factors_of
+from cgmvae.methods.conditioning import LabelFactors, observed_by_labels, probits
 from cgmvae.report.figures.maps import label_frequency, scaled_plane
 from cgmvae.report.figures.similarity import (
     LabelSimilarityDisplay,
@@ -26,6 +28,10 @@ from cgmvae.report.figures.similarity import (
     pair_counts,
 )
 from cgmvae.report.rows import ReportRows
+
+#: Smallest correlation, and similarity, that a list of labels mentions: a rank alone would make
+#: noise the first of each list.
+FLOOR = 0.1
 
 #: Number of steps between 0 and 1 that a threshold can take in the page.
 STEPS = 10_000
@@ -92,9 +98,9 @@ def explore(
 
     Larger data is reduced to a seeded sample of the rows and to the most frequent labels.
 
-    Of the model, only its threshold rule and its label names are used; ``scores``, (n_test,
-    n_labels), are its probabilities for the test rows; ``describe_row`` returns a few words about a
-    test row, by its index.
+    Of the model, only its threshold rule, its label names and what it learned about labels beyond
+    the features are used; ``scores``, (n_test, n_labels), are its probabilities for the test rows;
+    ``describe_row`` returns a few words about a test row, by its index.
     """
     frequency = label_frequency(rows.reference, model.label_names_)
     labels = np.arange(len(frequency)) if labels is None else labels
@@ -121,8 +127,14 @@ def explore(
         "cluster": _clusters(pairs),  # (n_labels,)
         **_label_map(scaled_plane(pairs).coordinates, frequency[labels]),
         **_pair_arrays(rows, labels, pairs),
+        **_residual_arrays(model, labels),
         **rule.pop("arrays"),
     }
+    given_facts: dict[str, Any] = {}
+    if (factors := factors_of(model)) is not None:
+        typical = scores.mean(0, dtype=np.float64)
+        arrays |= _factor_arrays(factors, typical, labels)
+        given_facts = {"strengths": factors.strengths.tolist(), "expected": typical.sum()}
     ids = rows.test.ids
     precision = precision_at_k(true, given, 1, unknown=~known)
     facts = {
@@ -132,6 +144,8 @@ def explore(
         "row_texts": [describe_row(row) for row in kept.tolist()],
         "row_ids": None if ids is None else [str(ids[row]) for row in kept],
         "reference": "rows" if rows.train is None else "training rows",
+        "floor": FLOOR,
+        **given_facts,
     }
     names = tuple(model.label_names_[i] for i in labels)
     return Explorer(names, labels, kept, arrays, facts)
@@ -237,6 +251,31 @@ def _pair_arrays(
         "correlation": _steps(association(counts)[pairs], _PAIR_STEPS),
         "log_lift": _steps(log_lift[pairs], _LIFT_STEPS),
         "together": together.astype(np.uint16 if small else np.uint32),
+    }
+
+
+def _residual_arrays(model: Any, labels: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Return the correlation of each pair beyond the features, and whether it is certain."""
+    if getattr(model, "label_pairs_", None) is None or factors_of(model) is None:
+        return {}
+    found = model.label_correlation("residual")
+    value, lower, upper = (each[np.ix_(labels, labels)] for each in found)
+    certain = (np.abs(value) >= FLOOR) & ((lower > 0) | (upper < 0))
+    pairs = np.triu_indices(len(labels), 1)
+    return {
+        "residual": _steps(value[pairs], _PAIR_STEPS),
+        "certain": np.packbits(certain[pairs], bitorder="little"),
+    }
+
+
+def _factor_arrays(
+    factors: LabelFactors, typical: NDArray[np.float64], labels: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Return what the page needs to predict labels from others, at these probabilities."""
+    return {
+        "loadings": factors.loadings[labels],  # (n_labels, n_factors)
+        "typical": probits(typical[labels]).numpy().astype(np.float32),  # (n_labels,)
+        "observed": observed_by_labels(typical[labels]),  # (4, n_labels)
     }
 
 

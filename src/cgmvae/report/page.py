@@ -48,7 +48,7 @@ from cgmvae.report.rows import MIN_LABEL_ROWS, of_labels, on_features, plain_col
 
 #: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
-    *("store", "scoring", "search", "label", "viewport"),
+    *("store", "scoring", "search", "label", "given", "viewport"),
     *("table", "heatmap", "labelmap", "thresholds", "errors", "start"),
 )
 

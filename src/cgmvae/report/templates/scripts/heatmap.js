@@ -15,7 +15,7 @@ function rampColor(ramp, share) {
 
 function startHeatMap() {
   const canvas = byId("heat-canvas"), picture = make("canvas", { width: nLabels, height: nLabels });
-  const kinds = { similarity, correlation }, which = () => byId("heat-value").value;
+  const kinds = { similarity, correlation, residual }, which = () => byId("heat-value").value;
   const state = { order: arrays.order, middle: 0, limit: 1, cursor: null, area: { left: 0, top: 0, side: 1 } };
 
   // The largest distance from the middle without the most extreme pairs, so that a few do not fade the rest.
@@ -127,7 +127,7 @@ function startHeatMap() {
     }
     const a = state.order[state.cursor.i], b = state.order[state.cursor.j];
     byId("heat-say").textContent = a === b ? names[a]
-      : `${names[a]} and ${names[b]}: ${relativeTo(a, b)}, correlation ${decimals(correlation(a, b), 2)}, together in ${rowsOf(together(a, b))}, lift ${decimals(lift(a, b), 2)}`;
+      : `${names[a]} and ${names[b]}: ${relativeTo(a, b)}, correlation ${decimals(correlation(a, b), 2)}${knowsResidual ? ` (beyond the features ${decimals(residual(a, b), 2)})` : ""}, together in ${rowsOf(together(a, b))}, lift ${decimals(lift(a, b), 2)}`;
   }
 
   const cellAt = ({ x, y }) => ({ i: Math.floor(y * nLabels), j: Math.floor(x * nLabels) });

@@ -25,7 +25,8 @@ function neighbors(label) {
     const apart = alikeRank[place] - jointRank[place];
     gap[i] = apart * joint[i] < 0 ? apart : 0;
   });
-  return others.map((other, i) => ({ other, alike: alike[i], joint: joint[i], gap: gap[i] }));
+  const beyond = (other) => knowsResidual ? residual(label, other) : NaN;
+  return others.map((other, i) => ({ other, alike: alike[i], joint: joint[i], gap: gap[i], beyond: beyond(other) }));
 }
 
 // Which labels are listed, in which order, and what is said if there are none.
@@ -33,12 +34,17 @@ const ORDERS = {
   alike: {
     compare: (a, b) => b.alike - a.alike,
     keep: ({ alike }) => alike > alikeFrom,
-    none: "No label is similar to it: each of its similarities is below the upper quarter of all pairs.",
+    none: `No label is similar to it: each of its similarities is below the upper quarter of all pairs, or below ${record.floor}.`,
   },
   together: {
     compare: (a, b) => b.joint - a.joint,
-    keep: ({ joint }) => joint > 0,
-    none: "No label occurs with it more often than by chance.",
+    keep: ({ joint }) => joint >= record.floor,
+    none: `No label has a correlation of ${record.floor} or more with it.`,
+  },
+  beyond: {
+    compare: (a, b) => Math.abs(b.beyond) - Math.abs(a.beyond),
+    keep: ({ other }) => isCertain(chosen, other),
+    none: "Beyond the features, no label goes with it or excludes it.",
   },
   disagree: {
     compare: (a, b) => Math.abs(b.gap) - Math.abs(a.gap),
@@ -49,7 +55,7 @@ const ORDERS = {
 
 const related = (label, order) => neighbors(label).filter(ORDERS[order].keep).sort(ORDERS[order].compare);
 
-function neighborRow({ other, alike, gap }) {
+function neighborRow({ other, alike, gap, beyond }) {
   const link = make("button", { type: "button", className: "link" }, names[other]);
   link.addEventListener("click", () => choose(other));
   const name = make("td", {}, link);
@@ -58,6 +64,7 @@ function neighborRow({ other, alike, gap }) {
     name.append(make("span", { className: "disagree" }, words));
   }
   const cells = [decimals(alike, 2), whole(together(chosen, other)), decimals(lift(chosen, other), 2)];
+  if (knowsResidual) cells.push(isCertain(chosen, other) ? decimals(beyond, 2) : "–");
   const row = make("tr", {}, name, ...cells.map((text) => make("td", {}, text)));
   row.dataset.label = other;
   return row;
@@ -66,7 +73,7 @@ function neighborRow({ other, alike, gap }) {
 function showNeighbors() {
   const order = document.querySelector("[name=neighbor-order]:checked").value;
   const best = related(chosen, order).slice(0, N_NEIGHBORS).map(neighborRow);
-  const none = make("tr", {}, make("td", { colSpan: 4, className: "none" }, ORDERS[order].none));
+  const none = make("tr", {}, make("td", { colSpan: 5, className: "none" }, ORDERS[order].none));
   byId("neighbor-rows").replaceChildren(...(best.length || nLabels === 1 ? best : [none]));
 }
 

@@ -2,6 +2,7 @@
 
 startSearch();
 startLabel();
+startGiven();
 startThresholds();
 startTable();
 startHeatMap();

@@ -30,14 +30,20 @@ const truth = bits(arrays.truth, nRows * nLabels);
 const own = arrays.own ? bits(arrays.own, nRows * nLabels) : null;
 
 // Pairs i < j are stored in the order (0,1), (0,2), … (1,2), …
+function placeOf(i, j) {
+  const a = Math.min(i, j), b = Math.max(i, j);
+  return a * (2 * nLabels - a - 1) / 2 + b - a - 1;
+}
 function pair(values, steps, i, j) {
   if (i === j) return NaN;
-  const a = Math.min(i, j), b = Math.max(i, j);
-  const value = values[a * (2 * nLabels - a - 1) / 2 + b - a - 1];
+  const value = values[placeOf(i, j)];
   return value === NOT_MEASURED ? NaN : value / steps;
 }
 const similarity = (i, j) => pair(arrays.similarity, 10000, i, j);
 const correlation = (i, j) => pair(arrays.correlation, 10000, i, j);
+const knowsResidual = "residual" in arrays;
+const residual = (i, j) => pair(arrays.residual, 10000, i, j);
+const isCertain = (i, j) => (arrays.certain[placeOf(i, j) >> 3] >> (placeOf(i, j) & 7)) & 1;
 const together = (i, j) => pair(arrays.together, 1, i, j);
 const lift = (i, j) => {
   if (together(i, j) === 0) return arrays.frequency[i] && arrays.frequency[j] ? 0 : NaN;
@@ -47,7 +53,7 @@ const lift = (i, j) => {
 // Whether a similarity is large depends on the other pairs: the mean of two labels may well be 0.4.
 const sortedPairs = arrays.similarity.filter((value) => value !== NOT_MEASURED).sort();
 const quantile = (share) => sortedPairs.length ? sortedPairs[Math.floor(share * (sortedPairs.length - 1))] / 10000 : NaN;
-const medianSimilarity = quantile(0.5), alikeFrom = quantile(0.75);
+const medianSimilarity = quantile(0.5), alikeFrom = Math.max(quantile(0.75), record.floor);
 const isAlike = (i, j) => similarity(i, j) > alikeFrom;
 
 // The share of pairs with a smaller similarity.
