@@ -12,17 +12,17 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter and its value in a sentence; the command line writes its option instead.
+    """A parameter, and a value, in a sentence; the command line writes its option instead.
 
     >>> print(Setting("labels", ["owl"]))
     labels=['owl']
     """
 
     parameter: str
-    value: Any
+    value: Any = None
 
     def __str__(self) -> str:
-        return f"{self.parameter}={self.value!r}"
+        return self.parameter if self.value is None else f"{self.parameter}={self.value!r}"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 
 import cgmvae as library
 from cgmvae.cli.arguments import Panel
+from cgmvae.data.readers.options import PANELS
 
 GROUPS = [(), ("data",), ("bench",)]
 COMMANDS = ["fit", "compare", "search", "predict", "evaluate", "report", "describe", "serve"]
@@ -51,7 +52,7 @@ def test_help_lists_every_command_with_its_whole_summary(succeeds):
 
 def test_help_groups_the_options(succeeds):
     headings = re.findall(r"^(\S.*):$", succeeds("fit", "--help"), re.MULTILINE)
-    assert headings == [*Panel, "Options"]
+    assert headings == [*Panel, *PANELS, "Options"]
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
@@ -59,8 +60,7 @@ def test_how_files_are_read_has_a_help_of_its_own_where_the_model_knows_it(succe
     own, formats = succeeds(command, "--help"), succeeds(command, "--help-formats")
     assert "--help-formats" in own
     assert len(own.splitlines()) < 40
-    panels = [Panel.LABELS, Panel.COLUMNS, Panel.FORMAT]
-    assert re.findall(r"^(\S.*):$", formats, re.MULTILINE) == panels
+    assert re.findall(r"^(\S.*):$", formats, re.MULTILINE) == [*PANELS]
     for option in ("--label-prefix", "--delimiter", "--groups"):
         assert option in formats
         assert option not in own

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import cgmvae
-from cgmvae.data import MultiLabelDataset, streaming
+from cgmvae.data import MultiLabelDataset, read, streaming
 from cgmvae.data.readers import table
 from cgmvae.serving.onnx_export import export_onnx
 
@@ -48,7 +48,7 @@ def data(rows):
 
 def from_csv(model, data, folder, client):
     table.write_csv(data, folder / "a.csv")
-    return model.predict_proba(table.read_csv(folder / "a.csv", label_count=-3).X)
+    return model.predict_proba(read(folder / "a.csv", label_count=-3).X)
 
 
 def from_mapped_rows(model, data, folder, client):

@@ -6,15 +6,16 @@ and :func:`command_line_message` names the option in an error about a parameter.
 
 from __future__ import annotations
 
-import inspect
 import json
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -22,14 +23,8 @@ from typer.core import TyperCommand
 from cgmvae.cli.console import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, readers
 from cgmvae.data.files import atomic_path, check_new_file
-from cgmvae.data.streaming import (
-    FILE_OPTIONS,
-    TABLE_FORMATS,
-    Blocks,
-    LoadedBlocks,
-    TableBlocks,
-    open_blocks,
-)
+from cgmvae.data.readers.options import FILE, ReadingOptions, table_options
+from cgmvae.data.streaming import TABLE_FORMATS, Blocks, LoadedBlocks, TableBlocks, open_blocks
 from cgmvae.errors import Advice, InputError, Setting
 
 # --- Options ------------------------------------------------------------------------------------
@@ -41,42 +36,10 @@ class Panel(StrEnum):
     OUTPUT = "Output"
     TRAINING = "Training"
     TEST = "Test and thresholds"
-    LABELS = "Labels of a file"
-    COLUMNS = "Other columns of a file"
-    FORMAT = "Format of a file"
-
-
-class GroupedCommand(TyperCommand):
-    """A command whose plain help lists options by panel; without rich, typer ignores panels.
-
-    If it has the option ``--help-formats``, that alone lists how files are read.
-    """
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options of each panel."""
-        apart = any(parameter.name == _HELP_FORMATS for parameter in self.get_params(ctx))
-        self._write_panels(ctx, formatter, lambda panel: not (apart and panel in _READING))
-
-    def formats_help(self, ctx: Any) -> str:
-        """Return the help of the options that say how a file is read."""
-        formatter = ctx.make_formatter()
-        self._write_panels(ctx, formatter, lambda panel: panel in _READING)
-        return str(formatter.getvalue()).strip()
-
-    def _write_panels(self, ctx: Any, formatter: Any, shown: Callable[[str], bool]) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            if (record := parameter.get_help_record(ctx)) is not None:
-                panel = getattr(parameter, "rich_help_panel", None) or "Options"
-                panels.setdefault(panel, []).append(record)
-        for title, records in panels.items():
-            if shown(title):
-                with formatter.section(title):
-                    formatter.write_dl(records)
 
 
 def option(
-    metavar: str | None, help_: str, *names: str, panel: Panel | None = None, **limits: Any
+    metavar: str | None, help_: str, *names: str, panel: str | None = None, **limits: Any
 ) -> Any:
     """Return an option of a command; its name is that of the parameter unless one is given."""
     return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel=panel, **limits)
@@ -87,50 +50,42 @@ def flag(name: str, help_: str, panel: Panel | None = None) -> Any:
     return typer.Option(name, help=help_, rich_help_panel=panel)
 
 
-def _reading(panel: Panel, type_: Any, help_: str, *names: str) -> Any:
-    metavar = {int: "N", list[str]: "NAME", str: "TEXT"}.get(type_)
-    return Annotated[type_ | None, option(metavar, help_, *names, panel=panel)]
+def parameters_of(record: Callable[..., Any]) -> list[Any]:
+    """Return the options that typer makes of the parameters of a function or dataclass."""
+    single = typer.Typer(add_completion=False)
+    single.command()(record)
+    return list(typer.main.get_command(single).params)
 
 
-#: Type, help and flags of the options that say how a file is read, by panel and the readers'
-#: parameter names.
-_READING: Mapping[Panel, Mapping[str, tuple[Any, ...]]] = {
-    Panel.LABELS: {
-        "labels": (list[str], "Name of a label column; repeat for each.", "--label"),
-        "label_prefix": (str, "Columns whose name starts with TEXT are labels."),
-        "label_count": (int, "The first N columns are labels; the last N if negative."),
-        "label_sets": (str, "Column that holds all labels of a row, separated or as a list."),
-        "long": (str, "ROW,LABEL: the columns of a table with one row per occurrence."),
-        "separator": (str, "Separator of the labels in that column (default ;)."),
-        "counts": (str, "'presence' takes any count or code but 0 in a label column as 1."),
-        "blank_labels": (str, "Meaning of a blank label cell: 'absent' or 'unknown'."),
-    },
-    Panel.COLUMNS: {
-        "groups": (str, "Column (or npz key) of groups that a split keeps together."),
-        "id": (str, "Column that identifies the rows: no feature, but in all output."),
-        "drop": (list[str], "Column to leave out; repeat for each.", "--drop"),
-        "missing": (
-            list[str],
-            "Cell that is a missing value, as -9999; repeat for each.",
-            "--missing",
-        ),
-        "category": (list[str], "Column of categories; repeat for each.", "--category"),
-        "date": (list[str], "Column of dates; repeat for each.", "--date"),
-        "text": (list[str], "Column of free text; repeat for each.", "--text"),
-    },
-    Panel.FORMAT: {
-        "format": (str, f"File format: {', '.join(readers.FORMATS)}."),
-        "xml": (str, "XML file with the label names of an ARFF file."),
-        "delimiter": (str, "Separator of the cells of a text table (default: found out)."),
-        "decimal": (str, "Decimal mark of a text table, . or , (default: found out)."),
-        "encoding": (str, "Encoding of a text table, such as cp1252 (default UTF-8)."),
-        "sheet": (str, "Sheet of a workbook that has several."),
-        "n_labels": (int, "Number of labels (svmlight and released files)."),
-        "n_features": (int, "Number of features (svmlight files)."),
-        "zero_based": (bool, "Whether svmlight features are numbered from 0 or from 1."),
-        "meta_offset": (int, "Columns to skip before the labels (released files)."),
-    },
-}
+def _option_type(hint: Any) -> Any:
+    """Return the type of the option for a field of this type: one value, or a list of words."""
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = {get_origin(member) or member for member in members}
+    if Sequence in kinds and str not in kinds:
+        return list[str]
+    return next((kind for kind in (bool, int) if kind in kinds), str)
+
+
+def _reading_options() -> dict[str, Any]:
+    """Return the annotations of the options that say how a file is read, by field."""
+    hints, found = get_type_hints(ReadingOptions), dict[str, Any]()
+    metavars = {int: "N", list[str]: "NAME", str: "TEXT"}
+    for each in fields(ReadingOptions):
+        if not (about := each.metadata):
+            continue
+        if about["panel"] == FILE:
+            formats = option("TEXT", f"File format: {', '.join(readers.FORMATS)}.", panel=FILE)
+            found.setdefault("format", Annotated[str | None, formats])
+        type_, names = _option_type(hints[each.name]), filter(None, [about["flag"]])
+        made = option(metavars.get(type_), about["help"], *names, panel=about["panel"])
+        found[each.name] = Annotated[type_ | None, made]
+    return found
+
+
+#: The options that say how a file is read, and those of them that name columns which a file with
+#: other rows need not have.
+READING_OPTIONS = _reading_options()
+COLUMN_OPTIONS = {f.name for f in fields(ReadingOptions) if f.metadata.get("names_columns")}
 
 
 def _show_formats(ctx: typer.Context, wanted: bool) -> None:
@@ -140,31 +95,79 @@ def _show_formats(ctx: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-#: Name and annotation of the option of commands that read files as their model's data was read.
-_HELP_FORMATS = "help_formats"
-_HelpFormatsOption = Annotated[
-    bool,
-    typer.Option(
-        "--help-formats",
-        callback=_show_formats,
-        is_eager=True,
-        help="Show how to read files that are unlike the model's data, and exit.",
-    ),
-]
+_HELP_FORMATS = typer.Option(
+    "--help-formats",
+    callback=_show_formats,
+    is_eager=True,
+    expose_value=False,
+    help="Show how to read files that are unlike the model's data, and exit.",
+)
 
-#: These options by name.
-READING_OPTIONS = {
-    name: _reading(panel, *parts)
-    for panel, options in _READING.items()
-    for name, parts in options.items()
-}
 
-#: Those that name columns which a file with other rows need not have.
-COLUMN_OPTIONS = {"label_sets", "long", "groups", "id", "drop", "category", "date", "text"}
+@cache
+def _reading_parameters() -> tuple[list[Any], list[Any]]:
+    """Return the parameters for :data:`READING_OPTIONS`, and for ``--help-formats``."""
+    record = make_dataclass("Reading", [(n, hint, None) for n, hint in READING_OPTIONS.items()])
+    shown = make_dataclass("Shown", [("formats", Annotated[bool, _HELP_FORMATS], False)])
+    return parameters_of(record), parameters_of(shown)
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose plain help lists options by panel; without rich, typer ignores panels.
+
+    A command that takes a ``source`` has the reading options, too, which become part of it, except
+    those that it has as options of its own. If it takes a model, which knows how its data was read,
+    its help has them behind ``--help-formats``.
+    """
+
+    def __init__(self, *given: Any, params: Sequence[Any], help: str, **more: Any) -> None:
+        own = {parameter.name for parameter in params}
+        self._reading: list[Any] = []
+        self._apart = {"source", "model"} <= own
+        if "source" in own:
+            reading, shown = _reading_parameters()
+            self._reading = [parameter for parameter in reading if parameter.name not in own]
+            params = [*params, *self._reading, *(shown if self._apart else ())]
+            help = f"{help}\n\nSOURCE is a data set of the catalog, or a file."
+        super().__init__(*given, params=list(params), help=help, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what was given of the reading options is part of its source."""
+        values = {parameter.name: ctx.params.pop(parameter.name) for parameter in self._reading}
+        options = {n: v for n, v in values.items() if v not in (None, (), [])}
+        if options and (source := ctx.params["source"]) is None:
+            raise InputError(Setting(next(iter(options))), " needs a file to read; name one.")
+        if options:
+            format_ = options.pop("format", None)
+            options = {n: list(v) if isinstance(v, tuple) else v for n, v in options.items()}
+            ctx.params["source"] = replace(source, format=format_, options=options)
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of each panel."""
+        shown = [p for p in self.get_params(ctx) if not (self._apart and p in self._reading)]
+        _write_panels(ctx, formatter, shown)
+
+    def formats_help(self, ctx: Any) -> str:
+        """Return the help of the options that say how a file is read."""
+        formatter = ctx.make_formatter()
+        _write_panels(ctx, formatter, self._reading)
+        return str(formatter.getvalue()).strip()
+
+
+def _write_panels(ctx: Any, formatter: Any, parameters: Sequence[Any]) -> None:
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for parameter in parameters:
+        if (record := parameter.get_help_record(ctx)) is not None:
+            panel = getattr(parameter, "rich_help_panel", None) or "Options"
+            panels.setdefault(panel, []).append(record)
+    for title, records in panels.items():
+        with formatter.section(title):
+            formatter.write_dl(records)
+
 
 # Arguments are hidden and described in the text of each command: typer would list them with their
 # Python types.
-_SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", hidden=True)]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", hidden=True)]
 
 ModelFileOption = Annotated[
@@ -197,8 +200,8 @@ DropEmptyOption = Annotated[
 JsonOption = Annotated[bool, flag("--json", "Print JSON instead of a table.", Panel.OUTPUT)]
 
 #: Options of parameters whose flag is not simply the parameter's name.
-_FLAGS = {
-    "labels": "--label",
+_FLAGS = {f.name: f.metadata["flag"] for f in fields(ReadingOptions) if f.metadata.get("flag")}
+_FLAGS |= {
     "label_columns": "--label, --label-prefix, --label-count, --label-sets or --long",
     "column_types": "--category, --date or --text",
     "kinds": "--category, --date or --text",
@@ -245,47 +248,11 @@ def _written(part: object) -> str:
         return part.command_line
     if not isinstance(part, Setting):
         return str(part)
+    flag = flag_of(part.parameter)
+    if part.value is None:
+        return flag
     values = part.value if isinstance(part.value, list) else [part.value]
-    return " ".join(f"{flag_of(part.parameter)} {shlex.quote(str(value))}" for value in values)
-
-
-def with_options(
-    command: Callable[..., None],
-    call: Callable[..., None],
-    options: Mapping[str, tuple[Any, Any]],
-    without: Mapping[str, str],
-) -> Callable[..., None]:
-    """Give ``call``, which takes keywords, the signature and docstring of a command.
-
-    Parameters
-    ----------
-    options : mapping
-        Annotation and default of each further option. The annotation also replaces that of a
-        parameter of the same name, which keeps its position and default.
-    without : mapping
-        Parameters of the command that are not options, and the names of their types, which its
-        module imports only for type checking.
-    """
-    types = dict.fromkeys(without.values(), object)
-    hints = get_type_hints(command, localns=types, include_extras=True)
-    hints |= {name: hint for name, (hint, _) in options.items()}
-    own = inspect.signature(command).parameters
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        p.replace(kind=keyword, annotation=hints[p.name])
-        for p in own.values()
-        if p.name not in without
-    ]
-    parameters += [
-        inspect.Parameter(name, keyword, default=default, annotation=hints[name])
-        for name, (_, default) in options.items()
-        if name not in own
-    ]
-
-    call.__name__, call.__doc__ = command.__name__, command.__doc__
-    call.__annotations__ = {p.name: p.annotation for p in parameters}
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return call
+    return " ".join(f"{flag} {shlex.quote(str(value))}" for value in values)
 
 
 # --- Data to read -------------------------------------------------------------------------------
@@ -326,11 +293,7 @@ class Source:
         """Return the format of the file, after checking that the file and its options fit."""
         path = readers.check_source(self.name, self.format)
         reader = readers.choose(path, self.format)
-        accepted = inspect.signature(reader.read).parameters
-        if unknown := [name for name in self.options if name not in accepted]:
-            raise InputError(
-                f"{flag_of(unknown[0])} does not apply to {reader.name} files; leave it out."
-            )
+        reader.check(self.options)
         return reader
 
     def check(self) -> None:
@@ -344,7 +307,8 @@ class Source:
         """Open a table to see its columns, whatever they mean; None for any other data."""
         if self.in_catalog or (format_ := self.reader().name) not in TABLE_FORMATS:
             return None
-        options = {name: value for name, value in self.options.items() if name in FILE_OPTIONS}
+        about_columns = table_options()
+        options = {n: value for n, value in self.options.items() if n not in about_columns}
         blocks = open_blocks(self.name, format_, **options)
         assert isinstance(blocks, TableBlocks)
         return blocks
@@ -356,7 +320,7 @@ class Source:
         """
         if not self.in_catalog:
             reader, options = self._reading_options(defaults)
-            return reader.read(self.name, **options)
+            return readers.read(self.name, format=reader.name, **options)
         if self.options or self.format:
             raise InputError(
                 f"{self.name} is a data set of the catalog; it takes no reading options."
@@ -381,41 +345,13 @@ class Source:
     ) -> tuple[readers.Format, dict[str, Any]]:
         """Return the format of the file and all options to read it with."""
         reader = self.reader()
-        accepted = inspect.signature(reader.read).parameters
-        options = {name: value for name, value in defaults.items() if name in accepted}
-        options |= self.options
-        needed = [p.name for p in accepted.values() if p.default is p.empty][1:]  # after the path
-        if missing := [name for name in needed if name not in options]:
-            raise InputError(f"{flag_of(missing[0])} is required for {reader.name} files; add it.")
-        return reader, options
+        options = {name: value for name, value in defaults.items() if name in reader.options}
+        return reader, options | dict(self.options)
 
 
-def with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function of a ``source`` into a command that takes SOURCE and the reading options.
-
-    A reading option that the function has as a parameter of its own is left to the function. SOURCE
-    is optional if the function's ``source`` has a default. The help of a command that takes a
-    model, which knows how its data was read, has the reading options behind ``--help-formats``.
-    """
-    own = inspect.signature(command).parameters
-    reading = [name for name in READING_OPTIONS if name not in own]
-
-    def call(**given: Any) -> None:
-        given.pop(_HELP_FORMATS, None)
-        options = {name: given.pop(name) for name in reading}
-        options = {name: value for name, value in options.items() if value is not None}
-        name = given.pop("source")
-        if name is None and options:
-            raise InputError(f"{flag_of(next(iter(options)))} needs a file to read; name one.")
-        source = None if name is None else Source(name, options.pop("format", None), options)
-        command(source=source, **given)
-
-    options: dict[str, tuple[Any, Any]] = {n: (READING_OPTIONS[n], None) for n in reading}
-    if "model" in own:
-        options[_HELP_FORMATS] = (_HelpFormatsOption, False)
-    run = with_options(command, call, {"source": (_SourceArgument, None), **options}, {})
-    run.__doc__ = f"{inspect.getdoc(command)}\n\nSOURCE is a data set of the catalog, or a file."
-    return run
+_SOURCE = typer.Argument(metavar="SOURCE", hidden=True, parser=Source)
+SourceArgument = Annotated[Source, _SOURCE]
+OptionalSourceArgument = Annotated[Source | None, _SOURCE]
 
 
 # --- Files to write -----------------------------------------------------------------------------

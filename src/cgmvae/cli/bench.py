@@ -5,13 +5,14 @@ The work is done in :mod:`cgmvae.studies`; this file defines options and output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from cgmvae.cli import arguments, console
 from cgmvae.cli.arguments import flag, option
@@ -29,21 +30,44 @@ _NAMED_JOBS = 2
 _StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", hidden=True)]
 
 
-def _list_option(help_: str) -> Any:
-    return Annotated[str | None, option("A,B", help_)]
+@dataclass
+class _Runs:
+    """The options that select the runs of a study."""
+
+    folder: Annotated[str, option("FOLDER", "Folder of the runs.")] = "runs"
+    quick: Annotated[bool, flag("--quick", "A small version, in minutes.")] = False
+    data: Annotated[str | None, option("A,B", "Data sets, in place of the study's own.")] = None
+    methods: Annotated[str | None, option("A,B", "Methods, in place of the study's own.")] = None
+    splits: Annotated[str | None, option("A,B", "Seeds of the splits, such as 0,1,2.")] = None
+    seeds: Annotated[str | None, option("A,B", "Seeds of the models, such as 0,1,2.")] = None
+    split: Annotated[str, option("KIND", "random, or official where there is one.")] = "random"
+    comparisons: Annotated[
+        str | None, option("A,B", "Of the ablation: parts, modules, losses, rows, labels.")
+    ] = None
 
 
-#: Annotation and default of the options that select the runs of a study.
-_SCOPE_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "folder": (Annotated[str, option("FOLDER", "Folder of the runs.")], "runs"),
-    "quick": (Annotated[bool, flag("--quick", "A small version, in minutes.")], False),
-    "data": (_list_option("Data sets, in place of the study's own."), None),
-    "methods": (_list_option("Methods, in place of the study's own."), None),
-    "splits": (_list_option("Seeds of the splits, such as 0,1,2."), None),
-    "seeds": (_list_option("Seeds of the models, such as 0,1,2."), None),
-    "split": (Annotated[str, option("KIND", "random, or official where there is one.")], "random"),
-    "comparisons": (_list_option("Of the ablation: parts, modules, losses, rows, labels."), None),
-}
+class _RunsCommand(TyperCommand):
+    """A command with the options of :class:`_Runs`, see :func:`_selected`."""
+
+    def __init__(self, *given: Any, params: Sequence[Any], **more: Any) -> None:
+        self._runs = arguments.parameters_of(_Runs)
+        super().__init__(*given, params=[*params, *self._runs], **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; the options are its context's object."""
+        ctx.obj = {parameter.name: ctx.params.pop(parameter.name) for parameter in self._runs}
+        return super().invoke(ctx)
+
+
+def _selected(ctx: typer.Context) -> tuple[Scope | None, Store]:
+    """Return the runs that the options select, None if none of them is given, and the store."""
+    from cgmvae.studies.commands import make_scope
+    from cgmvae.studies.spec import Scope
+    from cgmvae.studies.store import Store
+
+    store = Store(ctx.obj.pop("folder"))
+    scope = make_scope(**ctx.obj)
+    return None if scope == Scope() else scope, store
 
 
 class _Studies(TyperGroup):
@@ -61,7 +85,7 @@ class _Studies(TyperGroup):
         if own is not None or cmd_name not in STUDIES:
             return own
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name)(_command_of(cmd_name, STUDIES[cmd_name].title))
+        single.command(cmd_name, cls=_RunsCommand)(_command_of(cmd_name, STUDIES[cmd_name].title))
         return typer.main.get_command(single)
 
 
@@ -70,31 +94,11 @@ app = typer.Typer(
 )
 
 
-def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function of a ``scope`` and a ``store`` into a command with the options for them.
-
-    The scope is None if none of its options is given.
-    """
-
-    def call(**given: Any) -> None:
-        from cgmvae.studies.commands import make_scope
-        from cgmvae.studies.spec import Scope
-        from cgmvae.studies.store import Store
-
-        store = Store(given.pop("folder"))
-        scope = make_scope(**{n: given.pop(n) for n in _SCOPE_OPTIONS if n != "folder"})
-        command(scope=None if scope == Scope() else scope, store=store, **given)
-
-    without = {"scope": "Scope", "store": "Store"}
-    return arguments.with_options(command, call, _SCOPE_OPTIONS, without)
-
-
 def _command_of(name: str, title: str) -> Callable[..., None]:
     """Return the command that runs a study and prints its tables."""
 
     def run(
-        scope: Scope | None,
-        store: Store,
+        ctx: typer.Context,
         engine: Annotated[str, option("NAME", "local, or ray or dask for a cluster.")] = "local",
         workers: Annotated[
             int | None, option("N", "Parallel jobs on this machine (default 1).", min=1)
@@ -108,6 +112,7 @@ def _command_of(name: str, title: str) -> Callable[..., None]:
         from cgmvae.training.device import find_device
         from cgmvae.training.engine import open_engine
 
+        scope, store = _selected(ctx)
         study, scope = find_study(name), scope or Scope()
         if engine == "local":
             find_device(device)  # a cluster may have another one
@@ -134,7 +139,7 @@ def _command_of(name: str, title: str) -> Callable[..., None]:
         f"{title}.\n\nExecutes the missing runs, then prints the tables. If it is "
         "interrupted, the same command resumes it."
     )
-    return _with_scope(run)
+    return run
 
 
 @contextmanager
@@ -203,11 +208,9 @@ def communities(
     typer.echo(render([*study.tables(results), study.origin(device)], format), nl=False)
 
 
-@app.command()
-@_with_scope
+@app.command(cls=_RunsCommand)
 def status(
-    scope: Scope | None,
-    store: Store,
+    ctx: typer.Context,
     study: Annotated[str | None, typer.Argument(metavar="[STUDY]", hidden=True)] = None,
 ) -> None:
     """Show the progress of the studies, those with runs first, and why runs failed.
@@ -218,6 +221,7 @@ def status(
     from cgmvae.studies import STUDIES, find_study
     from cgmvae.studies.commands import describe_failures, remembered_scope, study_status
 
+    scope, store = _selected(ctx)
     chosen = {
         name: (find_study(name), scope or remembered_scope(name, store))
         for name in ([study] if study else STUDIES)
@@ -232,11 +236,9 @@ def status(
         console.print_text(line)
 
 
-@app.command()
-@_with_scope
+@app.command(cls=_RunsCommand)
 def table(
-    scope: Scope | None,
-    store: Store,
+    ctx: typer.Context,
     study: _StudyArgument,
     format: Annotated[str, option("NAME", "md, tex, html or csv.")] = "md",
     out: Annotated[str | None, option("FILE", "File to write to.")] = None,
@@ -249,6 +251,7 @@ def table(
     from cgmvae.studies import find_study
     from cgmvae.studies.commands import remembered_scope, study_tables
 
+    scope, store = _selected(ctx)
     if out is not None:
         arguments.check_target(out, overwrite=overwrite)
     chosen = scope or remembered_scope(study, store)
@@ -261,11 +264,9 @@ def table(
     console.print_text(f"Wrote {out}.")
 
 
-@app.command()
-@_with_scope
+@app.command(cls=_RunsCommand)
 def figures(
-    scope: Scope | None,
-    store: Store,
+    ctx: typer.Context,
     study: _StudyArgument,
     out: Annotated[str, option("FOLDER", "Folder to save to.")],
     format: Annotated[str, option("NAME", "png, svg or pdf.")] = "png",
@@ -278,6 +279,7 @@ def figures(
     from cgmvae.studies.commands import remembered_scope
     from cgmvae.studies.results import Results
 
+    scope, store = _selected(ctx)
     if format not in arguments.FIGURE_FORMATS:
         raise InputError(
             f"There is no format {format!r}; choose {', '.join(arguments.FIGURE_FORMATS)}."

@@ -8,15 +8,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from cgmvae.cli import arguments, console
-from cgmvae.cli.arguments import Panel, Source, flag, option, with_source
+from cgmvae.cli.arguments import Panel, SourceArgument, flag, option
 from cgmvae.cli.fit import choose_split, load_training_data, warn_of_copies
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES
 
 
-@with_source
 def compare(
-    source: Source,
+    source: SourceArgument,
     method: Annotated[
         list[str] | None,
         option("NAME", "Only this method of 'cgmvae methods'; repeat for each."),

@@ -10,14 +10,15 @@ import typer
 
 from cgmvae.cli import console
 from cgmvae.cli.arguments import (
+    GroupedCommand,
     JsonOption,
     OverwriteOption,
     Source,
+    SourceArgument,
     check_not_input,
     check_target,
     command_line_message,
     option,
-    with_source,
 )
 from cgmvae.data import catalog, readers
 from cgmvae.data.files import data_name
@@ -66,9 +67,8 @@ def fetch(name: Annotated[str, typer.Argument(help="Name in the catalog.")]) -> 
     console.print_text(f"The files of {name} are in {files[0].parent}.")
 
 
-@app.command()
-@with_source
-def describe(source: Source, json: JsonOption = False) -> None:
+@app.command(cls=GroupedCommand)
+def describe(source: SourceArgument, json: JsonOption = False) -> None:
     """Show the statistics of a data set or a file.
 
     Of a table whose label columns are not named, the columns are shown instead.
@@ -107,10 +107,9 @@ def _describe_columns(source: Source, error: UnnamedLabelsError, json: bool) -> 
     console.print_table(title, columns, [[*row.values()] for row in rows], caption=advice)
 
 
-@app.command()
-@with_source
+@app.command(cls=GroupedCommand)
 def convert(
-    source: Source,
+    source: SourceArgument,
     target: Annotated[str, typer.Argument(metavar="TARGET", hidden=True)],
     target_format: Annotated[str | None, option("TEXT", "Format of the new file.")] = None,
     overwrite: OverwriteOption = False,

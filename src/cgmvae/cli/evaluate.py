@@ -14,14 +14,14 @@ from cgmvae.cli import console, models
 from cgmvae.cli.arguments import (
     JsonOption,
     ModelArgument,
+    OptionalSourceArgument,
     Source,
     flag,
     option,
-    with_source,
 )
 from cgmvae.data import MultiLabelDataset
+from cgmvae.data.readers.options import LABEL_OPTIONS
 from cgmvae.data.readers.table import LABELS_KEY
-from cgmvae.data.readers.table.roles import LABEL_OPTIONS
 from cgmvae.data.splits import Split, nonempty_rows
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import (
@@ -51,10 +51,9 @@ PROTOCOLS = tuple(_NOTES)
 _TRAINED_ON = "Rows that the model was trained on make the result optimistic."
 
 
-@with_source
 def evaluate(
     model: ModelArgument,
-    source: Source | None = None,
+    source: OptionalSourceArgument = None,
     protocol: Annotated[str, option("NAME", f"{' or '.join(PROTOCOLS)}.")] = "validation",
     split_file: Annotated[
         str | None, option("FILE", "Use the test rows of a split that 'fit' wrote.")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from cgmvae.cli import arguments, console, models
-from cgmvae.cli.arguments import Panel, Source, flag, option, with_source
+from cgmvae.cli.arguments import Panel, Source, SourceArgument, flag, option
 from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split, check_kind
 from cgmvae.errors import InputError
@@ -18,9 +18,8 @@ from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
 from cgmvae.evaluation.thresholds import check_choice
 
 
-@with_source
 def fit(
-    source: Source,
+    source: SourceArgument,
     out: arguments.ModelFileOption = None,
     method: Annotated[
         str, option("NAME", "A method listed by 'cgmvae methods'.", panel=Panel.TRAINING)

@@ -36,7 +36,7 @@ from cgmvae.cli.arguments import (
 )
 from cgmvae.data import Columns, MultiLabelDataset, make_split
 from cgmvae.data.readers import svmlight
-from cgmvae.data.readers.table.roles import LABEL_OPTIONS
+from cgmvae.data.readers.options import LABEL_OPTIONS
 from cgmvae.data.splits import Split, positive_cells
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
@@ -357,7 +357,7 @@ def read_like(source: Source, recorded: Source) -> Source:
         return source
     if Path(source.name).suffix == Path(recorded.name).suffix:
         source = replace(source, format=source.format or recorded.format)
-    accepted = inspect.signature(source.reader().read).parameters
+    accepted = source.reader().options
     options = {name: value for name, value in recorded.options.items() if name in accepted}
     for name in ("labels", "label_prefix", "label_count"):
         options.pop(name, None)

@@ -15,10 +15,10 @@ from cgmvae.cli.arguments import (
     ModelArgument,
     OverwriteOption,
     Source,
+    SourceArgument,
     check_target,
     flag,
     option,
-    with_source,
 )
 from cgmvae.data import files
 from cgmvae.data.columns import Columns, parse_numbers
@@ -37,10 +37,9 @@ _TEXT_CELLS = 2**18
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-@with_source
 def predict(
     model: ModelArgument,
-    source: Source,
+    source: SourceArgument,
     out: Annotated[str, option("FILE.csv", "File to write the predictions to.")],
     probabilities: Annotated[
         bool, flag("--probabilities", "Write probabilities instead of 0 and 1.")

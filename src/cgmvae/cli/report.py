@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from cgmvae.cli import arguments, console, models
-from cgmvae.cli.arguments import Source, option, with_source
+from cgmvae.cli.arguments import OptionalSourceArgument, option
 from cgmvae.cli.evaluate import as_fitted, load_labeled
 from cgmvae.data import MultiLabelDataset
 
 Origin = Mapping[str, Any] | None
 
 
-@with_source
 def report(
-    model: Annotated[str, typer.Argument(metavar="MODEL", hidden=True)],
-    source: Source | None = None,
+    model: arguments.ModelArgument,
+    source: OptionalSourceArgument = None,
     out: Annotated[
         str | None, option("FILE", "Page to write.", show_default="MODEL.html, here")
     ] = None,

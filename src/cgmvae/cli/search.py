@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from cgmvae.cli import arguments, console, models
-from cgmvae.cli.arguments import Source, option, with_source
+from cgmvae.cli.arguments import SourceArgument, option
 from cgmvae.cli.fit import (
     choose_split,
     load_training_data,
@@ -27,9 +27,8 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate, paired_difference
 
 
-@with_source
 def search(
-    source: Source,
+    source: SourceArgument,
     out: arguments.ModelFileOption = None,
     method: Annotated[
         str, option("NAME", "A neural network listed by 'cgmvae methods'.")

@@ -3,7 +3,7 @@
 from cgmvae.data.catalog import load_dataset
 from cgmvae.data.columns import Columns, as_columns
 from cgmvae.data.dataset import DatasetStatistics, MultiLabelDataset
-from cgmvae.data.readers import read, write
+from cgmvae.data.readers import ReadingOptions, read, write
 from cgmvae.data.splits import Split, holdout, make_split, spatial_blocks
 from cgmvae.data.synthetic import SurveyTruth, make_survey
 
@@ -11,6 +11,7 @@ __all__ = [
     "Columns",
     "DatasetStatistics",
     "MultiLabelDataset",
+    "ReadingOptions",
     "Split",
     "SurveyTruth",
     "as_columns",

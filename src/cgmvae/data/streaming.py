@@ -29,7 +29,8 @@ from cgmvae.data.dataset import (
     stack_datasets,
 )
 from cgmvae.data.mapped import BLOCK_BYTES, MappedRows, dense
-from cgmvae.data.readers import mapped, npz, svmlight, table
+from cgmvae.data.readers import ReadingOptions, mapped, npz, svmlight, table
+from cgmvae.data.readers.options import as_list
 from cgmvae.data.readers.table.cells import (
     columns_of,
     dataset_of,
@@ -41,21 +42,12 @@ from cgmvae.data.readers.table.cells import (
     with_missing,
     without_blank_rows,
 )
-from cgmvae.data.readers.table.roles import (
-    ColumnRoles,
-    TableOptions,
-    as_list,
-    choose_roles,
-    reject_repeated,
-)
+from cgmvae.data.readers.table.roles import ColumnRoles, choose_roles, reject_repeated
 from cgmvae.errors import InputError, listed
 
 #: The formats that :func:`unpack` converts, and all that hold a table.
 TABLES = ("csv", "parquet")
 TABLE_FORMATS = (*TABLES, *table.LOADERS)
-
-#: Reading options that are about the file, not about the columns of its table.
-FILE_OPTIONS = ("delimiter", "decimal", "encoding", "sheet")
 
 #: Rows whose identifiers are read at a time.
 _ID_ROWS = 2**14
@@ -95,7 +87,7 @@ def open_blocks(
         Columns of a table that are not features, unless they are in ``features``. The file need not
         have any of them.
     **options
-        Options of the format's own ``read``. svmlight needs ``n_features``.
+        Those of :class:`~cgmvae.data.ReadingOptions` that the format has.
 
     Examples
     --------
@@ -108,14 +100,16 @@ def open_blocks(
     [[[0.5], [nan]], [[2.0]]]
     """
     chosen = readers.choose(path, format)
+    chosen.check(options)
+    given = ReadingOptions(**options)
     if chosen.name in TABLE_FORMATS:
-        return _table_blocks(path, chosen.name, features, others, options)
+        return _table_blocks(path, chosen.name, features, others, given)
     if chosen.name == "npz":
-        X, names = npz.read_features(path, **options)
+        X, names = npz.read_features(path, given)
     elif chosen.name == "svmlight":
-        X, names = svmlight.read_features(path, **options), None
+        X, names = svmlight.read_features(path, given), None
     else:
-        return LoadedBlocks.of(chosen.read(path, **options), path)
+        return LoadedBlocks.of(chosen.read(path, given), path)
     return LoadedBlocks(path, X, column_names(names, "feature", X.shape[1]))
 
 
@@ -261,13 +255,13 @@ class TableBlocks(Blocks):
         source: _Table,
         features: Collection[str],
         others: Collection[str],
-        options: Mapping[str, Any],
+        options: ReadingOptions,
     ) -> None:
         self._source, self.stored = source, source.stored
         self.all_names = tuple(source.names)
         reject_repeated(self.all_names)
         groups, ids = (table.stored_column(self.stored, key) for key in table.COLUMN_KEYS)
-        given = TableOptions(**{"id": ids, **options})
+        given = replace(options, id=options.id or ids)
         named = {*given.ignored, given.groups, given.id, given.sets_column}
         rest = [name for name in self.all_names if name not in named]
         if count := given.label_count:
@@ -353,31 +347,29 @@ def _table_blocks(
     format: str,
     features: Collection[str],
     others: Collection[str],
-    options: dict[str, Any],
+    options: ReadingOptions,
 ) -> TableBlocks:
     """Open a table; a long one is pivoted if it has the two columns."""
-    file_options = {name: options[name] for name in FILE_OPTIONS if name in options}
-    options = {name: value for name, value in options.items() if name not in file_options}
-    given = TableOptions(**options)
     if format == "csv":
-        source = _csv_table(table.DelimitedFile(path, **file_options), given)
+        source = _csv_table(path, options)
     elif format == "parquet":
         source = _parquet_table(path)
     else:
         load, text_is_parsed = table.LOADERS[format]
-        source = _loaded_table(path, load(path, **file_options), text_is_parsed)
+        source = _loaded_table(path, load(path, options), text_is_parsed)
     blocks = TableBlocks(path, source, features, others, options)
-    pair = given.row_and_label
+    pair = options.row_and_label
     if pair is not None and {*pair} <= {*blocks.all_names}:
-        names = [name for name in blocks.all_names if name not in as_list(given.drop)]
+        names = [name for name in blocks.all_names if name not in as_list(options.drop)]
         rows = load_pyarrow().concat_tables(blocks.tables(names, n_rows=_LOADED_ROWS))
         source = _loaded_table(path, table.pivot(rows, *pair), blocks.text_is_parsed)
         return TableBlocks(path, source, features, others, options)
     return blocks
 
 
-def _csv_table(file: table.DelimitedFile, options: TableOptions) -> _Table:
+def _csv_table(path: str | os.PathLike[str], options: ReadingOptions) -> _Table:
     load_pyarrow()
+    file = table.open_csv(path, options)
 
     def parts(blocks: TableBlocks, names: Sequence[str], _: int) -> Iterator[Any]:
         def open_file() -> IO[bytes]:
@@ -521,12 +513,11 @@ def unpack(
     progress : callable
         Called after each block with the number of rows written, and the share of the file read.
     **options
-        Those of :func:`cgmvae.data.readers.table.read_csv`.
+        Those of :class:`~cgmvae.data.ReadingOptions` that the format has.
     """
     blocks = open_blocks(path, format, **options)
     assert isinstance(blocks, TableBlocks)
-    options = {name: value for name, value in options.items() if name not in FILE_OPTIONS}
-    given = table.with_stored_options(TableOptions(**options), blocks.stored, blocks.path)
+    given = table.with_stored_options(ReadingOptions(**options), blocks.stored, blocks.path)
     roles = choose_roles(blocks.all_names, given)
     for name in roles.features:
         if (kind := given.types.get(name, "number")) != "number":
@@ -549,11 +540,11 @@ def unpack(
     mapped.write_blocks(
         labels, features(), target, feature_names=roles.features, dtype=np.dtype(np.float64)
     )
-    return mapped.read(target)
+    return mapped.read(target, ReadingOptions())
 
 
 def _read_labels(
-    blocks: TableBlocks, roles: ColumnRoles, options: TableOptions, n_rows: int
+    blocks: TableBlocks, roles: ColumnRoles, options: ReadingOptions, n_rows: int
 ) -> MultiLabelDataset:
     """Return a data set with all labels and groups, but no features."""
     singles = {name for name in options.named_columns if name is not None}

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cgmvae.data import read
 from cgmvae.data.mapped import dense
 from cgmvae.data.readers import arff
 from cgmvae.data.readers.conventions import DENSE_LABELS_LIMIT
@@ -39,7 +40,7 @@ def rows(put):
     """Return a function that reads rows of the features a and b and the label owl."""
 
     def rows(text, **options):
-        return arff.read(put(f"{HEADER}@data\n{text}", labels=["owl"]), **options)
+        return read(put(f"{HEADER}@data\n{text}", labels=["owl"]), **options)
 
     return rows
 
@@ -53,14 +54,14 @@ class TestRows:
             "@attribute owl{ 0 , 1 }\r\n@Data % now\r\n% between\r\n\r\n"
             "1,\t2 , 1,\r\n3\t4 0 % spaces separate too\r\n { 0 5 , 2 1 , }\r\n"
         )
-        data = arff.read(put(text), label_count=-1)
+        data = read(put(text), label_count=-1)
         assert data.feature_names == ("first 'one'", 'two, "quoted"')
         assert dense(data.X).tolist() == [[1, 2], [3, 4], [5, 0]]
         assert dense(data.Y).tolist() == [[1], [0], [1]]
 
     def test_a_quote_or_backslash_within_a_word_is_plain(self, put):
         text = "@relation r\n@attribute m\\'usica numeric\n@attribute y {0,1}\n@data\n1,1\n"
-        assert arff.read(put(text), label_count=-1).feature_names == ("m\\'usica",)
+        assert read(put(text), label_count=-1).feature_names == ("m\\'usica",)
 
     def test_mixed_rows_become_csr_with_few_labels_dense(self, rows):
         data = rows("1,0,1\n{1 2.5}\n{}\n0,0,0\n{0 3,2 1}\n")
@@ -75,7 +76,7 @@ class TestRows:
         n = DENSE_LABELS_LIMIT + extra
         head = "".join(f"@attribute y{i} {{0,1}}\n" for i in range(n))
         path = put(f"@relation r\n@attribute f numeric\n{head}@data\n{{0 1,{n} 1}}\n{{}}\n")
-        Y = arff.read(path, label_count=-n).Y
+        Y = read(path, label_count=-n).Y
         assert sp.issparse(Y) == bool(extra)
         assert np.argwhere(dense(Y)).tolist() == [[0, n - 1]]
 
@@ -95,7 +96,7 @@ class TestRows:
 
     def test_nominal_features_in_dense_rows(self, put):
         text = "1.50,no,'light blue',t,TRUE\n0,Yes,red,f,FALSE\n?,?,?,?,?\n3,no,green,t,TRUE\n"
-        data = arff.read(put(self.NOMINAL + text), label_count=-1)
+        data = read(put(self.NOMINAL + text), label_count=-1)
         colors = ("color=red", "color=light blue", "color=green")
         assert data.feature_names == ("n", "flag", *colors, "t")
         expected = [[1.5, 0, 0, 1, 0, 1], [0, 1, 1, 0, 0, 0], [math.nan] * 6, [3, 0, 0, 0, 1, 1]]
@@ -105,7 +106,7 @@ class TestRows:
 
     def test_a_sparse_row_leaves_out_the_first_nominal_value(self, put):
         text = "{}\n{0 1.5,1 no,2 green,3 t,4 TRUE}\n{0 0,2 ?}\n"
-        data = arff.read(put(self.NOMINAL + text), label_count=-1)
+        data = read(put(self.NOMINAL + text), label_count=-1)
         nan = math.nan
         expected = [[3, 1, 1, 0, 0, 0], [1.5, 0, 0, 0, 1, 1], [0, 1, nan, nan, nan, 0]]
         np.testing.assert_array_equal(data.X.toarray(), expected)
@@ -160,7 +161,7 @@ class TestRows:
     )
     def test_bad_headers_are_rejected(self, put, header, message):
         with pytest.raises(InputError, match=message):
-            arff.read(put(header), label_count=1)
+            read(put(header), label_count=1)
 
     @pytest.mark.parametrize("text", ["1,1,1\n0,0.5,1\n", "{0 1}\n{1 0.5}\n"])
     def test_a_label_that_is_neither_0_nor_1_is_rejected(self, rows, text):
@@ -172,36 +173,36 @@ class TestLabels:
     def test_labels_are_in_the_order_of_the_columns_not_of_the_xml(self, put):
         head = "".join(f"@attribute x{i} {{0,1}}\n" for i in range(9))
         path = put(f"@relation r\n{head}@data\n{'0,' * 8}1\n", labels=["x8", "x1"])
-        assert arff.read(path).label_names == ("x1", "x8")
-        assert arff.read(path).Y.tolist() == [[0, 1]]
+        assert read(path).label_names == ("x1", "x8")
+        assert read(path).Y.tolist() == [[0, 1]]
 
     def test_the_xml_of_a_part_is_found_and_its_own_comes_first(self, tmp_path, put):
         path = put(f"{HEADER}@data\n1,1,1\n", labels=["owl"], name="toy-TRAIN.arff")
-        assert arff.read(path).label_names == ("owl",)
+        assert read(path).label_names == ("owl",)
         (tmp_path / "toy-TRAIN.xml").write_text(XML.format('<label name="b"/>'))
-        assert arff.read(path).label_names == ("b",)
+        assert read(path).label_names == ("b",)
 
     def test_nested_labels_are_flattened(self, tmp_path, put):
         xml = tmp_path / "tree.xml"
         xml.write_text(XML.format('<label name="b"><label name="owl"></label></label>'))
-        assert arff.read(put(f"{HEADER}@data\n1,1,0\n"), xml=xml).label_names == ("b", "owl")
+        assert read(put(f"{HEADER}@data\n1,1,0\n"), xml=xml).label_names == ("b", "owl")
 
     @pytest.mark.parametrize(
         ("option", "expected"), [("-C 1", ("a",)), ("-c 2", ("a", "b")), ("-C -2", ("b", "owl"))]
     )
     def test_meka_counts_labels_from_either_end(self, put, option, expected):
         text = HEADER.replace("toy", f"'toy: {option}'") + "@data\n1,1,1\n"
-        assert arff.read(put(text)).label_names == expected
+        assert read(put(text)).label_names == expected
 
     @pytest.mark.parametrize(("number", "fits"), [(2, True), (0, False), (4, False)])
     def test_meka_split_number(self, put, number, fits):
         relation = f"'toy: -C -1 -split-number {number}'"
         path = put(HEADER.replace("toy", relation) + "@data\n" + "1,1,1\n" * 3)
         if fits:
-            assert arff.read(path).official_split.tolist() == [0, 0, 1]
+            assert read(path).official_split.tolist() == [0, 0, 1]
         else:
             with pytest.raises(InputError, match=rf"-split-number {number} but has 3 rows"):
-                arff.read(path)
+                read(path)
 
     @pytest.mark.parametrize(
         ("options", "expected"),
@@ -211,8 +212,8 @@ class TestLabels:
         path = put(HEADER.replace("toy", "'toy: -C 2'") + "@data\n1,1,1\n", labels=["owl"])
         xml = tmp_path / "other.xml"
         xml.write_text(XML.format('<label name="b"/>'))
-        assert arff.read(path, **(options or {"xml": xml})).label_names == expected
-        assert arff.read(path).label_names == ("a", "b")
+        assert read(path, **(options or {"xml": xml})).label_names == expected
+        assert read(path).label_names == ("a", "b")
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -226,7 +227,7 @@ class TestLabels:
     )
     def test_options_that_do_not_say_which_are_labels(self, put, options, message):
         with pytest.raises(InputError, match=message):
-            arff.read(put(f"{HEADER}@data\n1,2,1\n"), **options)
+            read(put(f"{HEADER}@data\n1,2,1\n"), **options)
 
     @pytest.mark.parametrize(
         ("xml", "message"),
@@ -243,7 +244,7 @@ class TestLabels:
         path = put(f"{HEADER}@data\n1,2,1\n")
         (tmp_path / "toy.xml").write_text(xml)
         with pytest.raises(InputError, match=message) as caught:
-            arff.read(path)
+            read(path)
         assert "toy.xml" in str(caught.value)
 
 
@@ -253,7 +254,7 @@ def test_what_liac_arff_writes_is_read(tmp_path, write_arff, data, batch):
     write_arff(data, tmp_path / "toy.arff")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arff, "_BATCH", batch)
-        back = arff.read(tmp_path / "toy.arff", label_count=-data.n_labels)
+        back = read(tmp_path / "toy.arff", label_count=-data.n_labels)
     assert_same(back, data)
     assert sp.issparse(back.X) == sp.issparse(data.X)
 
@@ -281,7 +282,7 @@ def plain_parse(path):
 class TestRealFiles:
     def test_mulan_yeast_equals_a_plain_loop(self, data_folder):
         path = data_folder / "raw" / "yeast.arff.gz"
-        data = arff.read(path)
+        data = read(path)
         names, table = plain_parse(path)
         assert data.feature_names == tuple(names[:103])
         assert data.label_names == tuple(f"Class{i}" for i in range(1, 15))
@@ -291,7 +292,7 @@ class TestRealFiles:
         assert (data.official_split, data.unknown) == (None, None)
 
     def test_meka_yeast_equals_the_archive(self, data_folder):
-        data = arff.read(data_folder / "raw" / "meka-Yeast.arff.gz")
+        data = read(data_folder / "raw" / "meka-Yeast.arff.gz")
         with np.load(data_folder / "yeast" / "yeast.npz") as archive:
             np.testing.assert_array_equal(data.X.astype(np.float32), archive["X"])
             np.testing.assert_array_equal(data.Y, archive["Y"])
@@ -300,7 +301,7 @@ class TestRealFiles:
 
     def test_delicious_equals_a_plain_loop(self, data_folder):
         path = data_folder / "raw" / "delicious-test.arff.gz"
-        data = arff.read(path)
+        data = read(path)
         assert type(data.X) is type(data.Y) is sp.csr_array
         names, table = plain_parse(path)
         np.testing.assert_array_equal(data.X.toarray(), table[:, :500])

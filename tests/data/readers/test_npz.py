@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cgmvae.data import files
+from cgmvae.data import files, read
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.readers import npz
 from cgmvae.data.readers.conventions import COLUMNS_LIMIT
@@ -76,7 +76,7 @@ Y = np.array([[1, 0], [255, 1], [0, 0]], dtype=np.uint8)
 def test_round_trip_is_exact(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("round") / "birds.npz"
     npz.write(data, path)
-    back = npz.read(path)
+    back = read(path)
     assert_same(back, data, exact=True)
     assert back.name == "birds"
     assert [file.name for file in path.parent.iterdir()] == ["birds.npz"]
@@ -94,27 +94,27 @@ def test_numpy_reads_what_is_written(tmp_path):
 def test_writing_leaves_no_explicit_pickle(tmp_path):
     data = MultiLabelDataset(X, Y % 255, groups=np.array(["a", "bc", "b"], dtype=object))
     npz.write(data, tmp_path / "a.npz")
-    assert npz.read(tmp_path / "a.npz").groups.tolist() == ["a", "bc", "b"]
+    assert read(tmp_path / "a.npz").groups.tolist() == ["a", "bc", "b"]
 
 
 def test_unsorted_indices_are_the_same_matrix(tmp_path):
     parts = csr_parts("X", [[1.0, 2.0], [0.0, 3.0]])
     parts["X_data"][:2] = parts["X_data"][1::-1].copy()
     parts["X_indices"][:2] = parts["X_indices"][1::-1].copy()
-    data = npz.read(archive(tmp_path, Y=Y[:2], **parts))
+    data = read(archive(tmp_path, Y=Y[:2], **parts))
     assert data.X.toarray().tolist() == [[1.0, 2.0], [0.0, 3.0]]
 
 
 def test_names_as_bytes(tmp_path):
     names = np.array(["owl", "café"]).astype("U")
-    data = npz.read(archive(tmp_path, X=X, Y=Y, label_names=np.char.encode(names, "utf-8")))
+    data = read(archive(tmp_path, X=X, Y=Y, label_names=np.char.encode(names, "utf-8")))
     assert data.label_names == ("owl", "café")
 
 
 def test_groups_of_another_key(tmp_path):
     path = archive(tmp_path, X=X, Y=Y, route=np.array([7, 7, 9]))
-    assert npz.read(path, groups="route").groups.tolist() == [7, 7, 9]
-    assert npz.read(path, name="birds").groups is None
+    assert read(path, groups="route").groups.tolist() == [7, 7, 9]
+    assert read(path, name="birds").groups is None
 
 
 @pytest.mark.parametrize("key", ["X", "Y"])
@@ -122,14 +122,14 @@ def test_missing_matrix(tmp_path, key):
     arrays = {"X": X, "Y": Y}
     del arrays[key]
     with pytest.raises(InputError, match=f"has no array '{key}' and no sparse {key}_data"):
-        npz.read(archive(tmp_path, **arrays))
+        read(archive(tmp_path, **arrays))
 
 
 def test_missing_part_of_a_sparse_matrix(tmp_path):
     parts = csr_parts("X", X)
     del parts["X_indices"], parts["X_shape"]
     with pytest.raises(InputError, match="has a sparse X without X_indices, X_shape"):
-        npz.read(archive(tmp_path, Y=Y, **parts))
+        read(archive(tmp_path, Y=Y, **parts))
 
 
 @pytest.mark.parametrize(
@@ -150,35 +150,35 @@ def test_malformed_sparse_matrix(tmp_path, part, value, message):
     assert parts["X_indices"].tolist() == [0, 0, 1, 1]
     parts[f"X_{part}"] = np.array(value)
     with pytest.raises(InputError, match=message):
-        npz.read(archive(tmp_path, Y=Y, **parts))
+        read(archive(tmp_path, Y=Y, **parts))
 
 
 def test_python_objects_are_refused(tmp_path):
     objects = npy(np.array([{}, 1], dtype=object), allow_pickle=True)
     path = archive_of_members(tmp_path, X=npy(X), Y=npy(Y), label_names=objects)
     with pytest.raises(InputError, match=r"'label_names' of .* holds Python objects"):
-        npz.read(path)
+        read(path)
 
 
 @pytest.mark.parametrize("shape", [(10**6, 10**6), (4, 2), (2, 2), (-3, -2), (0, 10**30)])
 def test_header_that_states_another_size(tmp_path, shape):
     path = archive_of_members(tmp_path, X=npy(X, shape=shape), Y=npy(Y))
     with pytest.raises(InputError, match=r"'X' of .* states .* bytes and holds \d+; fetch"):
-        npz.read(path)
+        read(path)
 
 
 def test_text_of_no_width_cannot_state_any_number_of_rows(tmp_path):
     names = npy(np.array([], dtype="<U0"), shape=(10**15,))
     path = archive_of_members(tmp_path, X=npy(X), Y=npy(Y), label_names=names)
     with pytest.raises(InputError, match=r"states [\d,]+ bytes and holds 0"):
-        npz.read(path)
+        read(path)
 
 
 def test_the_arrays_count_together(tmp_path, monkeypatch):
     path = archive(tmp_path, X=np.zeros((100, 1), np.float32), Y=np.zeros((100, 4), np.uint8))
     monkeypatch.setattr(files, "UNPACKED_LIMIT", 800)
     with pytest.raises(InputError, match="bytes, more than the 800 that are accepted"):
-        npz.read(path)
+        read(path)
 
 
 def test_member_that_unpacks_to_more_than_the_archive_states(tmp_path):
@@ -189,21 +189,21 @@ def test_member_that_unpacks_to_more_than_the_archive_states(tmp_path):
         content[match.start() : match.end()] = len(npy(Y)).to_bytes(4, "little")
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"'Y' of .* is damaged"):
-        npz.read(path)
+        read(path)
 
 
 def test_what_is_not_as_expected(tmp_path):
     path = archive(tmp_path, X=X, Y=Y, label_names=np.array([["owl", "hawk"]]))
     with pytest.raises(InputError, match="has no array 'route' to take the groups from"):
-        npz.read(path, groups="route")
+        read(path, groups="route")
     with pytest.raises(InputError, match=r"'label_names' of .* must be a list of names"):
-        npz.read(path)
+        read(path)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(InputError, match="is a damaged or incomplete archive; fetch the file"):
-        npz.read(path)
+        read(path)
     path.write_text("owl,hawk\n1,0\n")
     with pytest.raises(InputError, match="is not an npz archive"):
-        npz.read(path)
+        read(path)
 
 
 def test_every_flipped_byte_is_either_harmless_or_an_input_error(tmp_path):
@@ -213,7 +213,7 @@ def test_every_flipped_byte_is_either_harmless_or_an_input_error(tmp_path):
     for i in range(len(content)):
         path.write_bytes(content[:i] + bytes([content[i] ^ 0x55]) + content[i + 1 :])
         try:
-            npz.read(path)
+            read(path)
         except InputError:
             refused += 1
     assert refused > len(content) / 2
@@ -224,7 +224,7 @@ def test_every_flipped_byte_is_either_harmless_or_an_input_error(tmp_path):
 def test_text_that_is_no_text(tmp_path, order, key):
     text = np.array([0x110000, 0x61], f"{order}u4").view(f"{order}U1")
     with pytest.raises(InputError, match=f"'{key}' of .* is damaged .*invalid character"):
-        npz.read(archive(tmp_path, X=X, Y=Y, **{key: text}))
+        read(archive(tmp_path, X=X, Y=Y, **{key: text}))
 
 
 def refuse_to_write(data: MultiLabelDataset, path: Path, match: str) -> None:

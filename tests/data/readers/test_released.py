@@ -6,8 +6,8 @@ import io
 import numpy as np
 import pytest
 
+from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, VALIDATION
-from cgmvae.data.readers import released
 from cgmvae.errors import InputError
 
 TABLE = np.array(
@@ -23,7 +23,7 @@ def put(folder, table=TABLE, name="birds_data.npy", **indices):
 
 
 def read(path, **options):
-    return released.read(path, **{"n_labels": 2, "meta_offset": 2, **options})
+    return readers.read(path, **{"n_labels": 2, "meta_offset": 2, **options})
 
 
 def test_columns_are_skipped_then_labels_then_features(tmp_path):

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
+from cgmvae.data import readers
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.mapped import dense
 from cgmvae.data.readers import svmlight
@@ -22,7 +23,7 @@ from .conftest import assert_same, datasets
 def read(folder, text, **options):
     path = folder / "toy.svm"
     path.write_text(text)
-    return svmlight.read(path, **options)
+    return readers.read(path, **options)
 
 
 def test_a_small_file(tmp_path):
@@ -119,7 +120,7 @@ def test_writing_and_reading_give_the_same_as_scikit_learn(tmp_path, data, batch
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(svmlight, "_WRITE_BATCH", batch)
         svmlight.write(data, path)
-    back = svmlight.read(path, n_features=data.n_features, n_labels=data.n_labels)
+    back = readers.read(path, n_features=data.n_features, n_labels=data.n_labels)
     assert_same(back, data)
     X, labels = load_svmlight_file(
         str(path), multilabel=True, n_features=data.n_features, dtype=np.float32, zero_based=False

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cgmvae.data import files
+from cgmvae.data import files, read
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.readers import table
 from cgmvae.data.readers.table import delimited
@@ -54,7 +54,7 @@ class TestRoundTrip:
         path = tmp_path_factory.mktemp("csv") / f"birds.csv{suffix}"
         table.write_csv(data, path)
         groups = None if data.groups is None else "group"
-        back = table.read_csv(path, labels=data.label_names, blank_labels="unknown", groups=groups)
+        back = read(path, labels=data.label_names, blank_labels="unknown", groups=groups)
         assert_same(back, data)
         if data.groups is not None:
             np.testing.assert_array_equal(back.groups, data.groups.astype(str))
@@ -66,7 +66,7 @@ class TestRoundTrip:
     def test_parquet_needs_no_options(self, tmp_path_factory, data):
         path = tmp_path_factory.mktemp("parquet") / "birds.parquet"
         table.write_parquet(data, path)
-        back = table.read_parquet(path)
+        back = read(path)
         assert_same(back, data)
         assert (back.groups is None) == (data.groups is None)
         if data.groups is not None:
@@ -78,53 +78,53 @@ class TestRoundTrip:
         X = np.array([[7.038531e-26], [1e-45], [3.4028235e38]], dtype=np.float32)
         data = MultiLabelDataset(X, [[1], [0], [1]])
         table.write_csv(data, tmp_path / "a.csv")
-        np.testing.assert_array_equal(table.read_csv(tmp_path / "a.csv", label_count=-1).X, X)
+        np.testing.assert_array_equal(read(tmp_path / "a.csv", label_count=-1).X, X)
 
     def test_names_with_everything_in_them(self, tmp_path):
         names = ['a "b", c', "line\nbreak", "cr\r\nlf", " blank ", "été;雪", "0", "NA"]
         data = MultiLabelDataset(np.ones((2, 1)), np.ones((2, 7)), label_names=names)
         table.write_csv(data, tmp_path / "a.csv")
-        assert table.read_csv(tmp_path / "a.csv", label_count=-7).label_names == tuple(names)
+        assert read(tmp_path / "a.csv", label_count=-7).label_names == tuple(names)
 
 
 class TestLabelColumns:
     def test_by_name_in_the_order_asked_for(self, tmp_path):
-        data = table.read_csv(csv(tmp_path, BIRDS), labels=["hawk", "owl"])
+        data = read(csv(tmp_path, BIRDS), labels=["hawk", "owl"])
         assert data.label_names == ("hawk", "owl")
         assert data.feature_names == ("height", "slope")
         assert data.Y.tolist() == [[0, 1], [1, 0]]
         np.testing.assert_array_equal(data.X, [[0.5, 1], [2, NAN]])
-        data = table.read_csv(csv(tmp_path, BIRDS), labels="owl")
+        data = read(csv(tmp_path, BIRDS), labels="owl")
         assert data.feature_names == ("height", "slope", "hawk")
 
     def test_by_prefix_keeping_the_names_whole(self, tmp_path):
         path = csv(tmp_path, "sp_owl,height,sp_hawk\n1,0.5,0\n")
-        assert table.read_csv(path, label_prefix="sp_").label_names == ("sp_owl", "sp_hawk")
+        assert read(path, label_prefix="sp_").label_names == ("sp_owl", "sp_hawk")
 
     @pytest.mark.parametrize(
         ("count", "labels"), [(1, ("a",)), (2, ("a", "b")), (-1, ("d",)), (-2, ("b", "d"))]
     )
     def test_by_count_after_groups_and_dropped_columns(self, tmp_path, count, labels):
         path = csv(tmp_path, "id,a,b,route,d\nx,1,0,r1,1\n")
-        data = table.read_csv(path, label_count=count, drop=["id"], groups="route")
+        data = read(path, label_count=count, drop=["id"], groups="route")
         assert data.label_names == labels
         assert data.groups.tolist() == ["r1"]
 
     def test_by_sets(self, tmp_path):
         text = "height,birds\n1,owl| 01\n2, 1\n3,owl|owl||\n"
-        data = table.read_csv(csv(tmp_path, text), label_sets="birds", separator="|")
+        data = read(csv(tmp_path, text), label_sets="birds", separator="|")
         assert data.label_names == ("01", "1", "owl")
         assert data.Y.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 1]]
         assert data.unknown is None
 
     def test_a_label_that_a_set_names_256_times_is_there(self, tmp_path):
-        data = table.read_csv(csv(tmp_path, f"x,s\n1,{'owl;' * 256}\n"), label_sets="s")
+        data = read(csv(tmp_path, f"x,s\n1,{'owl;' * 256}\n"), label_sets="s")
         assert data.Y.tolist() == [[1]]
 
     def test_many_labels_stay_sparse(self, tmp_path):
         names = ";".join(f"label {i}" for i in range(300))
         path = csv(tmp_path, f"x,s\n1,{names}\n2,\n3,label 7\n")
-        data = table.read_csv(path, label_sets="s", blank_labels="unknown")
+        data = read(path, label_sets="s", blank_labels="unknown")
         assert sp.issparse(data.Y)
         assert data.Y.sum(axis=1).tolist() == [300, 0, 1]
         assert data.unknown.sum(axis=1).tolist() == [0, 300, 0]
@@ -132,21 +132,21 @@ class TestLabelColumns:
     @pytest.mark.parametrize("blank", ["", "  ", ";", '""', "NA", " ? "])
     def test_blank_set(self, tmp_path, blank):
         path = csv(tmp_path, f"x,s\n1,owl;hawk\n2,{blank}\n")
-        absent = table.read_csv(path, label_sets="s", blank_labels="absent")
+        absent = read(path, label_sets="s", blank_labels="absent")
         assert absent.Y.tolist() == [[1, 1], [0, 0]]
         assert absent.unknown is None
-        unknown = table.read_csv(path, label_sets="s", blank_labels="unknown")
+        unknown = read(path, label_sets="s", blank_labels="unknown")
         assert unknown.unknown.tolist() == [[False, False], [True, True]]
         with pytest.raises(InputError, match=r"'s' has blank cells; give blank_labels='absent'"):
-            table.read_csv(path, label_sets="s")
+            read(path, label_sets="s")
 
     def test_a_label_may_be_called_as_what_is_missing_where_it_is_not_alone(self, tmp_path):
-        data = table.read_csv(csv(tmp_path, "x,s\n1,NA;ZA\n2,ZA\n"), label_sets="s")
+        data = read(csv(tmp_path, "x,s\n1,NA;ZA\n2,ZA\n"), label_sets="s")
         assert data.label_names == ("NA", "ZA")
 
     def test_sets_that_are_not_text(self, tmp_path):
         with pytest.raises(InputError, match="'s' of label sets is not text"):
-            table.read_parquet(parquet(tmp_path, x=[1.0], s=[3]), label_sets="s")
+            read(parquet(tmp_path, x=[1.0], s=[3]), label_sets="s")
 
 
 class TestLabelCells:
@@ -154,24 +154,24 @@ class TestLabelCells:
         "cells", [("1", "0"), ("1.0", "0.0"), ("TRUE", "fAlse"), (" 1", "0 "), ("1e0", "-0")]
     )
     def test_spellings(self, tmp_path, cells):
-        data = table.read_csv(csv(tmp_path, "x,owl\n1,{}\n2,{}\n".format(*cells)), labels=["owl"])
+        data = read(csv(tmp_path, "x,owl\n1,{}\n2,{}\n".format(*cells)), labels=["owl"])
         assert data.Y.tolist() == [[1], [0]]
 
     @pytest.mark.parametrize("blank", ["", " ", "NA", "nan", "?"])
     def test_blank_cell(self, tmp_path, blank):
         path = csv(tmp_path, f"x,owl,hawk\n1,{blank},1\n2,1,0\n")
-        absent = table.read_csv(path, label_count=-2, blank_labels="absent")
+        absent = read(path, label_count=-2, blank_labels="absent")
         assert absent.Y.tolist() == [[0, 1], [1, 0]]
         assert absent.unknown is None
-        unknown = table.read_csv(path, label_count=-2, blank_labels="unknown")
+        unknown = read(path, label_count=-2, blank_labels="unknown")
         assert unknown.Y.tolist() == [[0, 1], [1, 0]]
         assert unknown.unknown.tolist() == [[True, False], [False, False]]
         with pytest.raises(InputError, match=r"'owl' has blank cells; give blank_labels"):
-            table.read_csv(path, label_count=-2)
+            read(path, label_count=-2)
 
     def test_counts_as_presence(self, tmp_path):
         path = csv(tmp_path, "x,owl\n1,0\n2,3\n3,0.25\n4,1\n")
-        data = table.read_csv(path, labels=["owl"], counts="presence")
+        data = read(path, labels=["owl"], counts="presence")
         assert data.Y.tolist() == [[0], [1], [1], [1]]
 
     def test_parquet_types(self, tmp_path):
@@ -184,7 +184,7 @@ class TestLabelCells:
             category=pa.array(["1", "0"]).dictionary_encode(),
             nothing=pa.nulls(2),
         )
-        data = table.read_parquet(path, label_count=-5, blank_labels="unknown")
+        data = read(path, label_count=-5, blank_labels="unknown")
         assert data.Y.tolist() == [[1, 1, 1, 1, 0], [0, 1, 0, 0, 0]]
         assert data.unknown.tolist() == [[False] * 4 + [True], [True] + [False] * 3 + [True]]
 
@@ -197,7 +197,7 @@ class TestFeatureCells:
             'a,1,true,0.1,,007,1,0\n"b, c",NA,False,1e-3,,007,0,\n'
             "d,3, TRUE, 2.5 ,,8,1,1\ne,?,,nan,,9,0,1\n",
         )
-        data = table.read_csv(
+        data = read(
             path,
             labels=["owl", "hawk"],
             groups="route",
@@ -222,24 +222,24 @@ class TestFeatureCells:
             nothing=pa.nulls(2),
             owl=[1, 0],
         )
-        data = table.read_parquet(path, labels=["owl"])
+        data = read(path, labels=["owl"])
         np.testing.assert_array_equal(data.X, [[1, 2.0**60, 0.5, NAN], [NAN, NAN, 2, NAN]])
 
     @pytest.mark.parametrize("kinds", [None, {"a": "number", "b": "number"}])
     def test_numbers_that_arrow_does_not_read(self, tmp_path, kinds):
         path = csv(tmp_path, "a,b,owl\n+1.5,١٢,1\n-2,3,0\nNA,+1e-2,0\n")
-        X = table.read_csv(path, labels=["owl"], kinds=kinds).X
+        X = read(path, labels=["owl"], kinds=kinds).X
         np.testing.assert_array_equal(X, [[1.5, 12], [-2, 3], [NAN, 0.01]])
 
     def test_two_signs_are_no_number(self, tmp_path):
-        X = table.read_csv(csv(tmp_path, "a,owl\n+-1,1\n2,0\n"), labels=["owl"]).X
+        X = read(csv(tmp_path, "a,owl\n+-1,1\n2,0\n"), labels=["owl"]).X
         assert X.kinds == ("category",)
 
 
 class TestGroups:
     def test_leading_zeros_stay(self, tmp_path):
         path = csv(tmp_path, "x,g,owl\n1,007,1\n2,7,0\n3,NA,0\n")
-        assert table.read_csv(path, labels=["owl"], groups="g").groups.tolist() == [
+        assert read(path, labels=["owl"], groups="g").groups.tolist() == [
             "007",
             "7",
             "NA",
@@ -248,12 +248,12 @@ class TestGroups:
     def test_null_group(self, tmp_path):
         path = parquet(tmp_path, x=[1.0, 2.0], g=[1, None], owl=[1, 0])
         with pytest.raises(InputError, match="group column 'g' has blank cells"):
-            table.read_parquet(path, labels=["owl"], groups="g")
+            read(path, labels=["owl"], groups="g")
 
     def test_groups_that_are_lists(self, tmp_path):
         path = parquet(tmp_path, x=[1.0], g=pa.array([{"a": 1}]), owl=[1])
         with pytest.raises(InputError, match="groups of column 'g' are neither"):
-            table.read_parquet(path, labels=["owl"], groups="g")
+            read(path, labels=["owl"], groups="g")
 
 
 class TestCsvFile:
@@ -261,7 +261,7 @@ class TestCsvFile:
         text = "a,owl\n" + "".join(f"{x},1\n" for x in rng.random(20_000))
         path = csv(tmp_path, gzip.compress(text.encode())[:-2000], "a.csv.gz")
         with pytest.raises(InputError, match=r"a\.csv\.gz is damaged"):
-            table.read_csv(path, labels=["owl"])
+            read(path, labels=["owl"])
 
     def test_ragged_row_that_is_not_utf_8(self, tmp_path, monkeypatch):
         """Nothing is raised in a callback, which Python would print and pass over."""
@@ -269,13 +269,13 @@ class TestCsvFile:
         monkeypatch.setattr(sys, "unraisablehook", ignored.append)
         (tmp_path / "a.csv").write_bytes(b"a,owl\n" + b"0,1\n" * 200 + b"\xc9")
         with pytest.raises(InputError, match=r"Row 202 of .*a\.csv has 1 cells and the header 2"):
-            table.read_csv(tmp_path / "a.csv", labels=["owl"])
+            read(tmp_path / "a.csv", labels=["owl"])
         assert ignored == []
 
     def test_last_cell_of_two_lines_after_a_very_long_one(self, tmp_path):
         limit = csv_module.field_size_limit()
         path = csv(tmp_path, f'a,owl,note\n1,1,{"x" * 2 * limit}\n1,1,"two\nlines"\n')
-        assert table.read_csv(path, labels=["owl"], drop=["note"]).n_samples == 2
+        assert read(path, labels=["owl"], drop=["note"]).n_samples == 2
         assert csv_module.field_size_limit() == limit
 
     def test_row_longer_than_a_block(self, tmp_path, monkeypatch):
@@ -283,7 +283,7 @@ class TestCsvFile:
         monkeypatch.setattr(delimited, "_BLOCK", 20)
         path = csv(tmp_path, f"a,owl\n1,1\n{'1' * 100},1\n")
         with pytest.raises(InputError, match="is not a readable CSV file"):
-            table.read_csv(path, labels=["owl"])
+            read(path, labels=["owl"])
 
 
 OWL = {"labels": ["owl"]}
@@ -338,37 +338,37 @@ OWL = {"labels": ["owl"]}
 )
 def test_a_table_that_cannot_be_read(tmp_path, text, options, message):
     with pytest.raises(InputError, match=message):
-        table.read_csv(csv(tmp_path, text), **options)
+        read(csv(tmp_path, text), **options)
 
 
 class TestParquetFile:
     @pytest.mark.parametrize("content", [b"a,owl\n1,1\n", b"PAR1" + b"x" * 30 + b"PAR1"])
     def test_not_parquet(self, tmp_path, content):
         with pytest.raises(InputError, match="is not a readable Parquet file"):
-            table.read_parquet(csv(tmp_path, content, "a.parquet"), labels=["owl"])
+            read(csv(tmp_path, content, "a.parquet"), labels=["owl"])
 
     def test_text_that_is_not_utf8(self, tmp_path):
         path = parquet(tmp_path, a=[1.0], g=["route"], owl=[1])
         path.write_bytes(path.read_bytes().replace(b"route", b"r\xffute"))
         with pytest.raises(InputError, match=r"is not a readable Parquet file \(.*UTF8"):
-            table.read_parquet(path, labels=["owl"], groups="g")
+            read(path, labels=["owl"], groups="g")
 
     def test_no_rows(self, tmp_path):
         path = parquet(tmp_path, a=pa.array([], pa.float32()), owl=pa.array([], pa.int8()))
         with pytest.raises(InputError, match="has columns and no rows"):
-            table.read_parquet(path, labels=["owl"])
+            read(path, labels=["owl"])
 
     def test_more_bytes_than_are_accepted(self, tmp_path, monkeypatch):
         path = parquet(tmp_path, a=np.zeros(10_000), owl=np.zeros(10_000, np.int8))
         assert path.stat().st_size < 10_000
         monkeypatch.setattr(files, "UNPACKED_LIMIT", 50_000)
         with pytest.raises(InputError, match="unpacks to 80,000 bytes, more than the 50,000"):
-            table.read_parquet(path, labels=["owl"])
+            read(path, labels=["owl"])
 
     def test_options_outweigh_what_the_file_says(self, tmp_path):
         data = MultiLabelDataset([[1.0, 0.0]], [[1, 1]], label_names=["owl", "hawk"])
         table.write_parquet(data, tmp_path / "a.parquet")
-        assert table.read_parquet(tmp_path / "a.parquet", labels=["hawk"]).label_names == ("hawk",)
+        assert read(tmp_path / "a.parquet", labels=["hawk"]).label_names == ("hawk",)
 
     @pytest.mark.parametrize(
         "stored", [b"{", b"3", b"[3]", b"\xff", b"[" * 100_000], ids=lambda stored: stored[:3]
@@ -380,12 +380,12 @@ class TestParquetFile:
         with pytest.raises(
             InputError, match=r"stored label names of .* are damaged; name them with labels"
         ):
-            table.read_parquet(tmp_path / "a.parquet")
+            read(tmp_path / "a.parquet")
 
     def test_a_feature_that_is_called_group_is_no_group(self, tmp_path):
         data = MultiLabelDataset([[1.0]], [[1]], feature_names=["group"])
         table.write_parquet(data, tmp_path / "a.parquet")
-        back = table.read_parquet(tmp_path / "a.parquet")
+        back = read(tmp_path / "a.parquet")
         assert back.groups is None
         assert back.feature_names == ("group",)
 
@@ -393,7 +393,7 @@ class TestParquetFile:
     def test_a_label_that_is_a_list_or_a_record(self, tmp_path, cells):
         pq.write_table(pa.table({"a": [0, 1], "owl": cells}), tmp_path / "a.parquet")
         with pytest.raises(InputError, match=r"'owl' holds .*1.*2.*; labels must be 0 and 1"):
-            table.read_parquet(tmp_path / "a.parquet", labels=["owl"])
+            read(tmp_path / "a.parquet", labels=["owl"])
 
 
 @pytest.mark.parametrize(
@@ -446,19 +446,19 @@ def test_nul_in_a_name(tmp_path):
         table.write_csv(data, tmp_path / "a.csv")
     assert list(tmp_path.iterdir()) == []
     table.write_parquet(data, tmp_path / "a.parquet")
-    assert table.read_parquet(tmp_path / "a.parquet").label_names == ("owl\0",)
+    assert read(tmp_path / "a.parquet").label_names == ("owl\0",)
 
 
 def test_parquet_is_not_packed_twice(tmp_path):
     with pytest.raises(InputError, match="Parquet is compressed already"):
         table.write_parquet(MultiLabelDataset([[1.0]], [[1]]), tmp_path / "a.parquet.gz")
     with pytest.raises(InputError, match="Parquet is compressed already"):
-        table.read_parquet(tmp_path / "a.parquet.gz", labels=["owl"])
+        read(tmp_path / "a.parquet.gz", labels=["owl"])
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("read", [table.read_csv, table.read_parquet])
-def test_reading_without_pyarrow(tmp_path, read, monkeypatch):
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_reading_without_pyarrow(tmp_path, format, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r'pip install "cgmvae\[tables\]"'):
-        read(csv(tmp_path, BIRDS), labels=["owl"])
+        read(csv(tmp_path, BIRDS), format=format, labels=["owl"])

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cgmvae.data import MultiLabelDataset, readers
+from cgmvae.data import MultiLabelDataset, read, readers
 from cgmvae.data.columns import MISSING, Columns, as_columns
-from cgmvae.data.readers import table, write
+from cgmvae.data.readers import write
 from cgmvae.errors import InputError
 
 BIRDS = """depth,habitat,day,notes,owl
@@ -36,7 +36,7 @@ def assert_same(found, expected):
 
 class TestCsv:
     def test_kinds_are_guessed(self, tmp_path):
-        data = table.read_csv(csv(tmp_path), labels=["owl"])
+        data = read(csv(tmp_path), labels=["owl"])
         assert isinstance(data.X, Columns)
         assert data.feature_names == data.X.names == ("depth", "habitat", "day", "notes")
         assert data.X.kinds == ("number", "category", "date", "text")
@@ -50,7 +50,7 @@ class TestCsv:
     def test_columns_are_told(self, tmp_path):
         path = csv(tmp_path, "code,word,day,owl\n007,fen,01.02.2024,1\n7,bog,,0\n")
         options = {"labels": ["owl"], "category": ["code"], "text": ["word"], "date": "day"}
-        data = table.read_csv(path, **options)
+        data = read(path, **options)
         assert data.X.kinds == ("category", "text", "date")
         assert data.X.values[0].tolist() == ["007", "7"]
 
@@ -58,17 +58,17 @@ class TestCsv:
         rows = "".join(f"id{i},{i},1\n" for i in range(9))
         path = csv(tmp_path, f"site,habitat,owl\n{rows}")
         kinds = {"habitat": "category", "elsewhere": "text"}
-        data = table.read_csv(path, labels=["owl"], kinds=kinds)
+        data = read(path, labels=["owl"], kinds=kinds)
         assert data.X.by_name() == {"site": "text", "habitat": "category"}
         with pytest.warns(UserWarning, match="'site' has a different value"):
-            data = table.read_csv(path, labels=["owl"])
+            data = read(path, labels=["owl"])
         assert (data.feature_names, data.X.shape) == (("habitat",), (9, 1))
 
     @pytest.mark.parametrize("form", ["csv", "parquet", "npz"])
     def test_identifiers_are_carried_and_written(self, tmp_path, form):
         path = csv(tmp_path, "site;depth;owl\n0,10;1,5;1\n007;2,5;0\n;3,5;1\n")
         with pytest.warns(UserWarning, match="'site', which identifies .* is blank in 1 of 3 rows"):
-            data = table.read_csv(path, labels=["owl"], id="site")
+            data = read(path, labels=["owl"], id="site")
         assert data.feature_names == ("depth",)
         assert data.ids.tolist() == ["0,10", "007", ""]
         readers.write(data, tmp_path / f"copy.{form}")
@@ -98,7 +98,7 @@ class TestParquet:
             blank=pa.array([None, None], pa.string()),
             owl=[1, 0],
         )
-        X = table.read_parquet(path, labels=["owl"]).X
+        X = read(path, labels=["owl"]).X
         assert X.kinds == ("category", *["date"] * 3, "category", "date", "number")
         assert X.values[4].tolist() == ["01234", "1"]
         for place in (2, 3):
@@ -106,19 +106,19 @@ class TestParquet:
 
     def test_a_blank_column_of_text_may_be_told_to_be_numbers(self, tmp_path):
         path = self.write(tmp_path, a=[1, 2], b=pa.array([None, "NA"], pa.string()), owl=[1, 0])
-        X = table.read_parquet(path, labels=["owl"], kinds={"a": "number", "b": "number"}).X
+        X = read(path, labels=["owl"], kinds={"a": "number", "b": "number"}).X
         np.testing.assert_array_equal(X, np.float32([[1, np.nan], [2, np.nan]]))
 
     def test_numbers_may_be_told_to_be_categories(self, tmp_path):
         path = self.write(tmp_path, site=[3, None], owl=[1, 0])
-        X = table.read_parquet(path, labels=["owl"], category=["site"]).X
+        X = read(path, labels=["owl"], category=["site"]).X
         assert X.values[0].tolist() == ["3", None]
 
     @pytest.mark.parametrize("values", [[[1], [2]], [b"a", b"b"], [{"a": 1}, {"a": 2}]])
     def test_types_of_which_nothing_is_made(self, tmp_path, values):
         path = self.write(tmp_path, odd=values, owl=[1, 0])
         with pytest.raises(InputError, match="'odd' holds cells of type"):
-            table.read_parquet(path, labels=["owl"])
+            read(path, labels=["owl"])
 
     def test_damaged_kinds(self, tmp_path):
         path = self.write(tmp_path, a=["x", "y"], owl=[1, 0])
@@ -126,7 +126,7 @@ class TestParquet:
             stored = pq.read_table(path).replace_schema_metadata({b"cgmvae.kinds": kinds})
             pq.write_table(stored, tmp_path / "other.parquet")
             with pytest.raises(InputError, match="stored column types"):
-                table.read_parquet(tmp_path / "other.parquet", labels=["owl"])
+                read(tmp_path / "other.parquet", labels=["owl"])
 
 
 CELLS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9)
@@ -151,15 +151,15 @@ class TestWriting:
     def test_parquet_keeps_kinds(self, tmp_path):
         data, path = self.dataset(), tmp_path / "birds.parquet"
         write(data, path)
-        back = table.read_parquet(path)
+        back = read(path)
         assert_same(back.X, data.X)
         assert back.groups.tolist() == ["a", "a", "b"]
-        assert table.read_parquet(path, kinds={"notes": "category"}).X.kinds[-1] == "category"
+        assert read(path, kinds={"notes": "category"}).X.kinds[-1] == "category"
 
     def test_csv_keeps_values(self, tmp_path):
         data, path = self.dataset(), tmp_path / "birds.csv"
         write(data, path)
-        back = table.read_csv(path, labels=["owl"], groups="group", text=["notes"])
+        back = read(path, labels=["owl"], groups="group", text=["notes"])
         assert_same(back.X, data.X)
         assert ",2024-05-31," in path.read_text(encoding="utf-8")
 
@@ -172,8 +172,8 @@ class TestWriting:
         folder = tmp_path_factory.mktemp("kept")
         write(data, folder / "a.parquet")
         write(data, folder / "a.csv")
-        assert_same(table.read_parquet(folder / "a.parquet").X, X)
-        back = table.read_csv(folder / "a.csv", labels=["owl"], category=["c"], date=["d"])
+        assert_same(read(folder / "a.parquet").X, X)
+        back = read(folder / "a.csv", labels=["owl"], category=["c"], date=["d"])
         assert_same(back.X, X)
 
     @pytest.mark.parametrize("name", ["a.npz", "a.svm", "a.mapped"])

@@ -26,6 +26,7 @@ from cgmvae.data.dataset import TEST, TRAIN, Matrix, MultiLabelDataset, split_un
 from cgmvae.data.files import data_name, open_binary, open_text
 from cgmvae.data.mapped import dense, vstack
 from cgmvae.data.readers.conventions import labels_as_stored
+from cgmvae.data.readers.options import ReadingOptions, as_list
 from cgmvae.errors import InputError, one_line
 
 #: Whitespace of Weka; other Unicode spaces belong to words.
@@ -59,12 +60,7 @@ _BATCH = 1 << 22
 
 
 def read(
-    path: str | os.PathLike[str],
-    *,
-    labels: Sequence[str] | None = None,
-    label_count: int | None = None,
-    xml: str | os.PathLike[str] | None = None,
-    name: str | None = None,
+    path: str | os.PathLike[str], options: ReadingOptions, *, name: str | None = None
 ) -> MultiLabelDataset:
     """Read an ARFF file with dense, sparse or mixed rows.
 
@@ -78,30 +74,14 @@ def read(
     name; otherwise of an XML file in the same folder: with the same name, or that name without
     ``-train`` or ``-test``. They keep the order of the attributes.
 
-    Parameters
-    ----------
-    path : path
-        The file, possibly compressed with gzip or bzip2.
-    labels : sequence of str, optional
-        The names of the label attributes.
-    label_count : int, optional
-        As in MEKA: the first n attributes are labels, or the last n if it is -n.
-    xml : path, optional
-        Mulan's XML file of label names; nested labels count like the others.
-    name : str, optional
-        Name of the data set; by default that of the file.
-
-    Returns
-    -------
-    MultiLabelDataset
-        X float64, CSR if any row of the file is sparse. Y dense, or CSR if X is and there are
-        more than :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels.
-        ``-split-number k`` in the relation's name makes the first k rows the official training
-        rows and the others the test rows.
+    X is float64, and CSR if any row of the file is sparse; Y is dense, or CSR if X is and there are
+    more than :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels. ``-split-number
+    k`` in the relation's name makes the first k rows the official training rows and the others the
+    test rows.
     """
     path = Path(path)
     with open_text(path) as text:
-        source = _Source(text, path, labels, label_count, xml)
+        source = _Source(text, path, options)
         parts = list(source.parts())
     Y, unknown = split_unknown(vstack([Y for _, Y in parts]))
     return MultiLabelDataset(
@@ -264,18 +244,11 @@ def _attribute(parts: Sequence[_Token]) -> _Attribute:
 class _Source:
     """An opened ARFF file whose header has been read, and which of its attributes are labels."""
 
-    def __init__(
-        self,
-        text: IO[str],
-        path: Path,
-        labels: Sequence[str] | None,
-        label_count: int | None,
-        xml: str | os.PathLike[str] | None,
-    ) -> None:
+    def __init__(self, text: IO[str], path: Path, options: ReadingOptions) -> None:
         self._text, self.path = text, path
         self.header = _read_header(text, path)
         self.attributes = self.header.attributes
-        self._labels = _label_columns(self.header, path, labels, label_count, xml)
+        self._labels = _label_columns(self.header, path, options)
         self._features = sorted(set(range(len(self.attributes))).difference(self._labels))
         for label in (self.attributes[column] for column in self._labels):
             if label.is_category:
@@ -473,19 +446,13 @@ def _normalized(line: str) -> str:
 # Labels
 
 
-def _label_columns(
-    header: _Header,
-    path: Path,
-    labels: Sequence[str] | None,
-    label_count: int | None,
-    xml: str | os.PathLike[str] | None,
-) -> list[int]:
+def _label_columns(header: _Header, path: Path, options: ReadingOptions) -> list[int]:
     """Return the indices of the label attributes, in increasing order."""
+    labels, label_count, xml = options.labels, options.label_count, options.xml
     if sum(option is not None for option in (labels, label_count, xml)) > 1:
         raise InputError("Give only one of labels, label_count and xml: each names the labels.")
     if labels is not None:
-        names = [labels] if isinstance(labels, str) else labels
-        return _columns_of(names, header, "labels", path)
+        return _columns_of(as_list(labels), header, "labels", path)
     n = len(header.attributes)
     count = header.option("c") if label_count is None and xml is None else label_count
     if count is not None:

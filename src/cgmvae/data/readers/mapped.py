@@ -24,33 +24,18 @@ from cgmvae.data.dataset import Matrix, MultiLabelDataset
 from cgmvae.data.mapped import MappedRows, dense
 from cgmvae.data.readers import npz
 from cgmvae.data.readers.conventions import reject_columns
+from cgmvae.data.readers.options import ReadingOptions
 from cgmvae.errors import InputError, first_line
 
 _FEATURES, _NAMES, _LABELS = "X.npy", "features.json", "labels.npz"
 
 
-def read(path: str | os.PathLike[str], *, name: str | None = None) -> MultiLabelDataset:
-    """Read a data set whose features stay on disk; their values are not checked.
-
-    Parameters
-    ----------
-    path : path
-        The folder.
-    name : str, optional
-        Name of the data set; by default that of the folder.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> data = MultiLabelDataset([[0.5], [2.0]], [[1, 0], [1, 1]], label_names=["owl", "hawk"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write(data, f"{folder}/birds.mapped")
-    ...     found = read(f"{folder}/birds.mapped")
-    ...     found.X.on_disk, found.X.gather([1]).tolist()
-    (True, [[2.0]])
-    """
+def read(
+    path: str | os.PathLike[str], options: ReadingOptions, *, name: str | None = None
+) -> MultiLabelDataset:
+    """Read a data set whose features stay on disk; their values are not checked."""
     folder = check_folder(path)
-    labels = npz.read(folder / _LABELS)
+    labels = npz.read(folder / _LABELS, options)
     X = _open_features(folder / _FEATURES)
     if X.shape[0] != labels.n_samples:
         raise InputError(

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from cgmvae.data import files
 from cgmvae.data.dataset import Matrix, MultiLabelDataset, csr_from_parts, split_unknown
 from cgmvae.data.readers.conventions import COLUMNS_LIMIT, reject_columns
+from cgmvae.data.readers.options import ReadingOptions
 from cgmvae.errors import InputError, first_line
 
 #: The value of an unknown label.
@@ -63,32 +64,12 @@ _DAMAGE = (
 
 
 def read(
-    path: str | os.PathLike[str], *, groups: str = "group", name: str | None = None
+    path: str | os.PathLike[str], options: ReadingOptions, *, name: str | None = None
 ) -> MultiLabelDataset:
-    """Read a data set from an ``.npz`` archive.
-
-    Parameters
-    ----------
-    path : path
-        The archive.
-    groups : str, default="group"
-        The key of the groups, (n_samples,). If ``"group"`` is absent, there are no groups; any
-        other key must exist.
-    name : str, optional
-        Name of the data set; by default that of the file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> data = MultiLabelDataset([[0.5], [2.0]], [[1, 0], [1, 1]], label_names=["owl", "hawk"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write(data, f"{folder}/birds.npz")
-    ...     read(f"{folder}/birds.npz").label_names
-    ('owl', 'hawk')
-    """
+    """Read a data set from an ``.npz`` archive; a key of groups that was given must exist."""
     path = files.check_file(path)
     with Archive(path) as archive:
-        archive.check_groups(groups)
+        groups = archive.groups_key(options)
         labels, unknown = split_unknown(archive.matrix("Y"), UNKNOWN)
         return MultiLabelDataset(
             X=archive.matrix("X"),
@@ -104,11 +85,11 @@ def read(
 
 
 def read_features(
-    path: str | os.PathLike[str], *, groups: str = "group"
+    path: str | os.PathLike[str], options: ReadingOptions
 ) -> tuple[Matrix, tuple[str, ...]]:
     """Read the features alone, and their names, if there are any; there need not be labels."""
     with Archive(files.check_file(path)) as archive:
-        archive.check_groups(groups)
+        archive.groups_key(options)
         return archive.matrix("X"), archive.names("feature_names")
 
 
@@ -216,10 +197,12 @@ class Archive:
     def __contains__(self, key: str) -> bool:
         return key in self._members
 
-    def check_groups(self, key: str) -> None:
-        """Reject a key of the groups that is not the default and does not exist."""
+    def groups_key(self, options: ReadingOptions) -> str:
+        """Return the key of the groups; raise if one was given and does not exist."""
+        key = options.groups or "group"
         if key != "group" and key not in self:
             raise InputError(f"{self.path} has no array {key!r} to take the groups from.")
+        return key
 
     def array(self, key: str) -> NDArray[Any]:
         """Load one array."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,8 @@ from numpy.typing import NDArray
 from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, split_unknown
 from cgmvae.data.files import data_name, open_binary
 from cgmvae.data.readers.npz import read_array
-from cgmvae.errors import InputError, first_line
-
-#: A file of row indices, or the row indices.
-Index = str | os.PathLike[str] | Sequence[int] | NDArray[Any]
+from cgmvae.data.readers.options import ReadingOptions
+from cgmvae.errors import InputError, Setting, first_line, warn
 
 #: The parts of the official split: their codes, and the suffixes of their index files.
 _PARTS = {
@@ -33,47 +29,21 @@ _NO_PART = 255
 
 
 def read(
-    path: str | os.PathLike[str],
-    *,
-    n_labels: int,
-    meta_offset: int = 0,
-    train_index: Index | None = None,
-    validation_index: Index | None = None,
-    test_index: Index | None = None,
-    label_names: Sequence[str] = (),
-    feature_names: Sequence[str] = (),
-    name: str | None = None,
+    path: str | os.PathLike[str], options: ReadingOptions, *, name: str | None = None
 ) -> MultiLabelDataset:
     """Read a matrix of shape (n_samples, meta_offset + n_labels + n_features).
 
-    Parameters
-    ----------
-    path : path
-        The ``.npy`` file.
-    n_labels : int
-        Number of label columns: 0, 1, or NaN for unknown.
-    meta_offset : int
-        Number of columns before the labels, which are skipped.
-    train_index, validation_index, test_index : path or array of int, optional
-        Row indices of the parts of the official split. An index that is not given is searched
-        beside ``mirflickr_data.npy`` (or ``mirflickr.npy``) as ``mirflickr_train_idx.npy``,
-        ``mirflickr_val_idx.npy`` and ``mirflickr_test_idx.npy``. Rows that are in none of them are
-        left out, and a warning says how many; without any index, there is no official split.
-    label_names, feature_names : sequence of str
-        Column names.
-    name : str, optional
-        Name of the data set; by default that of the file, without ``_data``.
-
-    Returns
-    -------
-    MultiLabelDataset
-        X float32 and Y, both dense.
+    Labels are 0, 1, or NaN for unknown. X is float32, and X and Y are dense; ``_data`` at the end
+    of the file's name is not part of the name of the data set.
 
     Warns
     -----
     UserWarning
         If rows are in none of the indices.
     """
+    if options.n_labels is None:
+        raise InputError(Setting("n_labels"), " is required for released files; add it.")
+    n_labels, meta_offset = options.n_labels, options.meta_offset
     path = Path(path)
     table = _load(path)
     first = meta_offset + n_labels
@@ -97,25 +67,22 @@ def read(
     Y, unknown = split_unknown(labels)
     with np.errstate(over="ignore"):  # the data set rejects infinite values
         X = table[:, first:].astype(np.float32)
-    indices = {"train": train_index, "validation": validation_index, "test": test_index}
-    split = _official_split(path, indices, len(table))
+    split = _official_split(path, options, len(table))
     dataset = MultiLabelDataset(
         X,
         Y,
         unknown=unknown,
-        label_names=label_names,
-        feature_names=feature_names,
+        label_names=options.label_names,
+        feature_names=options.feature_names,
         name=name or data_name(path).removesuffix("_data"),
     )
     if split is None:
         return dataset
     rows = np.flatnonzero(split != _NO_PART)
     if n_left_out := len(split) - len(rows):
-        warnings.warn(
+        warn(
             f"{n_left_out:,} of the {len(split):,} rows of {path} are in none of its train, "
             "validation and test indices, and are left out.",
-            UserWarning,
-            stacklevel=2,
         )
     return replace(dataset.rows(rows), official_split=split[rows])
 
@@ -138,12 +105,12 @@ def _load(path: Path) -> NDArray[Any]:
 
 
 def _official_split(
-    path: Path, indices: dict[str, Index | None], n_samples: int
+    path: Path, options: ReadingOptions, n_samples: int
 ) -> NDArray[np.uint8] | None:
     split = np.full(n_samples, _NO_PART, dtype=np.uint8)
     found = False
     for part, (code, suffix) in _PARTS.items():
-        index = indices[part]
+        index = getattr(options, f"{part}_index")
         if index is None:
             stem = data_name(path)
             beside = (path.with_name(n + suffix) for n in (stem.removesuffix("_data"), stem))
@@ -152,7 +119,7 @@ def _official_split(
             continue
         is_file = isinstance(index, str | os.PathLike)
         what = f"The {part} index {index}" if is_file else f"The {part} index"
-        rows = _load(Path(index)) if is_file else np.asarray(index)  # type: ignore[arg-type]
+        rows = _load(Path(index)) if is_file else np.asarray(index)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise InputError(f"{what} must be a flat list of integer row indices.")
         outside = (rows < 0) | (rows >= n_samples)

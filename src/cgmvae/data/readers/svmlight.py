@@ -25,6 +25,7 @@ from cgmvae.data.readers.conventions import (
     labels_as_stored,
     reject_columns,
 )
+from cgmvae.data.readers.options import ReadingOptions
 from cgmvae.errors import InputError, one_line
 
 #: Bytes per batch of lines that is parsed, and rows per batch that is written.
@@ -37,12 +38,7 @@ _HEADER = re.compile(rb"([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})\s*")
 
 
 def read(
-    path: str | os.PathLike[str],
-    *,
-    n_features: int | None = None,
-    n_labels: int | None = None,
-    zero_based: bool | Literal["auto"] = "auto",
-    name: str | None = None,
+    path: str | os.PathLike[str], options: ReadingOptions, *, name: str | None = None
 ) -> MultiLabelDataset:
     """Read lines such as ``1,3,7 12:0.5 40:1 # comment``.
 
@@ -55,45 +51,23 @@ def read(
     and id j is named ``label_j``. With ``n_labels`` or a header, the labels are the ids from 0 to
     ``n_labels - 1``, whether they occur or not.
 
-    Parameters
-    ----------
-    path : path
-        The file, possibly compressed with gzip or bzip2.
-    n_features, n_labels : int, optional
-        Number of columns of X and Y, for files in which the last ones do not occur.
-    zero_based : bool or "auto"
-        Whether feature indices start at 0. ``"auto"`` assumes that they start at 1 if the index 0
-        does not occur, as scikit-learn does; with a header, only if the index ``n_features``
-        occurs, because that repository starts at 0.
-    name : str, optional
-        Name of the data set; by default that of the file.
-
-    Returns
-    -------
-    MultiLabelDataset
-        X as CSR float64. Y dense, or CSR for more than
-        :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels.
+    X is CSR float64; Y is dense, or CSR for more than
+    :data:`~cgmvae.data.readers.conventions.DENSE_LABELS_LIMIT` labels.
     """
-    lines = _Lines(Path(path), n_features, n_labels)
-    X = lines.features(zero_based)
+    lines = _Lines(Path(path), options)
+    X = lines.features(options.zero_based)
     Y, label_names = lines.labels()
     return MultiLabelDataset(X, Y, label_names=label_names, name=name or data_name(path))
 
 
-def read_features(
-    path: str | os.PathLike[str],
-    *,
-    n_features: int,
-    n_labels: int | None = None,
-    zero_based: bool | Literal["auto"] = "auto",
-) -> sp.csr_array:
+def read_features(path: str | os.PathLike[str], options: ReadingOptions) -> sp.csr_array:
     """Read the features alone, (n_samples, n_features), whatever the labels are."""
-    return _Lines(Path(path), n_features, n_labels).features(zero_based)
+    return _Lines(Path(path), options).features(options.zero_based)
 
 
 def is_zero_based(path: str | os.PathLike[str]) -> bool:
     """Return whether ``zero_based="auto"`` numbers the features of a file from 0."""
-    return _Lines(Path(path)).is_zero_based
+    return _Lines(Path(path), ReadingOptions()).is_zero_based
 
 
 def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
@@ -117,11 +91,9 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
 class _Lines:
     """The parsed lines of a file, with indices and label ids as they are in it."""
 
-    def __init__(
-        self, path: Path, n_features: int | None = None, n_labels: int | None = None
-    ) -> None:
+    def __init__(self, path: Path, options: ReadingOptions) -> None:
         self.path = path
-        self._given = {"features": n_features, "labels": n_labels}
+        self._given = {"features": options.n_features, "labels": options.n_labels}
         self._stated: tuple[int, ...] | None = None  # rows, features and labels of the header
         self._labels: list[tuple[float, ...]] = []
         batches, number = [], 1

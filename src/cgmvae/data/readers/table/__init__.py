@@ -18,12 +18,12 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from inspect import Signature, signature
 from typing import Any, get_args
 
 from cgmvae.data import files
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import MultiLabelDataset
+from cgmvae.data.readers.options import ReadingOptions, as_list
 from cgmvae.data.readers.table.cells import (
     GROUP_COLUMN,
     ID_COLUMN,
@@ -38,16 +38,14 @@ from cgmvae.data.readers.table.cells import (
 )
 from cgmvae.data.readers.table.delimited import DelimitedFile, suffix_delimiter
 from cgmvae.data.readers.table.layout import UnnamedLabelsError, find_row_column, pivot
-from cgmvae.data.readers.table.roles import TableOptions, as_list, choose_roles, reject_repeated
+from cgmvae.data.readers.table.roles import choose_roles, reject_repeated
 from cgmvae.errors import Advice, InputError, Setting, first_line
 
 __all__ = [
     "UnnamedLabelsError",
     "read_csv",
-    "read_feather",
-    "read_jsonl",
+    "read_loaded",
     "read_parquet",
-    "read_xlsx",
     "write_csv",
     "write_parquet",
 ]
@@ -62,117 +60,58 @@ COLUMN_KEYS = GROUPS_KEY, IDS_KEY = b"cgmvae.groups", b"cgmvae.ids"
 _CELL_BYTES = 4
 
 
-def _takes_table_options(read: Callable[..., MultiLabelDataset]) -> Callable[..., Any]:
-    """Show the fields of :class:`TableOptions` in the signature instead of ``**options``."""
-    path, *own, _ = signature(read).parameters.values()
-    options = [p.replace(kind=p.KEYWORD_ONLY) for p in signature(TableOptions).parameters.values()]
-    read.__signature__ = Signature([path, *options, *own])  # type: ignore[attr-defined]
-    return read
-
-
-@_takes_table_options
 def read_csv(
-    path: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    delimiter: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
-    **options: Any,
+    path: str | os.PathLike[str], options: ReadingOptions, *, name: str | None = None
 ) -> MultiLabelDataset:
-    r"""Read a data set from a text file whose first line names the columns.
+    """Read a data set from a text file whose first line names the columns.
 
     A cell that is blank, ``NA``, ``NaN`` or ``?`` is missing. If all features are numbers, or true
     and false, ``X`` is an array; otherwise it is :class:`~cgmvae.data.columns.Columns`, and the
     types of columns not in ``text``, ``category`` or ``date`` are guessed
     (:mod:`cgmvae.data.columns`).
-
-    Parameters
-    ----------
-    path : path
-        The file, possibly compressed with gzip or bzip2.
-    name : str, optional
-        Name of the data set; by default that of the file.
-    delimiter, decimal, encoding : str, optional
-        How the text is written; by default found out from the first rows
-        (:class:`~cgmvae.data.readers.table.delimited.DelimitedFile`).
-    **options
-        The meaning of the columns: the fields of
-        :class:`~cgmvae.data.readers.table.roles.TableOptions`.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "birds.csv")
-    ...     _ = path.write_text("height;owl;hawk\n0,5;1;0\n;1;1\n")
-    ...     data = read_csv(path, label_count=-2)
-    >>> data.label_names, data.X.tolist()
-    (('owl', 'hawk'), [[0.5], [nan]])
     """
-    given = TableOptions(**options)
     pa = load_pyarrow()
-    file = DelimitedFile(path, delimiter, decimal, encoding)
-    if given.label_options:
-        choose_roles(file.names, given)  # before the rows are read
-    table = pa.concat_tables(file.tables(verbatim=given.named_columns))
-    return _dataset(table, given, path, name, text_is_parsed=True)
+    file = open_csv(path, options)
+    if options.label_options:
+        choose_roles(file.names, options)  # before the rows are read
+    table = pa.concat_tables(file.tables(verbatim=options.named_columns))
+    return _dataset(table, options, path, name, text_is_parsed=True)
 
 
-@_takes_table_options
-def read_xlsx(
-    path: str | os.PathLike[str],
-    *,
-    name: str | None = None,
-    sheet: str | None = None,
-    **options: Any,
+def open_csv(path: str | os.PathLike[str], options: ReadingOptions) -> DelimitedFile:
+    """Open a text table to see its columns, and to read it any number of times."""
+    return DelimitedFile(path, options.delimiter, options.decimal, options.encoding)
+
+
+def read_loaded(
+    path: str | os.PathLike[str], options: ReadingOptions, *, format: str, name: str | None = None
 ) -> MultiLabelDataset:
-    """Read a data set from a sheet of an Excel workbook, whose first row names the columns.
+    """Read a data set from a table that is loaded as a whole: a format of :data:`LOADERS`.
 
-    ``sheet`` is needed if the workbook has several; the other options are those of
-    :func:`read_csv`. Text may be numbers, as in CSV.
+    A sheet of an Excel workbook, whose first row names the columns and whose text may be numbers;
+    JSON lines, one object per row, where ``label_sets`` may be a list of names (an empty list is a
+    row without labels); or a Feather (Arrow) file.
     """
-    given = TableOptions(**options)
-    return _dataset(load_xlsx(path, sheet=sheet), given, path, name, text_is_parsed=True)
+    load, text_is_parsed = LOADERS[format]
+    return _dataset(load(path, options), options, path, name, text_is_parsed=text_is_parsed)
 
 
-@_takes_table_options
-def read_jsonl(
-    path: str | os.PathLike[str], *, name: str | None = None, **options: Any
-) -> MultiLabelDataset:
-    """Read a data set from JSON lines: one object per row, with the same options as Parquet.
-
-    The column of ``label_sets`` may hold lists of names; an empty list is a row without labels.
-    """
-    return _dataset(load_jsonl(path), TableOptions(**options), path, name, text_is_parsed=False)
-
-
-@_takes_table_options
-def read_feather(
-    path: str | os.PathLike[str], *, name: str | None = None, **options: Any
-) -> MultiLabelDataset:
-    """Read a data set from a Feather (Arrow) file, with the same options as Parquet."""
-    return _dataset(load_feather(path), TableOptions(**options), path, name, text_is_parsed=False)
-
-
-@_takes_table_options
 def read_parquet(
-    path: str | os.PathLike[str], *, name: str | None = None, **options: Any
+    path: str | os.PathLike[str], options: ReadingOptions, *, name: str | None = None
 ) -> MultiLabelDataset:
     """Read a data set from a Parquet file.
 
-    The options are those of :func:`read_csv`. A file written by :func:`write_parquet` needs none:
+    A file written by :func:`write_parquet` needs none:
     it stores which columns are labels and groups, the types of its features, and that a blank label
     is unknown. Otherwise the Arrow types determine those of the features (dictionaries are
     categories); text can be a category, a date or text, but not a number. Groups of an integer type
     stay integers.
     """
-    given = TableOptions(**options)
     files.reject_compressed(path, "Parquet")
     path = files.check_file(path)
     with open_parquet(path) as file:
         names, stored = file.schema_arrow.names, file.schema_arrow.metadata or {}
-        completed = with_stored_options(given, stored, path)
+        completed = with_stored_options(options, stored, path)
         if completed.label_options:
             choose_roles(names, completed)  # before the rows are read
         files.check_unpacked(
@@ -188,12 +127,12 @@ def read_parquet(
         )
         table = file.read()
         table.validate(full=True)
-    return _dataset(table, given, path, name, text_is_parsed=False)
+    return _dataset(table, options, path, name, text_is_parsed=False)
 
 
 def _dataset(
     table: Any,
-    options: TableOptions,
+    options: ReadingOptions,
     path: str | os.PathLike[str],
     name: str | None,
     *,
@@ -239,8 +178,9 @@ def check_rows(path: str | os.PathLike[str], n_rows: int) -> None:
         raise InputError(f"{path} has columns and no rows; check how it was written.")
 
 
-def load_xlsx(path: str | os.PathLike[str], *, sheet: str | None = None) -> Any:
+def load_xlsx(path: str | os.PathLike[str], options: ReadingOptions) -> Any:
     """Load a sheet of an Excel workbook as an Arrow table."""
+    sheet = options.sheet
     pa = load_pyarrow()
     files.reject_compressed(path, "a workbook")
     path = files.check_file(path)
@@ -303,7 +243,7 @@ def _sheet_column(cells: list[Any]) -> Any:
     return pa.array([None if cell is None else str(cell) for cell in whole], pa.string())
 
 
-def load_jsonl(path: str | os.PathLike[str]) -> Any:
+def load_jsonl(path: str | os.PathLike[str], _: ReadingOptions) -> Any:
     """Load JSON lines as an Arrow table, whose columns are the keys of all lines."""
     pa = load_pyarrow()
     rows, names = [], dict[str, None]()
@@ -332,7 +272,7 @@ def load_jsonl(path: str | os.PathLike[str]) -> Any:
     return pa.table(columns)
 
 
-def load_feather(path: str | os.PathLike[str]) -> Any:
+def load_feather(path: str | os.PathLike[str], _: ReadingOptions) -> Any:
     """Load a Feather file as an Arrow table."""
     pa = load_pyarrow()
     files.reject_compressed(path, "Feather")
@@ -408,8 +348,8 @@ def open_parquet(path: str | os.PathLike[str], **options: Any) -> Iterator[Any]:
 
 
 def with_stored_options(
-    options: TableOptions, stored: Mapping[bytes, bytes], path: str | os.PathLike[str]
-) -> TableOptions:
+    options: ReadingOptions, stored: Mapping[bytes, bytes], path: str | os.PathLike[str]
+) -> ReadingOptions:
     """Complete the options with what :func:`write_parquet` stored in the schema's metadata."""
     if options.kinds is None and KINDS_KEY in stored:
         kinds = _parse_json(stored[KINDS_KEY])

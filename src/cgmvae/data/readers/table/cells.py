@@ -28,7 +28,8 @@ from cgmvae.data.columns import (
 )
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
 from cgmvae.data.readers.conventions import labels_as_stored
-from cgmvae.data.readers.table.roles import ColumnRoles, TableOptions
+from cgmvae.data.readers.options import ReadingOptions
+from cgmvae.data.readers.table.roles import ColumnRoles
 from cgmvae.errors import InputError, Setting, listed, one_line, warn
 
 #: Names of the columns that groups and identifiers are written to.
@@ -75,7 +76,7 @@ def load_pyarrow() -> Any:
 
 
 def dataset_of(
-    table: Any, roles: ColumnRoles, options: TableOptions, *, name: str, text_is_parsed: bool
+    table: Any, roles: ColumnRoles, options: ReadingOptions, *, name: str, text_is_parsed: bool
 ) -> MultiLabelDataset:
     """Convert an Arrow table with one row per sample to a data set.
 
@@ -308,7 +309,7 @@ def _parse_text(column: Any, number: Any) -> Any | None:
 
 
 def _label_columns(
-    table: Any, names: Sequence[str], options: TableOptions
+    table: Any, names: Sequence[str], options: ReadingOptions
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Return the labels and the mask of the unknown ones, both (n_samples, n_labels)."""
     shape = (table.num_rows, len(names))
@@ -339,7 +340,7 @@ def _label_columns(
 
 
 def _label_values(
-    name: str, column: Any, options: TableOptions
+    name: str, column: Any, options: ReadingOptions
 ) -> tuple[NDArray[np.float64], bool]:
     """Return a label column as numbers, NaN where blank, and whether it holds nothing but marks."""
     values = numbers_of(column, np.float64, text_is_parsed=True)
@@ -366,7 +367,7 @@ def _label_values(
     return np.array([known[text] for text in texts]), all(known[code] > 0 for code in codes)
 
 
-def _blank_is_unknown(name: str, options: TableOptions) -> bool:
+def _blank_is_unknown(name: str, options: ReadingOptions) -> bool:
     if options.blank_labels is None:
         raise InputError(
             f"The label column {name!r} has blank cells; give ",
@@ -379,7 +380,7 @@ def _blank_is_unknown(name: str, options: TableOptions) -> bool:
 
 
 def _label_sets(
-    table: Any, name: str, options: TableOptions
+    table: Any, name: str, options: ReadingOptions
 ) -> tuple[Matrix, sp.csr_array | None, list[str]]:
     """Return labels and unknown labels, (n_samples, n_labels), and the sorted names."""
     import pyarrow as pa
@@ -514,7 +515,7 @@ def warn_of_codes(dataset: MultiLabelDataset) -> None:
         )
 
 
-def warn_of_ids(dataset: MultiLabelDataset, options: TableOptions) -> None:
+def warn_of_ids(dataset: MultiLabelDataset, options: ReadingOptions) -> None:
     """Warn of rows whose identifier is blank, or that of another row unless it names a group."""
     if dataset.ids is None:
         return
