@@ -187,6 +187,32 @@ def test_the_same_rows_in_training_and_test_are_a_warning(cgmvae):
     assert fit(cgmvae, "--overwrite", source=write("sites.csv", rows())).err == ""
 
 
+def test_a_test_in_new_places(cgmvae, succeeds):
+    """Coordinates are noticed; given, they make blocks, which other files need not have."""
+    rng = np.random.default_rng(0)
+    places = [[*rng.uniform([45, 5], [50, 12]).round(3), *row] for row in rows()]
+    header = ["lat", "lon", *HEADER]
+    source = write("sites.csv", places, header)
+    noticed = fit(cgmvae, source=source).err
+    assert noticed.startswith("Warning: The columns 'lat' and 'lon' look like coordinates; ")
+    assert noticed.endswith("--coordinates lat,lon.\n")
+    given = ("--coordinates", "lat,lon", "--drop", "lat", "--drop", "lon", "--overwrite", "--json")
+    found = json.loads(fit(succeeds, *given, "--block-size", "2.5", source=source))
+    assert found["split"]["kind"] == "group"
+    evaluated = json.loads(succeeds("evaluate", "sites.cgmvae", source, "--json"))
+    values = {name: score["value"] for name, score in evaluated["metrics"].items()}
+    assert values == pytest.approx(found["metrics"])
+    new = write("new.csv", [row[2:] for row in places], HEADER)
+    succeeds("predict", "sites.cgmvae", new, "--out", "out.csv")
+    valleys = write(
+        "valleys.csv",
+        [[f"v{i % 9}", *row] for i, row in enumerate(places)],
+        ["valley", *header],
+    )
+    reading = ("--groups", "valley", "--all-rows", "--json")
+    assert json.loads(succeeds("evaluate", "sites.cgmvae", valleys, *reading))["rows"] == 120
+
+
 def test_categories_that_the_model_does_not_know_are_a_warning(succeeds, cgmvae, monkeypatch):
     fit(succeeds)
     new = changed(HEADER.index("habitat"), "dessert")

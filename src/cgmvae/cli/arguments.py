@@ -63,13 +63,13 @@ def _option_type(hint: Any) -> Any:
     kinds = {get_origin(member) or member for member in members}
     if Sequence in kinds and str not in kinds:
         return list[str]
-    return next((kind for kind in (bool, int) if kind in kinds), str)
+    return next((kind for kind in (bool, int, float) if kind in kinds), str)
 
 
 def _reading_options() -> dict[str, Any]:
     """Return the annotations of the options that say how a file is read, by field."""
     hints, found = get_type_hints(ReadingOptions), dict[str, Any]()
-    metavars = {int: "N", list[str]: "NAME", str: "TEXT"}
+    metavars = {int: "N", float: "SIZE", list[str]: "NAME", str: "TEXT"}
     for each in fields(ReadingOptions):
         if not (about := each.metadata):
             continue

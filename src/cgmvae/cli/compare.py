@@ -9,7 +9,7 @@ import numpy as np
 
 from cgmvae.cli import arguments, console
 from cgmvae.cli.arguments import Panel, SourceArgument, flag, option
-from cgmvae.cli.fit import choose_split, load_training_data, warn_of_copies
+from cgmvae.cli.fit import choose_split, load_training_data, warn_of_optimism
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES
 
@@ -53,7 +53,7 @@ def compare(
     dataset = load_training_data(source)
     if folds is None:
         chosen = choose_split(dataset, split, seed)
-        warn_of_copies(dataset, chosen)
+        warn_of_optimism(dataset, chosen)
         parts = [rows_of(chosen)]
     else:
         parts = make_folds(dataset, folds, seed)

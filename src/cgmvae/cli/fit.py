@@ -12,7 +12,7 @@ import numpy as np
 from cgmvae.cli import arguments, console, models
 from cgmvae.cli.arguments import Panel, Source, SourceArgument, flag, option
 from cgmvae.data import MultiLabelDataset, make_split
-from cgmvae.data.splits import Split, check_kind
+from cgmvae.data.splits import Split, check_kind, find_coordinates
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
 from cgmvae.evaluation.thresholds import check_choice
@@ -98,7 +98,7 @@ def fit(
     with console.kept_warnings() as said:
         dataset = load_training_data(source)
         chosen = None if no_test else choose_split(dataset, split, seed, drop_empty=drop_empty)
-        warn_of_copies(dataset, chosen)
+        warn_of_optimism(dataset, chosen)
         started = time.perf_counter()
         resumed = _train(model, dataset, chosen, f"{out}.checkpoint")
     model.fit_warnings_ = said
@@ -134,8 +134,8 @@ def choose_split(
     return make_split(dataset, kind, seed=seed, drop_empty=drop_empty)
 
 
-def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
-    """Warn if the same rows are in training and in test."""
+def warn_of_optimism(dataset: MultiLabelDataset, split: Split | None) -> None:
+    """Warn if training and test have the same rows, or rows near each other in space."""
     if split is None:
         return
     train = np.concatenate([split.train, split.validation])
@@ -144,6 +144,13 @@ def warn_of_copies(dataset: MultiLabelDataset, split: Split | None) -> None:
             f"{n_copies:,} of the {len(split.test):,} test rows are also training rows, with the "
             "same features and labels, which makes the test optimistic; remove the copies, or name "
             "the column of rows that belong together (--groups)."
+        )
+    place = find_coordinates(dataset.feature_names)
+    if split.kind in ("random", "stratified") and dataset.groups is None and place is not None:
+        console.print_warning(
+            f"The columns {place[0]!r} and {place[1]!r} look like coordinates; rows near each "
+            "other are alike, so for a test in new places give --coordinates "
+            f"{shlex.quote(','.join(place))}."
         )
 
 

@@ -372,8 +372,13 @@ def read_like(source: Source, recorded: Source) -> Source:
         value = options[name]
         if isinstance(value, list):
             options[name] = [column for column in value if column in known]
-        elif not {*(value.split(",") if name == "long" else [value])} <= known:
+        elif not {*(value.split(",") if name in ("long", "coordinates") else [value])} <= known:
             del options[name]
+    for name, other in (("groups", "coordinates"), ("coordinates", "groups")):
+        if name in source.options:
+            options.pop(other, None)
+    if "coordinates" not in {**options, **source.options}:
+        options.pop("block_size", None)
     return replace(source, options=options | dict(source.options))
 
 

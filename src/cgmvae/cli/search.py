@@ -18,7 +18,7 @@ from cgmvae.cli.fit import (
     load_training_data,
     print_metrics,
     test_model,
-    warn_of_copies,
+    warn_of_optimism,
 )
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.files import atomic_path
@@ -85,7 +85,7 @@ def search(
     with console.kept_warnings() as said:
         dataset = load_training_data(source)
         chosen = choose_split(dataset, split, seed)
-        warn_of_copies(dataset, chosen)
+        warn_of_optimism(dataset, chosen)
     found = PackedSearch(
         base,
         tried,

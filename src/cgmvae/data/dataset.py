@@ -85,6 +85,9 @@ class MultiLabelDataset:
     ids : array, (n_samples,), optional
         Identifiers of the rows, as text: never a feature, but carried into predictions and lists of
         rows.
+    coordinates : array, (n_samples, 2), optional
+        Places of the rows, such as latitude and longitude, for maps. They are no features by
+        themselves, and :func:`~cgmvae.data.splits.spatial_blocks` makes groups of them.
     official_split : array of int, (n_samples,), optional
         The publisher's own split: 0 train, 1 test, 2 validation.
     name : str
@@ -106,6 +109,7 @@ class MultiLabelDataset:
     unknown: Matrix | None = None
     groups: NDArray[Any] | None = None
     ids: NDArray[Any] | None = None
+    coordinates: NDArray[Any] | None = None
     official_split: NDArray[Any] | None = None
     name: str = "data"
 
@@ -134,6 +138,8 @@ class MultiLabelDataset:
             set_(self, "groups", row_values(self.groups, "groups", X.shape[0]))
         if self.ids is not None:
             set_(self, "ids", row_values(self.ids, "ids", X.shape[0]).astype(np.str_))
+        if self.coordinates is not None:
+            set_(self, "coordinates", as_places(self.coordinates, X.shape[0]))
         if self.official_split is not None:
             set_(self, "official_split", _split_codes(self.official_split, X.shape[0]))
 
@@ -154,7 +160,7 @@ class MultiLabelDataset:
 
     def rows(self, indices: Any) -> MultiLabelDataset:
         """Return the data set of these rows, in this order."""
-        fields = ("X", "Y", "unknown", "groups", "ids", "official_split")
+        fields = ("X", "Y", "unknown", "groups", "ids", "coordinates", "official_split")
         present = {name: getattr(self, name) for name in fields}
         taken = {name: v[indices] for name, v in present.items() if v is not None}
         return replace(self, **taken)
@@ -270,15 +276,12 @@ def split_unknown(Y: Any, code: float = np.nan) -> tuple[Matrix, Matrix | None]:
 def stack_datasets(parts: Sequence[MultiLabelDataset]) -> MultiLabelDataset:
     """Return the rows of all parts, without an official split; the columns must be the same."""
     Y, unknown = split_unknown(vstack([part.targets() for part in parts]))
-    return replace(
-        parts[0],
-        X=vstack([part.X for part in parts]),
-        Y=Y,
-        unknown=unknown,
-        groups=np.concatenate([p.groups for p in parts]) if parts[0].groups is not None else None,
-        ids=np.concatenate([p.ids for p in parts]) if parts[0].ids is not None else None,
-        official_split=None,
-    )
+    fields = ("groups", "ids", "coordinates")
+    found = {name: [getattr(part, name) for part in parts] for name in fields}
+    stacked: dict[str, Any]
+    stacked = {n: None if each[0] is None else np.concatenate(each) for n, each in found.items()}
+    X = vstack([part.X for part in parts])
+    return replace(parts[0], X=X, Y=Y, unknown=unknown, official_split=None, **stacked)
 
 
 def _as_matrix(values: Any) -> Matrix:
@@ -412,6 +415,18 @@ def row_values(values: Any, field: str, n_samples: int) -> NDArray[Any]:
             f"but its shape is {values.shape}."
         )
     return values
+
+
+def as_places(coordinates: Any, n_samples: int | None = None) -> NDArray[np.float64]:
+    """Return coordinates as floats, (n_samples, 2), after checking that they are finite."""
+    try:
+        places = np.asarray(coordinates, np.float64)
+    except (TypeError, ValueError):
+        places = np.empty(0)
+    n_rows = len(places) if n_samples is None else n_samples
+    if places.shape != (n_rows, 2) or not np.isfinite(places).all():
+        raise InputError("Coordinates must be two finite numbers for each row.")
+    return places
 
 
 def _split_codes(values: Any, n_samples: int) -> NDArray[Any]:

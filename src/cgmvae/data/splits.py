@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, row_values
+from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, as_places, row_values
 from cgmvae.data.files import atomic_path, read_json
 from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
@@ -36,6 +37,12 @@ _CUT_DECIMALS = 12
 
 #: Blocks in space that hold rows, at least, unless their size is given.
 _MIN_BLOCKS = 30
+
+#: Names of columns that look like latitude and longitude, in small letters alone.
+_COORDINATES = (
+    "(decimal)?lat(itude)?|(utm)?northing",
+    "(decimal)?(lon|lng|long(itude)?)|(utm)?easting",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,9 +291,7 @@ def spatial_blocks(coordinates: Any, size: float | None = None) -> NDArray[np.in
     >>> spatial_blocks([[0.1, 0.2], [0.9, 0.3], [5.0, 0.1]], size=1.0).tolist()
     [0, 0, 1]
     """
-    places = np.asarray(coordinates, np.float64)
-    if places.ndim != 2 or places.shape[1] != 2 or not np.isfinite(places).all():
-        raise InputError("Coordinates must be two finite numbers for each row.")
+    places = as_places(coordinates)
     if size is not None and not size > 0:
         raise InputError(f"The size of a block is {size}; it must be above 0.")
     places = places - places.min(axis=0, initial=np.inf)
@@ -297,6 +302,21 @@ def spatial_blocks(coordinates: Any, size: float | None = None) -> NDArray[np.in
     while len(np.unique(blocks := _cells(places, width))) < enough:
         width /= 2
     return blocks
+
+
+def find_coordinates(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of columns that look like latitude and longitude; None if none do.
+
+    Examples
+    --------
+    >>> find_coordinates(["elevation", "Longitude", "decimalLatitude"])
+    ('decimalLatitude', 'Longitude')
+    """
+    found = [
+        [name for name in names if re.fullmatch(pattern, re.sub("[^a-z]", "", name.lower()))]
+        for pattern in _COORDINATES
+    ]
+    return (found[0][0], found[1][0]) if all(len(each) == 1 for each in found) else None
 
 
 def _cells(places: NDArray[np.float64], size: float) -> NDArray[np.int64]:

@@ -305,9 +305,8 @@ class TableBlocks(Blocks):
         present = [name for name in wanted if name in self.all_names]
         if not present:
             raise InputError(f"{self.path} has no column of known labels ({listed(wanted)}).")
-        options = replace(
-            self._options, groups=None, id=None, long=None, label_sets=column, kinds={}
-        )
+        not_read: dict[str, Any] = dict.fromkeys(("groups", "coordinates", "block_size", "long"))
+        options = replace(self._options, id=None, label_sets=column, kinds={}, **not_read)
         options = replace(options, blank_labels="unknown")
         tables = self.tables(present, n_rows=n_rows)
         if column is not None:  # a part may name no label at all
@@ -548,8 +547,9 @@ def _read_labels(
 ) -> MultiLabelDataset:
     """Return a data set with all labels and groups, but no features."""
     singles = {name for name in options.named_columns if name is not None}
-    tables = blocks.tables([*roles.labels, *singles], n_rows=n_rows)
-    if options.sets_column is not None:  # the labels are known only from all sets together
+    place = options.place or ()
+    tables = blocks.tables([*roles.labels, *singles, *place], n_rows=n_rows)
+    if options.sets_column is not None or place:  # what they mean depends on all rows together
         tables = iter([load_pyarrow().concat_tables(tables)])
     labels = stack_datasets(
         [

@@ -82,6 +82,12 @@ class ReadingOptions:
     id : str, optional
         The column that identifies the rows, read as text; by default the row column of ``long``.
         It may be that of the groups, too.
+    coordinates : pair of str or "LAT,LON", optional
+        The columns of a row's place, from south to north and from west to east. Blocks in space
+        become the groups (:func:`~cgmvae.data.splits.spatial_blocks`), so that a test is about new
+        places. The columns are features, too, unless they are dropped.
+    block_size : float, optional
+        Width of the blocks, in the unit of the coordinates; by default it is chosen.
     drop : sequence of str
         Columns to ignore.
     missing : sequence of str
@@ -144,6 +150,12 @@ class ReadingOptions:
     id: str | None = _option(
         COLUMNS, "Column that identifies the rows: no feature, but in all output.", names=True
     )
+    coordinates: str | Sequence[str] | None = _option(
+        COLUMNS, "LAT,LON: columns of the place; blocks in space become the groups.", names=True
+    )
+    block_size: float | None = _option(
+        COLUMNS, "Width of those blocks, in the unit of the coordinates (default: chosen)."
+    )
     drop: Sequence[str] = _option(COLUMNS, "Column to leave out; repeat for each.", (), names=True)
     missing: Sequence[str] = _option(
         COLUMNS, "Cell that is a missing value, as -9999; repeat for each.", ()
@@ -195,16 +207,22 @@ class ReadingOptions:
     @property
     def row_and_label(self) -> tuple[str, str] | None:
         """The two columns of ``long``."""
-        if self.long is None:
+        return self._pair("long", "A long table needs two columns, that of the row and the label")
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """The two columns of ``coordinates``."""
+        return self._pair("coordinates", "A place needs two columns, such as latitude, longitude")
+
+    def _pair(self, option: str, needed: str) -> tuple[str, str] | None:
+        """Return the two columns that an option names; ``needed`` is what an error says."""
+        given = getattr(self, option)
+        if given is None:
             return None
-        pair = self.long.split(",") if isinstance(self.long, str) else as_list(self.long)
+        pair = given.split(",") if isinstance(given, str) else as_list(given)
         if len(pair) != 2 or pair[0] == pair[1]:
-            raise InputError(
-                f"A long table needs two columns, that of the row and that of the label, not "
-                f"{self.long!r}; give ",
-                Setting("long", "ROW,LABEL"),
-                ".",
-            )
+            example = "ROW,LABEL" if option == "long" else "LAT,LON"
+            raise InputError(f"{needed}, not {given!r}; give ", Setting(option, example), ".")
         return pair[0], pair[1]
 
     @property
@@ -245,6 +263,20 @@ class ReadingOptions:
         if self.blank_labels not in (None, *get_args(BlankLabels)):
             raise InputError(
                 f"blank_labels must be 'absent' or 'unknown', not {self.blank_labels!r}."
+            )
+        if self.place is not None and self.groups is not None:
+            raise InputError(
+                "Blocks in space are the groups of the rows; give either ",
+                Setting("coordinates", ",".join(self.place)),
+                " or ",
+                Setting("groups", self.groups),
+                ".",
+            )
+        if self.block_size is not None and self.place is None:
+            raise InputError(
+                "The size of blocks says nothing without the columns of the place; give ",
+                Setting("coordinates", "LAT,LON"),
+                ".",
             )
         if self.separator == "":
             raise InputError("The separator of label sets is empty; give one, such as ';'.")

@@ -30,6 +30,7 @@ from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset
 from cgmvae.data.readers.conventions import labels_as_stored
 from cgmvae.data.readers.options import ReadingOptions
 from cgmvae.data.readers.table.roles import ColumnRoles
+from cgmvae.data.splits import spatial_blocks
 from cgmvae.errors import InputError, Setting, listed, one_line, warn
 
 #: Names of the columns that groups and identifiers are written to.
@@ -96,14 +97,21 @@ def dataset_of(
         Y, unknown = _label_columns(table, labels, options)
     else:
         Y, unknown, labels = _label_sets(table, options.sets_column, options)
+    place = groups = None
+    if options.place is not None:
+        place = np.stack([_coordinate(table, name) for name in options.place], axis=1)
+        groups = spatial_blocks(place, options.block_size)
+    elif options.groups is not None:
+        groups = _groups(table, options.groups)
     return MultiLabelDataset(
         features,
         Y,
         label_names=labels,
         feature_names=names,
         unknown=unknown,
-        groups=None if options.groups is None else _groups(table, options.groups),
+        groups=groups,
         ids=None if options.id_column is None else ids_of(table, options.id_column),
+        coordinates=place,
         name=name,
     )
 
@@ -186,6 +194,17 @@ def objects_of(column: Any) -> NDArray[Any]:
     column = plain_column(column)
     is_date = _arrow_type(column) == "date"
     return (column.cast(pa.timestamp("s"), safe=False) if is_date else column).to_numpy()
+
+
+def _coordinate(table: Any, name: str) -> NDArray[Any]:
+    """Return a coordinate of each row, (n_samples,)."""
+    values = numbers_of(table.column(name), np.float64, text_is_parsed=True)
+    if values is None or not np.isfinite(values).all():
+        raise InputError(
+            f"The column {name!r} is not a number in every row, but every row needs its place; "
+            "correct it, or leave out the rows without one."
+        )
+    return values
 
 
 def _groups(table: Any, name: str) -> NDArray[Any]:

@@ -33,7 +33,8 @@ def choose_roles(names: Sequence[str], options: ReadingOptions) -> ColumnRoles:
     taken = [*options.ignored, *single, *labels]
     typed = [name for name, _ in options.declared]
     known = set(names)
-    absent = [name for name in (*taken, *typed) if name not in known]
+    place = options.place or ()
+    absent = [name for name in (*taken, *typed, *place) if name not in known]
     if absent:
         close = difflib.get_close_matches(absent[0], names, n=3)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -51,6 +52,8 @@ def choose_roles(names: Sequence[str], options: ReadingOptions) -> ColumnRoles:
         "is given twice among the labels, groups, identifiers, dropped columns and types; give it "
         "once",
     )
+    if used := chosen.union(single).intersection(place):
+        raise InputError(f"{listed(sorted(used))} cannot be a coordinate as well; check its role.")
     features = [name for name in rest if name not in chosen]
     if not features:
         raise InputError("No feature columns are left besides the labels; check the options.")
