@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import cgmvae as library
 from cgmvae.cli.arguments import Source
@@ -69,6 +70,50 @@ def test_labels_probabilities_and_label_sets(succeeds, survey, source, model):
     packed = contents(Path())["out.csv"]
     predict(succeeds, source, "--label-sets", "--separator", "|", out="out.csv.gz")
     assert gzip.decompress(Path("out.csv.gz").read_bytes()) == packed
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_beside_the_predictions(cgmvae, succeeds, survey, joint, small_blocks, suffix):
+    frame = pd.DataFrame(survey.X.astype(np.float64), columns=survey.feature_names)
+    frame.insert(2, "note", [f"=row {i}, damp" for i in range(150)])
+    frame.iloc[7, 0] += 100
+    source = f"new{suffix}"
+    getattr(frame, f"to_{suffix[1:]}")(source, index=False)
+    X = frame.drop(columns="note")
+    options = ("--keep", "note", "--keep", "α", "--novelty", "--uncertainty")
+    outcome = predict(cgmvae, source, *options, model="joint.cgmvae")
+    assert outcome.code == 0
+    header, rows = read_table("out.csv")
+    spread = [f"{name} (sd)" for name in survey.label_names]
+    assert header == ["note", "α", *survey.label_names, *spread, "novelty"]
+    assert [row[0] for row in rows] == frame["note"].tolist()
+    assert np.array([row[1] for row in rows], float) == pytest.approx(frame["α"])
+    assert np.array_equal(np.array([row[2:7] for row in rows], int), joint.predict(X))
+    assert np.array([row[-1] for row in rows], float) == pytest.approx(joint.novelty(X), rel=1e-3)
+    given = np.array([row[7:12] for row in rows], float)
+    assert (given > 0).all()
+    assert given[:16] == pytest.approx(joint.uncertainty(X[:16], random_state=0), rel=1e-3)
+
+
+def test_rows_far_outside_the_training_rows_are_a_warning(cgmvae, succeeds, survey):
+    rows = survey.X.astype(np.float64)
+    source = write_table("new.csv", survey.feature_names, rows[:20].tolist())
+    predict(succeeds, source)  # says nothing
+    rows[3:5, 1] = 40, 50
+    write_table("new.csv", survey.feature_names, rows[:20].tolist())
+    said = predict(cgmvae, source).err
+    assert said.startswith("Warning: 2 of 20 rows lie outside the training rows by more than 25%")
+    assert "furthest in '%sand' (50, where training has " in said
+
+
+def test_columns_that_cannot_be_written(refused, survey, source):
+    assert "There is no column 'heigth'" in predict(refused, source, "--keep", "heigth")
+    twice = predict(refused, source, "--keep", "α", "--keep", "α")
+    assert twice.startswith("'α' names more than one column of the predictions")
+    assert "no members that could differ" in predict(refused, source, "--uncertainty")
+    assert "is no table" in predict(refused, "birds.npz", "--keep", "α")
+    library.BinaryRelevance().fit(sp.csr_array(survey.X), survey).save("sparse.cgmvae")
+    assert "leave out --novelty" in predict(refused, source, "--novelty", model="sparse.cgmvae")
 
 
 def test_a_set_that_could_not_be_taken_apart_is_refused(refused, source):

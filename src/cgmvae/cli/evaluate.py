@@ -253,9 +253,9 @@ def as_fitted(
         blank = np.asarray(mask.sum(axis=1)).ravel() == len(found)
         unknown = sp.csr_array(sp.csc_array(sp.hstack([mask, blank[:, None]]))[:, indices])
     X = dataset.X[:, columns]
-    unseen = models.UnseenCategories(fitted)
-    unseen.count(X)
-    unseen.warn()
+    novelties = models.Novelties(fitted)
+    novelties.count(X)
+    novelties.warn()
     return replace(
         dataset,
         X=X,

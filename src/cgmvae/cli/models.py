@@ -47,6 +47,10 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 #: Number of categories that a warning names.
 _NAMED = 5
 
+#: From which distance to the range of its column, as a share of the range's width, a value is far
+#: outside, and which share of such rows is usual between sites of the same survey.
+FAR_OUTSIDE, USUAL_SHARE = 0.25, 0.01
+
 #: Singular and plural of each column type.
 _COLUMN_TYPES = {
     "number": ("number", "numbers"),
@@ -148,28 +152,53 @@ def match_features(
     return np.array([indices[name] for name in wanted], np.int64)
 
 
-class UnseenCategories:
-    """Categories that no training row of a model had, counted over blocks of rows."""
+class Novelties:
+    """What no training row of a model had, counted over blocks of rows.
+
+    Categories, and numbers far outside the range of their column.
+    """
 
     def __init__(self, model: Any) -> None:
-        self._preparation = model.pipeline_.columns
-        self._counts: dict[str, Counter[str]] = {}
+        self._preparation, self._ranges = model.pipeline_.columns, model.pipeline_.ranges
+        self._names = model.input_names_ or model.prepared_names()
+        self._categories: dict[str, Counter[str]] = {}
+        self._n_rows = self._n_outside = 0
+        self._furthest = (FAR_OUTSIDE, 0, 0.0)
 
     def count(self, X: Any) -> None:
-        """Count the unseen categories of some rows."""
+        """Count what is new in some rows."""
         if self._preparation is not None and isinstance(X, Columns):
             for column, counts in self._preparation.unseen(X).items():
-                self._counts.setdefault(column, Counter()).update(counts)
+                self._categories.setdefault(column, Counter()).update(counts)
+        if self._ranges is not None:
+            excess = self._ranges.excess(X)
+            self._n_rows += len(excess)
+            self._n_outside += int((excess.max(axis=1) > FAR_OUTSIDE).sum())
+            row, place = divmod(int(np.argmax(excess)), excess.shape[1])
+            if excess[row, place] > self._furthest[0]:
+                value = X.values[place][row] if isinstance(X, Columns) else X[row, place]
+                self._furthest = float(excess[row, place]), place, float(value)
 
     def warn(self) -> None:
-        """Print one warning per column that has any."""
-        for column, counts in self._counts.items():
+        """Print a warning per column of new categories, and one of rows outside the ranges."""
+        for column, counts in self._categories.items():
             shown = ", ".join(f"{name!r} ({n:,})" for name, n in counts.most_common(_NAMED))
             more = f" and {len(counts) - _NAMED:,} more" if len(counts) > _NAMED else ""
             console.print_warning(
                 f"The column {column!r} has categories that the model was not fitted with, by "
                 f"number of rows: {shown}{more}; it has learned nothing about them, so check their "
                 "spelling."
+            )
+        if self._n_outside > USUAL_SHARE * self._n_rows:
+            _, place, value = self._furthest
+            assert self._ranges is not None
+            low, high = self._ranges.bounds[:, place]
+            console.print_warning(
+                f"{self._n_outside:,} of {self._n_rows:,} rows "
+                f"{'lie' if self._n_outside != 1 else 'lies'} outside the training rows by more "
+                f"than {FAR_OUTSIDE:.0%} of a column's range, furthest in "
+                f"{self._names[place]!r} ({value:g}, where training has {low:g} to {high:g}); "
+                "predictions there are extrapolated."
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from cgmvae.cli.arguments import (
 from cgmvae.data import files
 from cgmvae.data.columns import Columns, parse_numbers
 from cgmvae.data.dataset import Matrix
+from cgmvae.data.readers.table.roles import reject_repeated
 from cgmvae.data.streaming import Blocks
 from cgmvae.errors import InputError, NonFiniteScores, listed
 
@@ -49,6 +51,15 @@ def predict(
     known: Annotated[
         bool, flag("--known", "Take the labels in SOURCE as known; blank cells are predicted.")
     ] = False,
+    keep: Annotated[
+        list[str] | None, option("NAME", "Column of SOURCE to copy; repeat for each.")
+    ] = None,
+    uncertainty: Annotated[
+        bool, flag("--uncertainty", "Add how much each probability varies, as NAME (sd).")
+    ] = False,
+    novelty: Annotated[
+        bool, flag("--novelty", "Add how far each row lies outside the training rows.")
+    ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Predict the labels of new rows, and write them to a CSV file.
@@ -69,6 +80,16 @@ def predict(
             f"The names {listed(ambiguous)} contain {separator!r}, the separator of label sets; "
             "choose another --separator."
         )
+    if novelty and fitted.pipeline_.ranges is None:
+        raise InputError(
+            f"{model} was fitted on no dense columns of numbers, so it cannot say how new a row "
+            "is; leave out --novelty."
+        )
+    if uncertainty and not hasattr(fitted, "uncertainty"):
+        raise InputError(
+            f"{model} has no members that could differ; leave out --uncertainty, or fit C-GMVAE or "
+            "a blend."
+        )
     source = models.as_recorded(source, fitted.origin_)
     if known and not getattr(fitted, "conditional", False):
         raise InputError(
@@ -87,30 +108,35 @@ def predict(
             f"{source.name} has no column {recorded['id']!r}, so its predictions have no "
             "identifiers."
         )
-    header = ["labels"] if label_sets else list(fitted.label_names_)
-    if blocks.id_name in header:
-        raise InputError(f"The column {blocks.id_name!r} of the rows is a label; choose another.")
-    ids, joined_by, n_rows = blocks.ids(), separator if label_sets else None, 0
-    unseen = models.UnseenCategories(fitted)
+    copied = [*filter(None, [blocks.id_name]), *(keep or ())]
+    header = [*copied, *(["labels"] if label_sets else fitted.label_names_)]
+    header += [f"{name} (sd)" for name in fitted.label_names_ if uncertainty]
+    header += ["novelty"] * novelty
+    reject_repeated(header, "names more than one column of the predictions; rename one")
+    cells = blocks.texts(copied) if copied else itertools.repeat(())
+    joined_by, n_rows = separator if label_sets else None, 0
+    novelties = models.Novelties(fitted)
     with (
         console.reading_progress("Predicting") as progress,
         files.atomic_path(out) as temporary,
         files.create_binary(temporary) as file,
     ):
-        file.write(_csv([header if blocks.id_name is None else [blocks.id_name, *header]]))
+        file.write(_csv([header]))
         for X, given in read:
-            unseen.count(X)
+            novelties.count(X)
             try:
                 scores = fitted.predict_proba(X, **given)
             except NonFiniteScores as error:  # its row is that of the block
                 raise NonFiniteScores(n_rows + error.row, error.column) from error
             lines = _texts(fitted, scores, probabilities, joined_by)
-            if blocks.id_name is not None:
-                lines = _with_ids(lines, ids)
+            added = [fitted.uncertainty(X, random_state=0)] if uncertainty else []
+            added += [fitted.novelty(X)[:, None]] if novelty else []
+            if copied or added:
+                lines = _between(lines, cells, np.hstack(added) if added else None)
             file.writelines(lines)
             n_rows += X.shape[0]
             progress(n_rows, blocks.share_read())
-    unseen.warn()
+    novelties.warn()
     console.print_text(
         f"Wrote predictions for {n_rows:,} row{'s' if n_rows != 1 else ''} and "
         f"{fitted.n_labels_:,} label{'s' if fitted.n_labels_ != 1 else ''} to {out}."
@@ -161,11 +187,14 @@ def _texts(
             yield _csv([separator.join(names[row])] for row in part.astype(bool))
 
 
-def _with_ids(texts: Iterable[bytes], ids: Iterator[str]) -> Iterator[bytes]:
-    """Put the identifier of its row before each line."""
+def _between(
+    texts: Iterable[bytes], before: Iterator[tuple[str, ...]], after: NDArray[np.floating] | None
+) -> Iterator[bytes]:
+    """Put the copied cells of its row before each line, and numbers after it."""
+    numbers = itertools.repeat(()) if after is None else (map("{:.4g}".format, v) for v in after)
     for text in texts:
         rows = csv.reader(io.StringIO(text.decode(), newline=""))
-        yield _csv(([next(ids), *row] for row in rows), escape=False)
+        yield _csv(([*next(before), *row, *next(numbers)] for row in rows), escape=False)
 
 
 def _csv(rows: Iterable[Sequence[str]], *, escape: bool = True) -> bytes:

@@ -42,7 +42,12 @@ from cgmvae.data.readers.table.cells import (
     with_missing,
     without_blank_rows,
 )
-from cgmvae.data.readers.table.roles import ColumnRoles, choose_roles, reject_repeated
+from cgmvae.data.readers.table.roles import (
+    ColumnRoles,
+    choose_roles,
+    reject_absent,
+    reject_repeated,
+)
 from cgmvae.errors import InputError, listed
 
 #: The formats that :func:`unpack` converts, and all that hold a table.
@@ -162,9 +167,11 @@ class Blocks(ABC):
                 f"{self.path} cannot be read ({error.strerror or error}); fetch it again."
             ) from error
 
-    def ids(self) -> Iterator[str]:
-        """Yield the identifiers of all rows, if there are any."""
-        return iter(())
+    def texts(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yield the cells of all rows in some columns of a table, as text, or the identifiers."""
+        raise InputError(
+            f"{self.path} is no table, so there is no column {names[-1]!r} to keep; give CSV, say."
+        )
 
     def known_labels(self, names: Sequence[str], *, n_rows: int) -> Iterator[NDArray[np.floating]]:
         """Yield the labels that are in a table, in blocks like those of :meth:`read`.
@@ -210,9 +217,12 @@ class LoadedBlocks(Blocks):
         ids = None if dataset.ids is None else dataset.ids.tolist()
         return cls(path, dataset.X, dataset.feature_names, ids)
 
-    def ids(self) -> Iterator[str]:
-        """Yield the identifiers of all rows, if there are any."""
-        return iter(self._ids or ())
+    def texts(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yield the identifiers of all rows."""
+        if self._ids is None or list(names) != [self.id_name]:
+            yield from super().texts(names)
+        for name in self._ids or ():
+            yield (name,)
 
     def _blocks(
         self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
@@ -292,11 +302,11 @@ class TableBlocks(Blocks):
             warn_of_blank_rows(n_blank, n_total, self.path)
             self._has_warned = True
 
-    def ids(self) -> Iterator[str]:
-        """Yield the identifiers of all rows, if there are any; the table is read once more."""
-        if self.id_name is not None:
-            for part in self.tables([self.id_name], n_rows=_ID_ROWS):
-                yield from ids_of(part, self.id_name).tolist()
+    def texts(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yield the cells of all rows in some columns, as text; the table is read once more."""
+        reject_absent(names, self.all_names)
+        for part in self.tables(names, n_rows=_ID_ROWS):
+            yield from zip(*(ids_of(part, name).tolist() for name in names), strict=True)
 
     def known_labels(self, names: Sequence[str], *, n_rows: int) -> Iterator[NDArray[np.floating]]:
         """Yield the labels that are in the table; see :meth:`Blocks.known_labels`."""

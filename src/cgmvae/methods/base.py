@@ -386,6 +386,21 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         return self.pipeline_.feature_names(self.input_names_)
 
+    def novelty(self, X: Any) -> NDArray[np.float64]:
+        """Return how far each row lies outside the training rows, (n_samples,).
+
+        That is, in the column where it is furthest, how far the value is from the range of the
+        training rows, as a share of the range's width: 0 within all ranges, 1 a whole range beyond.
+        A row within all ranges can still be an unusual combination. Only columns of numbers count.
+        """
+        check_is_fitted(self)
+        if self.pipeline_.ranges is None:
+            raise InputError(
+                "Only dense columns of numbers have a range, and the model was fitted on none, so "
+                "it cannot say how new a row is."
+            )
+        return self.pipeline_.ranges.excess(self._validated(X, reset=False)).max(axis=1)
+
     def inputs(self, X: Any) -> Matrix:
         """Return X as the method sees it: prepared, scaled, encoded, and its components."""
         numbers = self.prepared(X)

@@ -25,6 +25,7 @@ from cgmvae.preparation.components import PrincipalComponents
 from cgmvae.preparation.encoders import ENCODERS
 from cgmvae.preparation.features import FeaturePreparation
 from cgmvae.preparation.piecewise import PiecewiseLinear
+from cgmvae.preparation.ranges import TrainingRanges
 from cgmvae.preparation.scaling import FeatureScaler, ScalingName
 
 
@@ -57,6 +58,8 @@ class FeaturePipeline:
     components : PrincipalComponents
     n_inputs : int
         Number of features before scaling.
+    ranges : TrainingRanges or None
+        The range of each column of X in the training rows; None if no column has one.
 
     Examples
     --------
@@ -72,12 +75,14 @@ class FeaturePipeline:
 
     def __init__(self, kinds: Mapping[str, ColumnType] | None = None) -> None:
         self.columns = None if kinds is None else FeaturePreparation(kinds)
+        self.ranges: TrainingRanges | None = None
 
     def fit_columns(self, features: Features) -> Matrix:
         """Learn how columns become features; return the features of these rows."""
         if self.columns is not None:
             assert isinstance(features, Columns)
             self.columns.fit(features)
+        self.ranges = TrainingRanges.of(features)
         return self.numbers(features)
 
     def fit(self, numbers: Matrix, plan: FeaturePlan) -> FeaturePipeline:
@@ -141,6 +146,8 @@ class FeaturePipeline:
         if self.components.is_used:
             own = self.components.state().items()
             arrays |= {f"components.{name}": array for name, array in own}
+        if self.ranges is not None:
+            arrays["ranges"] = self.ranges.bounds
         return arrays
 
     def description(self) -> dict[str, Any]:
@@ -150,6 +157,7 @@ class FeaturePipeline:
             "n_inputs": self.n_inputs,
             "n_more": self.n_more,
             "scaling": self.scaler.kind_,
+            "has_ranges": self.ranges is not None,
         }
 
     @classmethod
@@ -161,6 +169,8 @@ class FeaturePipeline:
         pipeline.n_more = max(0, int(description["n_more"]))
         if pipeline.columns is not None and len(pipeline.columns.feature_names_) != n_inputs:
             raise ValueError("its features are not those of its columns")
+        if description["has_ranges"]:
+            pipeline.ranges = _restored_ranges(arrays["ranges"], pipeline)
         pipeline.scaler = _restored_scaler(arrays, description["scaling"], n_inputs)
         pipeline.bins = PiecewiseLinear(0).fit(np.zeros((1, n_inputs)))
         if bins := _with_prefix(arrays, "bins."):
@@ -212,6 +222,15 @@ def restore_columns(state: Any) -> FeaturePreparation | None:
     if len(kinds) < len(encoders):
         raise ValueError("two columns have the same name")
     return FeaturePreparation(kinds).with_encoders(encoders)
+
+
+def _restored_ranges(bounds: NDArray[Any], pipeline: FeaturePipeline) -> TrainingRanges:
+    n_columns = pipeline.n_inputs if pipeline.columns is None else len(pipeline.columns.kinds)
+    if bounds.shape != (2, n_columns) or bounds.dtype != np.float64:
+        raise ValueError("its ranges are not two numbers per column")
+    if not (bounds[0] <= bounds[1]).all():
+        raise ValueError("its ranges end before they begin")
+    return TrainingRanges(bounds)
 
 
 def _restored_scaler(

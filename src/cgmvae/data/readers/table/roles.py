@@ -32,15 +32,8 @@ def choose_roles(names: Sequence[str], options: ReadingOptions) -> ColumnRoles:
     single = [name for name in columns if name is not None]
     taken = [*options.ignored, *single, *labels]
     typed = [name for name, _ in options.declared]
-    known = set(names)
     place = options.place or ()
-    absent = [name for name in (*taken, *typed, *place) if name not in known]
-    if absent:
-        close = difflib.get_close_matches(absent[0], names, n=3)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise InputError(
-            f"There is no column {absent[0]!r}; {hint or f'the columns are {listed(names)}.'}"
-        )
+    reject_absent([*taken, *typed, *place], names)
     rest = [name for name in names if name not in set(taken)]
     if options.labels is None and options.sets_column is None:
         labels = _labels_by_rule(rest, options)
@@ -78,6 +71,17 @@ def _labels_by_rule(names: list[str], options: ReadingOptions) -> list[str]:
             "columns, negative if they come last."
         )
     return names[:count] if count > 0 else names[count:]
+
+
+def reject_absent(wanted: Sequence[str], names: Sequence[str]) -> None:
+    """Reject names of columns that a table does not have."""
+    known = set(names)
+    if absent := [name for name in wanted if name not in known]:
+        close = difflib.get_close_matches(absent[0], names, n=3)
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise InputError(
+            f"There is no column {absent[0]!r}; {hint or f'the columns are {listed(names)}.'}"
+        )
 
 
 def reject_repeated(
