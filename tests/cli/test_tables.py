@@ -202,6 +202,10 @@ def test_a_test_in_new_places(cgmvae, succeeds):
     evaluated = json.loads(succeeds("evaluate", "sites.cgmvae", source, "--json"))
     values = {name: score["value"] for name, score in evaluated["metrics"].items()}
     assert values == pytest.approx(found["metrics"])
+    succeeds("report", "sites.cgmvae", "--baselines", "none", "--out", "page.html")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "Where it errs" in page
+    assert "No block in space has rows of both" in page
     new = write("new.csv", [row[2:] for row in places], HEADER)
     succeeds("predict", "sites.cgmvae", new, "--out", "out.csv")
     valleys = write(

@@ -21,6 +21,7 @@ from cgmvae.report.figures.similarity import (
     LabelSimilarityDisplay,
     SimilarityCooccurrenceDisplay,
 )
+from cgmvae.report.figures.sites import SiteMapDisplay
 
 __all__ = [
     "CalibrationDisplay",
@@ -33,6 +34,7 @@ __all__ = [
     "LabelWordsDisplay",
     "LatentMapDisplay",
     "SimilarityCooccurrenceDisplay",
+    "SiteMapDisplay",
     "ThresholdCurveDisplay",
     "TrainingHistoryDisplay",
     "plot_effects",

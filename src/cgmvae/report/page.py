@@ -33,6 +33,7 @@ from cgmvae.report import (
     TrainingHistoryDisplay,
 )
 from cgmvae.report.contents import Contents, Verdict, network_of
+from cgmvae.report.figures.sites import SiteMapDisplay
 from cgmvae.report.figures.style import (
     AMBER,
     BLUE,
@@ -84,7 +85,7 @@ _MIN_RANGE = 0.1
 _SMALL = 0.001
 
 #: Width and height of the plots in inches: on a phone, text is as large as in a footnote.
-PLOT_SIZE, TALL_PLOT_SIZE = (5.0, 4.2), (5.0, 6.0)
+PLOT_SIZE, TALL_PLOT_SIZE, MAP_SIZE = (5.0, 4.2), (5.0, 6.0), (5.0, 7.0)
 
 #: The page's variable for each color of the figures, so that they follow the theme.
 _VARIABLES = {
@@ -271,6 +272,22 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     columns = plain_columns(model, contents.rows.test.feature_names)
     model = on_features(model)
     reference, test, own = contents.rows.reference, contents.rows.test, contents.measured[0]
+    if test.coordinates is not None:
+        train = contents.rows.train
+        in_blocks = train is not None and test.groups is not None
+        yield make_picture(
+            "Where it errs",
+            "Each colored point is a test row at its place; training rows are gray. "
+            + ("No block in space has rows of both, so this is a test in new places. " * in_blocks)
+            + "Regions of many errors lack a feature, or training rows.",
+            SiteMapDisplay.from_predictions(
+                test,
+                own.predicted,
+                own.scores,
+                others=() if train is None else train.coordinates,
+            ),
+            MAP_SIZE,
+        )
     if (curve := getattr(model, "threshold_curve_", None)) is not None:
         which = f"{curve.n_rows:,} validation rows, which may also have chosen the best epoch"
         if curve.out_of_fold:
