@@ -26,7 +26,7 @@ def test_the_table_and_the_sentence(succeeds, survey):
     text = succeeds("compare", "birds.csv", *LABELS, *METHODS, "--per-label", "--folds", "3")
     lines = text.splitlines()
     assert lines[0] == "birds: 150 test rows"
-    for title in ("ML-kNN", "binary relevance", "extra trees"):
+    for title in ("ML-kNN", "binary relevance", "mixed forest"):
         assert sum(line.strip().startswith(title) for line in lines) == 1
     for label in survey.label_names:
         row = next(line for line in lines if label in line)

@@ -184,7 +184,7 @@ def test_training_rows_are_stored_unless_they_must_not_be(succeeds, refused, sur
     assert text.endswith("The file contains no training rows.\n")
     assert list(library.load("private.cgmvae").models_) == ["cgmvae"]
     assert not has_one_for_each_row("private.cgmvae", 150)
-    for method, words in {"mlknn": "ML-kNN keeps training rows", "trees": "extra trees"}.items():
+    for method, words in {"mlknn": "ML-kNN keeps training rows", "trees": "mixed forest"}.items():
         given = ("--method", method, "--no-training-rows")
         assert words in fit(refused, *given, small=(), out="no.cgmvae")
 

@@ -12,7 +12,7 @@ from cgmvae.methods import (
     METHODS,
     BinaryRelevance,
     CGMVAEClassifier,
-    ExtraTrees,
+    MixedForest,
     MultiLabelClassifier,
     NearestVotes,
 )
@@ -44,7 +44,7 @@ ALONE: dict[str, Any] = {"n_members": 4, "latent_dim": 4, "network": SMALL}
 #: One expert of each kind: a network, out of bag, all other rows, and one that is fitted on folds.
 EXPERTS = [
     ("network", CGMVAEClassifier(**SHARED | PLAIN | ALONE)),
-    ("trees", ExtraTrees(n_trees=10, max_features=0.5, scaling="none")),
+    ("trees", MixedForest(n_trees=10, scaling="none")),
     ("votes", NearestVotes(**PLAIN)),
     ("logistic", BinaryRelevance(scaling="none")),
 ]
@@ -54,7 +54,7 @@ OWN: dict[str, dict[str, Any]] = {
     "ASL": {"hidden_dim": 32},
     "BlendClassifier": {"experts": EXPERTS},
     "CGMVAEClassifier": {"latent_dim": 4, "network": SMALL},
-    "ExtraTrees": {"n_trees": 20, "max_features": 0.5},
+    "MixedForest": {"n_trees": 20},
     "C2AE": {"hidden_dim": 32},
     "HARAM": {"learning_rate": 1.0},
     # The same for dense and for sparse features.

@@ -18,7 +18,7 @@ from cgmvae.methods import (
     BinaryRelevance,
     BlendClassifier,
     CGMVAEClassifier,
-    ExtraTrees,
+    MixedForest,
     MLkNN,
     NearestVotes,
 )
@@ -34,7 +34,7 @@ def network(**changes):
 
 
 def trees():
-    return ExtraTrees(n_trees=20)
+    return MixedForest(n_trees=20)
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,15 @@ class TestBlending:
     def test_every_expert_is_listed_with_its_weight(self, fitted):
         assert [expert.name for expert in fitted.experts_] == ["network", "trees", "votes"]
         kinds = [expert.kind for expert in fitted.experts_]
-        assert kinds == ["C-GMVAE", "extra trees", "votes of near rows"]
+        assert kinds == ["C-GMVAE", "mixed forest", "votes of near rows"]
         used = {name: weight for name, weight in fitted.weights_.items() if name in fitted.models_}
         assert list(used.values()) == fitted.combination_.weights.tolist()
         assert all(0 < expert.score < 1 for expert in fitted.experts_)
 
     def test_an_expert_that_does_not_help_is_dropped_and_not_stored(self, data, tmp_path):
-        noise = data.Y[np.random.default_rng(0).permutation(data.n_samples)]
-        model = BlendClassifier([("trees", trees()), ("noise", Constant(noise.mean(0)))])
+        model = BlendClassifier(
+            [("trees", trees()), ("noise", Constant(np.full(data.n_labels, 0.5)))]
+        )
         model.fit(data.X, data.Y)
         assert list(model.models_) == ["trees"]
         assert model.weights_["noise"] == 0
@@ -210,7 +211,7 @@ class TestChoiceOfExperts:
         assert loaded.auto_network.latent_dim == 3
         with pytest.raises(InputError, match="put it into the list"):
             BlendClassifier([("trees", trees())], auto_network=given).fit(data.X, data.Y)
-        with pytest.raises(InputError, match="is ExtraTrees; give a CGMVAEClassifier"):
+        with pytest.raises(InputError, match="is MixedForest; give a CGMVAEClassifier"):
             BlendClassifier(auto_network=trees()).fit(data.X, data.Y)
 
     def test_without_training_rows(self, data):

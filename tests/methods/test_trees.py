@@ -1,15 +1,14 @@
-"""Extra trees: the way down, the votes in the leaves, rows out of bag, and what is stored."""
+"""A mixed forest: the way down, the votes in the leaves, rows out of bag, and what is stored."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.ensemble import ExtraTreesClassifier
-from sklearn.tree import ExtraTreeRegressor
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
 from cgmvae.data import make_survey
-from cgmvae.errors import InputError
 from cgmvae.evaluation import macro_auc
-from cgmvae.methods import ExtraTrees, trees
+from cgmvae.methods import MixedForest, trees
 from cgmvae.methods.trees import Forest, draw_rows, grow_tree, smallest_integers
 
 N_ROWS, N_FEATURES, N_LABELS = 200, 5, 3
@@ -24,7 +23,7 @@ def rows(rng):
 
 @pytest.fixture
 def fitted(rows):
-    return ExtraTrees(n_trees=20, random_state=0, scaling="none").fit(*rows)
+    return MixedForest(n_trees=20, random_state=0, scaling="none").fit(*rows)
 
 
 class TestForest:
@@ -33,8 +32,11 @@ class TestForest:
         forests, expected, n_before = [], [], 0
         for seed in range(4):
             weights = draw_rows(N_ROWS, None, seed).astype(float)
-            forests.append(grow_tree(X, Y.astype(float), weights, 2, seed))
-            model = ExtraTreeRegressor(max_features=2, random_state=np.random.RandomState(seed))
+            kind, of_kind = [("random", ExtraTreeRegressor), ("best", DecisionTreeRegressor)][
+                seed % 2
+            ]
+            forests.append(grow_tree(X, Y.astype(float), weights, kind, 2, seed))
+            model = of_kind(max_features=2, random_state=np.random.RandomState(seed))
             tree = model.fit(X, Y.astype(float), sample_weight=weights).tree_
             number = np.cumsum(tree.children_left < 0) - 1
             expected.append(n_before + number[tree.apply(X)])
@@ -46,8 +48,8 @@ class TestForest:
 
     def test_a_tree_of_equal_labels_is_a_leaf(self, rows):
         X, _ = rows
-        constant = grow_tree(X, np.ones((N_ROWS, 1)), np.ones(N_ROWS), 2, 0)
-        other = grow_tree(X, X[:, :1].astype(float), np.ones(N_ROWS), 2, 0)
+        constant = grow_tree(X, np.ones((N_ROWS, 1)), np.ones(N_ROWS), "random", 2, 0)
+        other = grow_tree(X, X[:, :1].astype(float), np.ones(N_ROWS), "random", 2, 0)
         forest = Forest.of([constant, other, constant])
         leaves = forest.leaves(X)
         assert (leaves[:, 0] == 0).all()
@@ -90,7 +92,7 @@ class TestVotes:
     def test_each_tree_has_one_vote_for_the_rows_in_the_leaf(self, rows, rng):
         X, Y = rows
         weights = rng.uniform(0.5, 3, N_ROWS)
-        model = ExtraTrees(n_trees=7, random_state=0, scaling="none")
+        model = MixedForest(n_trees=7, random_state=0, scaling="none")
         model.fit(X, Y, sample_weight=weights)
         queries = rng.normal(size=(9, N_FEATURES)).astype(np.float32)
         ends = np.append(0, np.cumsum(model.leaf_rows_.sizes, dtype=int))
@@ -112,16 +114,15 @@ class TestVotes:
         assert len(leaf_of_entry) == 20 * N_ROWS
         np.testing.assert_array_equal(leaves[fitted.leaf_rows_.rows, tree], leaf_of_entry)
 
-    def test_it_is_as_good_as_scikit_learns_forest(self):
+    def test_it_is_as_good_as_scikit_learns_forests(self):
         data, _ = make_survey(900, 8, 6, seed=3)
         train, test = data.rows(slice(600)), data.rows(slice(600, None))
-        model = ExtraTrees(random_state=0).fit(train.X, train.Y)
-        other = ExtraTreesClassifier(100, bootstrap=True, max_features=0.3, random_state=0)
-        scores = np.column_stack(
-            [p[:, 1] for p in other.fit(train.X, train.Y).predict_proba(test.X)]
-        )
-        ours, theirs = (macro_auc(test.Y, p) for p in (model.predict_proba(test.X), scores))
-        assert ours > theirs - 0.01
+        model = MixedForest(random_state=0).fit(train.X, train.Y)
+        ours = macro_auc(test.Y, model.predict_proba(test.X))
+        for kind in (ExtraTreesClassifier, RandomForestClassifier):
+            other = kind(400, bootstrap=True, random_state=0).fit(train.X, train.Y)
+            scores = np.column_stack([p[:, 1] for p in other.predict_proba(test.X)])
+            assert ours > macro_auc(test.Y, scores) - 0.01
 
     def test_many_labels_are_learned_from_projections(self, monkeypatch):
         data, _ = make_survey(600, 6, 60, seed=1)
@@ -129,7 +130,7 @@ class TestVotes:
         aucs = []
         for n_projections in (8, 1000):
             monkeypatch.setattr(trees, "N_PROJECTIONS", n_projections)
-            model = ExtraTrees(n_trees=40, random_state=0).fit(train.X, train.Y)
+            model = MixedForest(n_trees=40, random_state=0).fit(train.X, train.Y)
             aucs.append(macro_auc(test.Y, model.predict_proba(test.X)))
         assert aucs[0] > aucs[1] - 0.02
 
@@ -138,7 +139,7 @@ class TestOutOfBag:
     def test_rows_are_scored_by_trees_that_did_not_draw_them(self, rng):
         """Labels are random: a tree that drew a row knows them, no other does."""
         X, Y = rng.normal(size=(300, 4)), (rng.random((300, 2)) < 0.5).astype(int)
-        model = ExtraTrees(random_state=0).fit(X, Y)
+        model = MixedForest(random_state=0).fit(X, Y)
         assert macro_auc(Y, model.predict_proba(X)) > 0.99
         assert abs(macro_auc(Y, model.oof_proba_) - 0.5) < 0.1
 
@@ -146,7 +147,7 @@ class TestOutOfBag:
         """Each row has a twin that knows its labels."""
         X, Y = rng.normal(size=(150, 4)), (rng.random((150, 2)) < 0.5).astype(int)
         X, Y, group = (np.repeat(each, 2, axis=0) for each in (X, Y, np.arange(150)))
-        model = ExtraTrees(random_state=0)
+        model = MixedForest(random_state=0)
         assert macro_auc(Y, model.fit(X, Y).oof_proba_) > 0.9
         assert abs(macro_auc(Y, model.fit(X, Y, groups=group).oof_proba_) - 0.5) < 0.1
         drawn = draw_rows(300, group, 0)
@@ -155,38 +156,38 @@ class TestOutOfBag:
     def test_they_are_those_of_the_rows_that_were_given(self, rows):
         X, Y = rows
         weights = np.where(np.arange(N_ROWS) % 4 == 0, 0.0, 1.0)
-        model = ExtraTrees(n_trees=10, random_state=0).fit(X, Y, sample_weight=weights)
+        model = MixedForest(n_trees=10, random_state=0).fit(X, Y, sample_weight=weights)
         np.testing.assert_array_equal(model.oof_rows_, np.flatnonzero(weights))
         assert model.oof_proba_.shape == (len(model.oof_rows_), N_LABELS)
 
 
-class TestParameters:
-    @pytest.mark.parametrize(
-        ("asked", "sparse", "n_tried"),
-        [("auto", False, 30), ("auto", True, 10), ("sqrt", False, 10), (0.5, True, 50)],
-    )
-    def test_features_that_are_tried(self, rng, monkeypatch, asked, sparse, n_tried):
-        X = rng.normal(size=(20, 100))
+class TestGrowing:
+    @pytest.mark.parametrize(("sparse", "tried"), [(False, [90, 17]), (True, [17, 17])])
+    def test_one_half_of_the_trees_is_split_at_random(self, rng, monkeypatch, sparse, tried):
+        X = rng.normal(size=(20, 300))
         found = []
 
-        def recorded(features, targets, weights, tried, seed):
-            found.append(tried)
-            return grow_tree(features, targets, weights, tried, seed)
+        def recorded(features, targets, weights, kind, n_tried, seed):
+            found.append((kind, n_tried))
+            return grow_tree(features, targets, weights, kind, n_tried, seed)
 
         monkeypatch.setattr(trees, "grow_tree", recorded)
-        model = ExtraTrees(n_trees=2, max_features=asked, random_state=0)
+        model = MixedForest(n_trees=4, random_state=0)
         model.fit(sp.csr_array(X) if sparse else X, np.eye(20)[:, :2])
-        assert found == [n_tried, n_tried]
+        expected = list(zip(["random", "best"], tried, strict=True))
+        assert sorted(found) == sorted(2 * expected)
 
-    @pytest.mark.parametrize("asked", [0, 1.5, "log2"])
-    def test_other_values_are_refused(self, rows, asked):
-        with pytest.raises(InputError, match="max_features"):
-            ExtraTrees(max_features=asked).fit(*rows)
+    def test_few_rows_have_more_trees(self):
+        counts = []
+        for n_rows in (100, 1000):
+            data, _ = make_survey(n_rows, 3, 5, seed=0)
+            counts.append(len(MixedForest(random_state=0).fit(data.X, data.Y).forest_.roots))
+        assert counts == [400, 300]
 
     def test_thresholds_are_rounded_where_that_moves_no_rows(self, rows):
         X, Y = rows
         for scaled, is_rounded in ((X, True), (2**12 + X, False)):
-            model = ExtraTrees(n_trees=40, random_state=0, scaling="none").fit(scaled, Y)
+            model = MixedForest(n_trees=40, random_state=0, scaling="none").fit(scaled, Y)
             thresholds = model.forest_.threshold
             half = thresholds.astype(np.float16).astype(np.float32)
             assert np.array_equal(thresholds, half) == is_rounded

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from cgmvae.methods import BlendClassifier, CGMVAEClassifier
-from cgmvae.model.plan import DataProfile, feature_plan, preset_for
+from cgmvae.model.plan import DataProfile, feature_plan, n_trees, preset_for
 
 KINDS = ("dense", "sparse", "binary")
 
@@ -65,6 +65,12 @@ def test_a_row_more_changes_the_plan_by_rounding_at_most(kind):
 @pytest.mark.parametrize("n_rows", [100, 3_000])
 def test_a_column_more_changes_the_plan_by_rounding_at_most(kind, n_rows):
     assert_no_jump((n_rows, n_columns, kind) for n_columns in range(10, 5_001))
+
+
+def test_trees_fall_with_the_rows_without_a_jump():
+    counts = [n_trees(DataProfile(n_rows, 20, 10, "dense")) for n_rows in range(100, 30_001)]
+    assert (counts[0], counts[-1]) == (400, 100)
+    assert all(0 <= old - new <= 1 for old, new in itertools.pairwise(counts))
 
 
 @pytest.mark.parametrize("kind", KINDS)

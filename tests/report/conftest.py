@@ -16,7 +16,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from cgmvae.data import Columns, MultiLabelDataset, make_split, make_survey
 from cgmvae.evaluation import PAPER_METRICS, Scored, evaluate
-from cgmvae.methods import BinaryRelevance, BlendClassifier, CGMVAEClassifier, ExtraTrees
+from cgmvae.methods import BinaryRelevance, BlendClassifier, CGMVAEClassifier, MixedForest
 from cgmvae.methods.communities import LabelPairs
 from cgmvae.methods.conditioning import LabelFactors
 from cgmvae.report.contents import Contents, collect
@@ -239,7 +239,7 @@ def blend_report(request, tmp_path_factory, report_rows):
     """Return the report of a blend."""
     sizes = {"feature_hidden": (16,), "label_hidden": (16,), "decoder_hidden": (16,)}
     network = CGMVAEClassifier(n_members=2, epochs=3, embedding_dim=16, network=sizes)
-    experts = [("trees", ExtraTrees(n_trees=20)), ("logistic", BinaryRelevance())]
+    experts = [("trees", MixedForest(n_trees=20)), ("logistic", BinaryRelevance())]
     if request.param == "with C-GMVAE":
         experts.append(("net", network))
     model = BlendClassifier(experts, random_state=0)

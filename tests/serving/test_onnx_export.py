@@ -26,9 +26,9 @@ from cgmvae.methods import (
     BinaryRelevance,
     BlendClassifier,
     CGMVAEClassifier,
-    ExtraTrees,
     LaMP,
     LinearSVM,
+    MixedForest,
     MLkNN,
     NearestVotes,
 )
@@ -53,7 +53,7 @@ MODELS = {
     "mpvae": MPVAE(hidden_dim=8, latent_dim=4, **TINY),
     "blend": BlendClassifier(
         [
-            ("trees", ExtraTrees(n_trees=5)),
+            ("trees", MixedForest(n_trees=5)),
             ("votes", NearestVotes(principal_components=4)),
             ("linear", LinearSVM()),
             ("net", tiny_cgmvae().set_params(random_state=None)),
@@ -140,7 +140,7 @@ def test_sparse_training_rows(survey):
     np.testing.assert_allclose(probabilities, model.predict_proba(sparse), rtol=0, atol=1e-6)
 
 
-EXPERTS = {"trees": ExtraTrees(n_trees=30), "votes": NearestVotes(), "linear": LinearSVM()}
+EXPERTS = {"trees": MixedForest(n_trees=30), "votes": NearestVotes(), "linear": LinearSVM()}
 
 
 @pytest.mark.parametrize("name", EXPERTS)
@@ -170,7 +170,7 @@ def test_experts_that_python_computes_in_another_way(survey, tmp_path, name, for
 
 
 def test_a_leaf_that_no_row_reaches_has_no_vote(survey):
-    model = ExtraTrees(n_trees=10, random_state=0).fit(survey.X, survey.Y)
+    model = MixedForest(n_trees=10, random_state=0).fit(survey.X, survey.Y)
     rows = torch.from_numpy(survey.X.astype(np.float64))
     forest = model.forest_
     emptied = int(forest.leaves(model.inputs(survey.X))[0, 0])
@@ -188,11 +188,11 @@ def test_a_leaf_that_no_row_reaches_has_no_vote(survey):
 
 
 def test_what_is_too_large_for_a_graph_is_refused(survey, monkeypatch):
-    model = ExtraTrees(n_trees=10, random_state=0).fit(survey.X, survey.Y)
+    model = MixedForest(n_trees=10, random_state=0).fit(survey.X, survey.Y)
     for limit in ("_MAX_DEPTH", "_MAX_TABLE"):
         with monkeypatch.context() as patch:
             patch.setattr(f"cgmvae.methods.trees.{limit}", 1)
-            with pytest.raises(InputError, match="too large for a graph; leave out extra trees"):
+            with pytest.raises(InputError, match="too large for a graph; leave out the forest"):
                 exported_model(model)
     model = NearestVotes(random_state=0).fit(survey.X, survey.Y)
     monkeypatch.setattr("cgmvae.methods.neighbors.MAX_CELLS", 1)

@@ -19,11 +19,11 @@ from cgmvae.evaluation import (
     paired_difference,
     precision_at_k,
 )
-from cgmvae.methods import BinaryRelevance, ExtraTrees, MLkNN
+from cgmvae.methods import BinaryRelevance, MixedForest, MLkNN
 from cgmvae.studies.leaderboard import Entry, advice, compare
 
 QUICK = ["trees", "binary-relevance", "mlknn"]
-CLASSES = {"trees": ExtraTrees, "binary-relevance": BinaryRelevance, "mlknn": MLkNN}
+CLASSES = {"trees": MixedForest, "binary-relevance": BinaryRelevance, "mlknn": MLkNN}
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def compare(
 ) -> None:
     """Compare all methods on the same test rows, and say which to use.
 
-    These are C-GMVAE, extra trees, linear machines and votes alone, their blend, and the other
+    These are C-GMVAE, a mixed forest, linear machines and votes alone, their blend, and the other
     methods of 'cgmvae methods'. Test rows are those of 'cgmvae fit' with the same seed. The
     difference of each to the best has a 95% interval from a paired bootstrap; skill is how much
     better probabilities are than the frequency of the label.

@@ -107,7 +107,7 @@ def _compare(
         [[name, *map(console.metric_text, values)] for name, values in rows],
         caption="'validation' is what a user gets, with thresholds from rows that a model did not "
         "see; 'test-oracle' chooses thresholds on the test labels, like the paper's tables. The "
-        "blend weighs C-GMVAE, extra trees and votes of near rows.",
+        "blend weighs C-GMVAE, a mixed forest and votes of near rows.",
     )
     return model
 

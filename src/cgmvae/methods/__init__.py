@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cgmvae.methods.own_encoder import OwnEncoder
     from cgmvae.methods.rbcc import RBCC
     from cgmvae.methods.sleec import SLEEC
-    from cgmvae.methods.trees import ExtraTrees
+    from cgmvae.methods.trees import MixedForest
 
 __all__ = [
     "ASL",
@@ -43,10 +43,10 @@ __all__ = [
     "BinaryRelevance",
     "BlendClassifier",
     "CGMVAEClassifier",
-    "ExtraTrees",
     "LaMP",
     "LinearSVM",
     "MLkNN",
+    "MixedForest",
     "MultiLabelClassifier",
     "NearestVotes",
     "OwnEncoder",

@@ -49,7 +49,7 @@ from cgmvae.methods.neighbors import MAX_CELLS, MAX_ROWS, NearestVotes
 from cgmvae.methods.out_of_fold import N_FOLDS, FewRowsWarning, assign_folds, score_folds
 from cgmvae.methods.predictor import WeightedExperts
 from cgmvae.methods.registry import REGISTRY, method_name
-from cgmvae.methods.trees import ExtraTrees
+from cgmvae.methods.trees import MixedForest
 from cgmvae.training.device import find_device
 
 Experts: TypeAlias = Sequence[tuple[str, Any]]
@@ -68,12 +68,13 @@ class BlendClassifier(_BaseComposition, MultiLabelClassifier):
     experts : "auto" or list of (str, estimator)
         Multi-label classifiers of this library or with scikit-learn's interface, by name. Those
         that score their own training rows (networks with folds, trees out of bag, …) are fitted
-        once; any other is fitted on five folds, and then on all rows. "auto" is C-GMVAE, extra
-        trees, votes of near rows, and linear support vector machines where features are sparse.
+        once; any other is fitted on five folds, and then on all rows. "auto" is C-GMVAE, a
+        mixed forest, votes of near rows, and linear support vector machines where features are
+        sparse.
     auto_network : CGMVAEClassifier, optional
         The C-GMVAE of "auto", not fitted, with its preset, members, checkpoint and so on.
     keep_training_rows : bool
-        Whether experts may store training rows, as extra trees and votes do. If not, "auto" goes
+        Whether experts may store training rows, as forests and votes do. If not, "auto" goes
         without these, and a list that has such experts is refused.
     conditional : bool
         Whether ``fit`` also learns which labels come together beyond the blended probabilities; see
@@ -115,7 +116,7 @@ class BlendClassifier(_BaseComposition, MultiLabelClassifier):
     >>> from cgmvae.data import make_survey
     >>> from cgmvae.methods import BinaryRelevance
     >>> data, _ = make_survey(300, 5, 6, seed=1)
-    >>> experts = [("trees", ExtraTrees(n_trees=20)), ("logistic", BinaryRelevance())]
+    >>> experts = [("trees", MixedForest(n_trees=20)), ("logistic", BinaryRelevance())]
     >>> model = BlendClassifier(experts, random_state=0).fit(data.X, data.Y)
     >>> model.predict_proba(data.X).shape, list(model.weights_)
     ((300, 6), ['trees', 'logistic'])
@@ -354,7 +355,7 @@ def default_experts(train: Rows, network: CGMVAEClassifier) -> Experts:
     """
     n_rows, n_columns = train.features.shape
     n_labels = train.labels.shape[1]
-    experts: list[tuple[str, Any]] = [("cgmvae", network), ("trees", ExtraTrees(scaling="none"))]
+    experts: list[tuple[str, Any]] = [("cgmvae", network), ("trees", MixedForest(scaling="none"))]
     if is_sparse(train.features):
         n_stored = MappedRows.of(train.features).n_stored
         if n_columns * n_labels <= MAX_WEIGHTS and n_stored * n_labels <= MAX_WORK:

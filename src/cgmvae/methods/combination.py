@@ -6,14 +6,15 @@ The probability of label l of a row is the logistic function of
 
 with o_kl the log-odds of expert k, d a constant, and s_l a shift of the label. They have the least
 log-loss of all known labels of rows that the experts did not learn from. Weights are shrunk toward
-equal shares, and shifts toward 0, which matters where rows are few.
+equal shares, which matters where rows are few, and shifts toward 0, as far as the labels differ
+less in what they need than chance alone would make them differ (empirical Bayes).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,13 @@ from cgmvae.evaluation.protocols import Scored, evaluate
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.out_of_fold import assign_folds
 
-#: Weights of the squared shifts, and of the squared distances of weights from equal shares, beside
-#: the log-loss of all cells in total: what few cells say is outweighed, what many say is not.
-SHIFT_PENALTY, WEIGHT_PENALTY = 5.0, 10.0
+#: Weight of the squared distances of weights from equal shares, beside the log-loss of all cells in
+#: total: what few cells say is outweighed, what many say is not.
+WEIGHT_PENALTY = 10.0
+
+#: The penalty of shifts that is tried first, and how often it may be estimated anew, until it
+#: changes by less than this part.
+FIRST_PENALTY, MAX_ESTIMATES, SETTLED = 20.0, 12, 0.1
 
 #: An expert is dropped unless it lowers the log-loss by more than this many standard errors. The
 #: metrics that are reported say less: thresholds make them noisy, and by them helpful experts are
@@ -74,7 +79,7 @@ def learn_combination(
     known: NDArray[np.bool_] | None = None,
     *,
     weight_penalty: float = WEIGHT_PENALTY,
-    shift_penalty: float = SHIFT_PENALTY,
+    shift_penalty: float | None = None,
 ) -> Combination:
     """Return the weights and shifts of least penalized log-loss.
 
@@ -86,15 +91,61 @@ def learn_combination(
         Log-odds of each expert.
     known : array of bool, (n_rows, n_labels), optional
         The cells that count; all of them by default.
-    weight_penalty, shift_penalty : float
-        Of the squared distances of weights from ``1 / n_experts``, and of the squared shifts.
+    weight_penalty : float
+        Of the squared distances of weights from ``1 / n_experts``.
+    shift_penalty : float, optional
+        Of the squared shifts; that of :func:`estimate_penalty` by default.
     """
-    n_experts, n_labels = len(odds), labels.shape[1]
+    if shift_penalty is None:
+        shift_penalty = estimate_penalty(labels, odds, known)
+    penalties = weight_penalty, shift_penalty
+    weights, shifts = _least_loss(labels, odds, known, penalties, _equal_shares(labels, odds))
+    return Combination(weights[:-1], shifts + weights[-1])
+
+
+def estimate_penalty(
+    labels: NDArray[np.integer],
+    odds: Sequence[NDArray[np.floating]],
+    known: NDArray[np.bool_] | None = None,
+) -> float:
+    """Return the penalty of shifts, one over their variance among labels; rows as above.
+
+    After each fit the variance is the mean of their squares, plus what is uncertain of them.
+    """
+    penalty, start = FIRST_PENALTY, _equal_shares(labels, odds)
+    for _ in range(MAX_ESTIMATES):
+        start = _least_loss(labels, odds, known, (WEIGHT_PENALTY, penalty), start)
+        weights, shifts = start
+        p = expit(shifts + sum(w * own for w, own in zip(weights, (*odds, 1.0), strict=True)))
+        curvature = (p * (1 - p)).sum(axis=0, where=True if known is None else known)
+        before, penalty = penalty, float(1 / np.mean(shifts**2 + 1 / (curvature + penalty)))
+        if abs(penalty - before) < SETTLED * before:
+            break
+    return penalty
+
+
+#: Weights, with the constant as their last, and shifts.
+_Solution: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def _equal_shares(labels: NDArray[Any], odds: Sequence[Any]) -> _Solution:
+    return np.append(np.full(len(odds), 1 / len(odds)), 0), np.zeros(labels.shape[1])
+
+
+def _least_loss(
+    labels: NDArray[np.integer],
+    odds: Sequence[NDArray[np.floating]],
+    known: NDArray[np.bool_] | None,
+    penalties: tuple[float, float],
+    start: _Solution,
+) -> _Solution:
+    """Return the solution of least penalized log-loss; penalties are of weights and of shifts."""
+    weight_penalty, shift_penalty = penalties
     counted = np.ones(labels.shape) if known is None else known.astype(np.float64)
     terms = [*(own * counted for own in odds), counted]
     true = labels * counted
-    equal = np.append(np.full(n_experts, 1 / n_experts), 0)
-    penalty = np.append(np.full(n_experts, weight_penalty), 0)
+    equal, _ = _equal_shares(labels, odds)
+    penalty = np.append(np.full(len(odds), weight_penalty), 0)
 
     def loss(weights: NDArray[np.float64], shifts: NDArray[np.float64]) -> _Loss:
         """Return the loss and its slopes; ``weights`` has the constant as its last."""
@@ -105,7 +156,7 @@ def learn_combination(
         own = np.array([np.vdot(term, excess) for term in terms]) + penalty * (weights - equal)
         return _Loss(value, own, excess.sum(axis=0) + shift_penalty * shifts, z)
 
-    weights, shifts = equal.copy(), np.zeros(n_labels)
+    weights, shifts = start
     now = loss(weights, shifts)
     for _ in range(MAX_STEPS):
         # Newton's step for the weights that are not held at 0; each shift depends on these alone.
@@ -133,7 +184,7 @@ def learn_combination(
         weights, shifts = moved, shifts + size * shift_step
         if before - now.value <= TOLERANCE * before:
             break
-    return Combination(weights[:-1], shifts + weights[-1])
+    return weights, shifts
 
 
 @dataclass(frozen=True)
@@ -203,8 +254,8 @@ def weigh_experts(
     seed : int
         Of folds and samples.
     """
-    task = _Task(rows, metric, seed)
     odds = {name: log_odds(each) for name, each in scores.items()}
+    task = _Task(rows, list(odds.values()), metric, seed)
     names = list(scores)
     gains: dict[str, float] = {}
     blended = task.cross_fitted([odds[name] for name in names])
@@ -235,19 +286,29 @@ def weigh_experts(
 class _Task:
     """Rows on which experts are weighed."""
 
-    def __init__(self, rows: Rows, metric: str, seed: int) -> None:
+    def __init__(
+        self, rows: Rows, odds: Sequence[NDArray[np.float64]], metric: str, seed: int
+    ) -> None:
         self.labels, self.metric, self.seed = dense(rows.labels), metric, seed
         self.unknown = None if rows.unknown is None else dense(rows.unknown)
         self.groups = rows.groups
         self.fold = assign_folds(rows, N_FOLDS, seed)
         self.n_learned = max(1, MAX_CELLS // self.labels.shape[1])
+        everything = np.arange(len(self.labels))
+        self.shift_penalty = estimate_penalty(*self._learned_from(odds, everything))
 
-    def learn(self, odds: Sequence[NDArray[np.float64]], rows: NDArray[np.int64]) -> Combination:
-        """Return the combination that these rows, or a sample of them, choose."""
+    def _learned_from(
+        self, odds: Sequence[NDArray[np.float64]], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], list[NDArray[np.float64]], NDArray[np.bool_] | None]:
+        """Return labels, log-odds and known cells of these rows, or of a sample of them."""
         if len(rows) > self.n_learned:
             rows = np.random.default_rng(self.seed).choice(rows, self.n_learned, replace=False)
         known = None if self.unknown is None else ~self.unknown[rows]
-        return learn_combination(self.labels[rows], [own[rows] for own in odds], known)
+        return self.labels[rows], [own[rows] for own in odds], known
+
+    def learn(self, odds: Sequence[NDArray[np.float64]], rows: NDArray[np.int64]) -> Combination:
+        """Return the combination that these rows, or a sample of them, choose."""
+        return learn_combination(*self._learned_from(odds, rows), shift_penalty=self.shift_penalty)
 
     def cross_fitted(self, odds: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Return blended probabilities, each fold weighed by the others."""

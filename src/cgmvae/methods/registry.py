@@ -70,9 +70,9 @@ REGISTRY: Mapping[str, Method] = MappingProxyType(
             },
         ),
         "trees": Method(
-            "extra trees",
-            "trees.ExtraTrees",
-            "Geurts, Ernst, Wehenkel 2006, Machine Learning",
+            "mixed forest",
+            "trees.MixedForest",
+            "Breiman 2001; Geurts, Ernst, Wehenkel 2006, Machine Learning",
             keeps_rows=True,
         ),
         "linear": Method(

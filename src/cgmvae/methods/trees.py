@@ -1,9 +1,11 @@
-"""Extra trees (Geurts et al. 2006) of all labels at once, as votes of the rows in their leaves.
+"""A forest of all labels at once, as votes of the rows in the leaves of its trees.
 
-Each tree is grown on a bootstrap sample of the rows, or of the groups of rows, with random
-thresholds, until all rows of a leaf have the same labels. A row is predicted by the training rows
-that share its leaves (:mod:`cgmvae.methods.votes`): each tree has one vote, divided among the rows
-of the leaf. Trees whose sample left a row out score it out of bag.
+One half are extra trees (Geurts et al. 2006), split at random thresholds, the other half trees of a
+random forest (Breiman 2001), split at the best thresholds: they err differently, and together are
+better than as many of either kind (``docs/results/defaults.md``). Each tree is grown on a bootstrap
+sample of the rows, or of the groups of rows, until all rows of a leaf have the same labels. A row
+is predicted by the training rows that share its leaves (:mod:`cgmvae.methods.votes`): each tree has
+one vote, divided among the rows of the leaf. Trees whose sample left a row out score it out of bag.
 
 A split is chosen by the variance of the labels. If there are many, it is chosen by the variance of
 32 random projections of them, drawn anew for each tree, which keep the distances between label sets
@@ -32,12 +34,10 @@ from cgmvae.methods.inputs import Rows
 from cgmvae.methods.model_file import with_prefix
 from cgmvae.methods.predictor import float64
 from cgmvae.methods.votes import Voters
+from cgmvae.model.plan import SplitName, n_trees, splits_tried
 
 #: Projections of the labels that a tree is grown on, if there are more labels.
 N_PROJECTIONS = 32
-
-#: Share of the features that are tried for a split of dense rows.
-TRIED_SHARE = 0.3
 
 #: Rows that descend the trees at a time, and how many of their features are in memory.
 _BLOCK_ROWS, _BLOCK_CELLS = 1024, 1 << 22
@@ -212,16 +212,14 @@ class LeafRows:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ExtraTrees(Expert):
-    """Extremely randomized trees of all labels, scored out of bag.
+class MixedForest(Expert):
+    """Extra trees and trees of a random forest, one half each, scored out of bag.
 
     Parameters
     ----------
-    n_trees : int
-        Number of trees.
-    max_features : float, "sqrt" or "auto"
-        Features that are tried for each split: a share of them, or the square root of their number.
-        "auto" is .3 for dense and the square root for sparse features.
+    n_trees : int or "auto"
+        Number of trees. "auto" is 100, and up to 400 where rows are few, by
+        :func:`cgmvae.model.plan.n_trees`.
     scaling, threshold_rule, threshold_metric, validation_fraction, random_state
         See :class:`~cgmvae.methods.base.MultiLabelClassifier`. The threshold rule is learned out of
         bag.
@@ -241,12 +239,11 @@ class ExtraTrees(Expert):
     --------
     >>> from cgmvae.data import make_survey
     >>> data, _ = make_survey(300, 5, 6, seed=1)
-    >>> ExtraTrees(random_state=0).fit(data.X, data.Y).predict_proba(data.X).shape
+    >>> MixedForest(random_state=0).fit(data.X, data.Y).predict_proba(data.X).shape
     (300, 6)
     """
 
-    n_trees: int = 100
-    max_features: float | Literal["auto", "sqrt"] = "auto"
+    n_trees: int | Literal["auto"] = "auto"
 
     forest_: Forest = field(init=False)
     leaf_rows_: LeafRows = field(init=False)
@@ -255,33 +252,27 @@ class ExtraTrees(Expert):
     def _learn(self, train: Rows, seed: int) -> NDArray[np.floating]:
         self.voters_ = voters = Voters.of(train)
         features = _in_growing_form(train.features)
-        n_tried = self._number_tried(train.features)
+        tried = splits_tried(self.plan_.profile)
         targets, weights = voters.centered(), voters.row_weights
-        seeds = np.random.SeedSequence(seed).generate_state(self.n_trees)
+        count = n_trees(self.plan_.profile) if self.n_trees == "auto" else self.n_trees
+        seeds = np.random.SeedSequence(seed).generate_state(count)
         drawn = np.stack(
             [draw_rows(features.shape[0], train.groups, each) for each in seeds], axis=1
         )
 
         def grow(tree: int) -> Splits:
-            return grow_tree(features, targets, weights * drawn[:, tree], n_tried, seeds[tree])
+            kind: SplitName = "best" if tree % 2 else "random"
+            own = weights * drawn[:, tree]
+            return grow_tree(features, targets, own, kind, tried[kind], seeds[tree])
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            forest = Forest.of(list(pool.map(grow, range(self.n_trees))))
+            forest = Forest.of(list(pool.map(grow, range(count))))
         leaves, rounded = forest.leaves(features), _rounded_thresholds(forest)
         moved = rounded.leaves(features)
         if np.mean(moved != leaves) < _MAX_MOVED:
             forest, leaves = rounded, moved
         self.forest_, self.leaf_rows_ = forest, LeafRows.of(leaves, drawn, forest.n_leaves)
         return self._count(leaves, drawn == 0)
-
-    def _number_tried(self, features: Matrix) -> int:
-        n_features, asked = features.shape[1], self.max_features
-        if asked == "auto":
-            asked = "sqrt" if sp.issparse(features) else TRIED_SHARE
-        if asked != "sqrt" and not 0 < asked <= 1:
-            raise InputError(f"max_features is {asked}; it must be above 0 and at most 1.")
-        n_tried = n_features**0.5 if asked == "sqrt" else n_features * asked
-        return max(1, int(n_tried))
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         return self._count(self.forest_.leaves(features))
@@ -310,7 +301,7 @@ class ExtraTrees(Expert):
         if depth > _MAX_DEPTH or n_cells > _MAX_TABLE:
             raise InputError(
                 f"Trees of {depth:,} levels, and {self.forest_.n_leaves:,} leaves for "
-                f"{self.n_labels_:,} labels, are too large for a graph; leave out extra trees."
+                f"{self.n_labels_:,} labels, are too large for a graph; leave out the forest."
             )
         return TreeVotes(self)
 
@@ -332,7 +323,7 @@ class ExtraTrees(Expert):
 class TreeVotes(nn.Module):
     """The votes as tensor operations: all rows go down all trees at once, one level at a time."""
 
-    def __init__(self, model: ExtraTrees) -> None:
+    def __init__(self, model: MixedForest) -> None:
         super().__init__()
         forest, voters = model.forest_, model.voters_
         own = np.arange(len(forest.right))
@@ -394,16 +385,17 @@ def grow_tree(
     features: NDArray[np.float32],
     targets: NDArray[np.float64],
     weights: NDArray[np.float64],
+    kind: SplitName,
     n_tried: int,
     seed: Any,
 ) -> Splits:
     """Grow a tree until the targets in a leaf are equal; rows of weight 0 are ignored."""
-    from sklearn.tree import ExtraTreeRegressor  # prediction does without this package
+    from sklearn.tree import DecisionTreeRegressor  # prediction does without this package
 
     rng = np.random.RandomState(seed)
     if (n_labels := targets.shape[1]) > N_PROJECTIONS:
         targets = targets @ rng.normal(size=(n_labels, N_PROJECTIONS))
-    model = ExtraTreeRegressor(max_features=n_tried, random_state=rng)
+    model = DecisionTreeRegressor(splitter=kind, max_features=n_tried, random_state=rng)
     tree = model.fit(features, targets, sample_weight=weights).tree_
     is_split = tree.children_left >= 0
     right = np.where(is_split, tree.children_right - np.arange(tree.node_count), 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -125,6 +125,17 @@ SPARSE_EPOCHS, SPARSE_ROWS_SEEN, MIN_SPARSE_EPOCHS = 30, 450_000, 5
 #: A member stops after this share of the epochs without improvement, and after no fewer than this.
 PATIENCE, MIN_PATIENCE = 1 / 10, 6
 
+#: Trees are so many that they grow on this many rows in total, within these bounds: a row is scored
+#: out of bag by a third of them, and where these are few, a forest seems worth less than it is.
+ROWS_GROWN, MIN_TREES, MAX_TREES = 300_000, 100, 400
+
+#: Whether the thresholds of a tree are drawn at random, or are those that separate labels best.
+SplitName: TypeAlias = Literal["random", "best"]
+
+#: Share of the features that are tried for a random split, unless they are sparse and wide; for any
+#: other split it is the square root of their number.
+TRIED_SHARE = 0.3
+
 #: Rows per step: this share of the rows, within these bounds.
 BATCH_SHARE, MIN_BATCH, MAX_BATCH = 1 / 8, 128, 256
 
@@ -177,6 +188,19 @@ def n_epochs(data: DataProfile) -> int:
     if data.is_sparse:
         least = min(SPARSE_EPOCHS, max(MIN_SPARSE_EPOCHS, SPARSE_ROWS_SEEN / n_rows))
     return round(min(MAX_EPOCHS, max(least, ROWS_SEEN / n_rows)))
+
+
+def n_trees(data: DataProfile) -> int:
+    """Return the number of trees of a forest: the fewer rows, the less a tree costs."""
+    return round(min(MAX_TREES, max(MIN_TREES, ROWS_GROWN / max(1, data.n_rows))))
+
+
+def splits_tried(data: DataProfile) -> dict[SplitName, int]:
+    """Return how many features are tried for a split of each kind."""
+    root = max(1, int(data.n_columns**0.5))
+    if data.is_sparse and data.n_columns >= WIDE:
+        return {"random": root, "best": root}
+    return {"random": max(1, int(data.n_columns * TRIED_SHARE)), "best": root}
 
 
 def n_bins(data: DataProfile) -> int:
