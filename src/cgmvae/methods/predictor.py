@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from cgmvae.preparation.scaling import scale_dense
 
 #: Rows of all members that are scored at a time, and their features.
 SCORED_ROWS, SCORED_CELLS = 4096, 2**24
+
+#: Fewer rows are not worth a thread.
+_MIN_ROWS = 64
 
 
 def float64(values: Any) -> nn.Buffer:
@@ -172,12 +175,19 @@ class Predictor(nn.Module):
         n_threads = torch.get_num_threads() if device.type == "cpu" else 1
         if any(isinstance(part, EncoderStack) for part in self.scorer.modules()):
             n_threads = 1  # it lends its module one member's weights for each call
-        most = SCORED_CELLS // n_threads // max(1, rows.shape[1])
-        blocks = rows.split(max(1, min(int(self.scorer.rows_at_once), most)))
-        if n_threads == 1 or len(blocks) < 2:
+        n_rows = min(
+            int(self.scorer.rows_at_once), SCORED_CELLS // n_threads // max(1, rows.shape[1])
+        )
+        if n_threads > 1:
+            n_rows = min(n_rows, max(_MIN_ROWS, -(-len(rows) // n_threads)))
+        blocks = rows.split(max(1, n_rows))
+        if n_threads == 1:
             return torch.cat([module(block.to(device)).cpu() for block in blocks])
+        torch.set_num_threads(1)
         try:
-            with ThreadPoolExecutor(n_threads, "scoring", torch.set_num_threads, (1,)) as pool:
+            if len(blocks) == 1:
+                return cast(Tensor, module(rows))
+            with ThreadPoolExecutor(n_threads, "scoring") as pool:
                 return torch.cat(list(pool.map(torch.no_grad()(module), blocks)))
         finally:
             torch.set_num_threads(n_threads)
