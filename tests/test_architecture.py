@@ -144,6 +144,9 @@ def test_a_fit_takes_the_steps_of_the_walk_in_their_order():
     finally:
         sys.setprofile(None)
     assert list(dict.fromkeys(called)) == steps
+    # The data are looked at once, and nothing is planned again.
+    decided = [("model/plan.py", "DataProfile.of"), ("model/plan.py", "preset_for")]
+    assert [called.count(step) for step in decided] == [1, 1]
 
 
 #: Methods that any class may define: scikit-learn's, and what an estimator says of itself.

@@ -1,8 +1,8 @@
 """Small fits whose probabilities are kept, so that a change of the code is seen to change nothing.
 
 ``python tests/golden/cases.py`` prints the largest difference of each case from what is kept, and
-``--write`` keeps today's values: give a reason in the commit that does. Cases on data that is not
-embedded need ``CGMVAE_DATA``; those that cannot be run keep their old values.
+``--write`` keeps today's values where they differ: give a reason in the commit that does. Cases on
+data that is not embedded need ``CGMVAE_DATA``; those that cannot be run keep their old values.
 """
 
 import csv
@@ -21,6 +21,9 @@ from cgmvae.data import MultiLabelDataset, load_dataset, make_survey, read
 from cgmvae.methods import METHODS, CGMVAEClassifier
 
 KEPT = Path(__file__).with_name("probabilities.npz")
+
+#: Processors round differently, and three epochs of training amplify it.
+TOLERANCE = 2e-4
 
 #: Training rows of each data set, and rows that are predicted.
 N_TRAIN, N_TEST = 500, 25
@@ -131,7 +134,8 @@ def main() -> None:
     values = {name: values[name] for name in values if name in CASES}
     for name, difference, own in differences():
         print(f"{name:20} {difference:.2g}")  # noqa: T201
-        values[name] = own
+        if difference > TOLERANCE:
+            values[name] = own
     if "--write" in sys.argv:
         np.savez_compressed(KEPT, **values)
 

@@ -108,21 +108,6 @@ class TestLatentSpace:
         names = fitted.get_feature_names_out()
         assert names.tolist() == [f"cgmvaeclassifier{i}" for i in range(12)]
 
-    def test_draws_have_the_moments_of_the_posterior(self, fitted, survey):
-        X = survey.X[:6]
-        repeated = np.tile(X, (2000, 1))
-        draws = fitted.sample_latent(repeated, random_state=3).reshape(2000, 6, 12)
-        with torch.no_grad():
-            (x,) = member_blocks(fitted.network_, fitted.inputs(X))
-            log_variance = fitted.network_.encode(x).log_variance
-        spread = np.exp(0.5 * log_variance.numpy()).transpose(1, 0, 2).reshape(6, 12)
-        error = (draws.mean(0) - fitted.transform(X)) / (spread / np.sqrt(2000))
-        assert np.abs(error).max() < 5
-        np.testing.assert_allclose(draws.std(0) / spread, 1, atol=0.1)
-        first, again, other = (fitted.sample_latent(X, random_state=seed) for seed in (3, 3, 4))
-        np.testing.assert_array_equal(first, again)
-        assert np.abs(first - other).min() > 0
-
     def test_a_label_has_a_gaussian(self, fitted):
         mean, variance = fitted.label_prior("species_2")
         assert mean.shape == variance.shape == (12,)
@@ -321,7 +306,6 @@ def test_an_unfitted_model_raises(tiny, survey):
     calls = (
         lambda: model.transform(survey.X),
         lambda: model.embed(survey.X),
-        lambda: model.sample_latent(survey.X),
         lambda: model.uncertainty(survey.X),
         lambda: model.predict_proba(survey.X, survey.Y),
         lambda: model.nearest_labels("species_1"),

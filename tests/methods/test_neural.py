@@ -388,3 +388,20 @@ def test_a_gpu_with_little_memory_gives_the_same(tiny, survey):
         torch.cuda.set_per_process_memory_fraction(1.0)
     found, whole = model.predict_proba(survey.X), expected.predict_proba(survey.X)
     np.testing.assert_allclose(found, whole, rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("n_rows", [1, 120])
+@pytest.mark.parametrize("encoder", [None, torch.nn.Linear(6, 4)])
+def test_threads_that_score_blocks_give_what_one_gives(tiny, survey, monkeypatch, encoder, n_rows):
+    """An encoder of the user's is lent the weights of one member at a time."""
+    monkeypatch.setattr("cgmvae.methods.predictor.SCORED_ROWS", 8)
+    X = survey.X.astype(np.float32)
+    model = tiny(encoder=encoder).fit(X, survey.Y)
+    alone = model.predict_proba(X[:n_rows])
+    torch.set_num_threads(4)
+    try:
+        for _ in range(5):
+            np.testing.assert_array_equal(model.predict_proba(X[:n_rows]), alone)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(1)

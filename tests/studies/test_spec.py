@@ -54,7 +54,7 @@ def test_official_splits_are_of_the_data_sets_that_have_one(available):
         Scope(split="offical")
 
 
-def test_runs_with_other_settings_are_not_mixed_and_no_job_is_too_large():
+def test_runs_with_other_settings_are_not_mixed_and_no_job_is_too_large(monkeypatch):
     specs = [
         RunSpec("yeast", "cgmvae", seed=seed, train_fraction=share, settings=settings)
         for settings in ({}, {"n_members": 1})
@@ -63,7 +63,9 @@ def test_runs_with_other_settings_are_not_mixed_and_no_job_is_too_large():
     ]
     assert [len(job) for job in make_jobs(specs)] == [2, 2, 2, 2]
     specs = [RunSpec("yeast", "cgmvae", seed=seed) for seed in range(10)]
-    assert [len(job) for job in make_jobs(specs, largest=4)] == [4, 4, 2]
+    monkeypatch.setattr("cgmvae.studies.spec.MAX_ON_CPU", 4)
+    monkeypatch.setattr("cgmvae.studies.spec.MAX_ON_GPU", 4)
+    assert [len(job) for job in make_jobs(specs)] == [4, 4, 2]
 
 
 def test_jobs_of_networks_have_all_splits_and_seeds_and_do_not_depend_on_the_order():

@@ -387,19 +387,6 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Neural
             X, lambda x: network.decode(x, network.encode(x).mean) * scale
         )
 
-    def sample_latent(self, X: Any, random_state: Any = None) -> NDArray[np.floating]:
-        """Draw z from each row's posterior, (n_samples, n_members · d)."""
-        generator = torch.Generator().manual_seed(_seed_from(random_state))
-
-        def draw(x: Tensor) -> Tensor:
-            posterior = self.network_.encode(x)
-            epsilon = torch.randn(posterior.mean.shape, generator=generator)
-            return posterior.mean + torch.exp(0.5 * posterior.log_variance) * epsilon.to(
-                posterior.mean
-            )
-
-        return self._members_side_by_side(X, draw)
-
     def uncertainty(
         self, X: Any, n_draws: int = 8, random_state: Any = None
     ) -> NDArray[np.floating]:

@@ -32,7 +32,7 @@ from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Fit, Rows, check_dropout, check_whole, recorded_warnings
 from cgmvae.methods.model_file import read_config, with_prefix
 from cgmvae.methods.out_of_fold import assign_folds, warn_of_few_rows
-from cgmvae.methods.predictor import MeanOfMembers
+from cgmvae.methods.predictor import SCORED_CELLS, SCORED_ROWS, MeanOfMembers
 from cgmvae.model.plan import DataProfile, Plan, feature_plan, given_fields
 from cgmvae.nn.rng import RandomStreams, TorchStreams
 from cgmvae.nn.sparse import SparseRows
@@ -61,9 +61,6 @@ _COPIES = 6
 #: A batch has at most as many rows as there are, or as this. Smaller batches are always filled up:
 #: what a member draws at random may depend on their size, but not on the rows of other members.
 _FILLED_BATCH = 1024
-
-#: Rows of all members that are scored at a time, and their features.
-_SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
 
 #: Training rows whose probabilities tell whether weights may be rounded to float16, and how much
 #: these may move.
@@ -705,7 +702,7 @@ def member_blocks(network: Any, features: Matrix) -> Iterator[Tensor | SparseRow
     first = next(network.parameters())
     n_members, device, dtype = len(first), first.device, first.dtype
     wide = getattr(network, "takes_sparse_rows", False) and is_wide(StackedRows([features]), device)
-    most = max(1, min(_SCORED_ROWS, _SCORED_CELLS // max(1, features.shape[1])) // n_members)
+    most = max(1, min(SCORED_ROWS, SCORED_CELLS // max(1, features.shape[1])) // n_members)
     for start in range(0, features.shape[0], most):
         block = features[start : start + most]
         if wide:

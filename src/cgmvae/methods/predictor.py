@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from cgmvae.evaluation.calibration import MAX_LOG_ODDS
 from cgmvae.evaluation.thresholds import ThresholdRule, TopK
+from cgmvae.nn.encoder import EncoderStack
 from cgmvae.preparation.components import project
 from cgmvae.preparation.piecewise import shares_of_bins
 from cgmvae.preparation.pipeline import FeaturePipeline
 from cgmvae.preparation.scaling import scale_dense
 
-#: Rows of all members that are scored at a time, and the most numbers of their features.
-_SCORED_ROWS, _SCORED_CELLS = 4096, 2**24
+#: Rows of all members that are scored at a time, and their features.
+SCORED_ROWS, SCORED_CELLS = 4096, 2**24
+
+#: Fewer rows are not worth a thread.
+_MIN_ROWS = 64
 
 
 def float64(values: Any) -> nn.Buffer:
@@ -69,7 +74,7 @@ class MeanOfMembers(nn.Module):
     @property
     def rows_at_once(self) -> int:
         """Rows that are best scored at a time."""
-        return max(1, _SCORED_ROWS // len(next(self.network.parameters())))
+        return max(1, SCORED_ROWS // len(next(self.network.parameters())))
 
 
 class LogisticRegressions(nn.Module):
@@ -84,7 +89,7 @@ class LogisticRegressions(nn.Module):
         self.constant = nn.Buffer(torch.as_tensor(constant))
         self.coefficients, self.intercepts = float64(coefficients), float64(intercepts)
 
-    rows_at_once = _SCORED_ROWS
+    rows_at_once = SCORED_ROWS
 
     def forward(self, columns: Tensor) -> Tensor:
         """Map (n_rows, n_columns) to (n_rows, n_labels)."""
@@ -159,10 +164,30 @@ class Predictor(nn.Module):
         return self.scorer(self.features(rows))
 
     def scored(self, rows: Tensor) -> Tensor:
-        """Return the same, computed in blocks of rows where the scorer is, on the CPU."""
+        """Return the same, computed in blocks of rows where the scorer is, on the CPU.
+
+        Each of torch's threads takes blocks of its own. Threads that share every operation wait for
+        each other after it, which takes ten times as long on cores that have other work.
+        """
         tensors = itertools.chain(self.scorer.parameters(), self.scorer.buffers())
         device = next(tensors).device
         module = self.to(device)
-        n_rows = min(int(self.scorer.rows_at_once), _SCORED_CELLS // max(1, rows.shape[1]))
-        blocks = rows.split(max(1, n_rows)) if len(rows) else (rows,)
-        return torch.cat([module(block.to(device)).cpu() for block in blocks])
+        n_threads = torch.get_num_threads() if device.type == "cpu" else 1
+        if any(isinstance(part, EncoderStack) for part in self.scorer.modules()):
+            n_threads = 1  # it lends its module one member's weights for each call
+        n_rows = min(
+            int(self.scorer.rows_at_once), SCORED_CELLS // n_threads // max(1, rows.shape[1])
+        )
+        if n_threads > 1:
+            n_rows = min(n_rows, max(_MIN_ROWS, -(-len(rows) // n_threads)))
+        blocks = rows.split(max(1, n_rows))
+        if n_threads == 1:
+            return torch.cat([module(block.to(device)).cpu() for block in blocks])
+        torch.set_num_threads(1)
+        try:
+            if len(blocks) == 1:
+                return cast(Tensor, module(rows))
+            with ThreadPoolExecutor(n_threads, "scoring") as pool:
+                return torch.cat(list(pool.map(torch.no_grad()(module), blocks)))
+        finally:
+            torch.set_num_threads(n_threads)

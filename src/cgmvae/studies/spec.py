@@ -113,7 +113,7 @@ def is_network(method: str) -> bool:
     return method in REGISTRY and issubclass(REGISTRY[method].estimator, NeuralClassifier)
 
 
-def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[Job]:
+def make_jobs(specs: Iterable[RunSpec]) -> list[Job]:
     """Group runs into jobs.
 
     Runs of a neural method share a job if they have the same network, training plan, data set and
@@ -127,8 +127,7 @@ def make_jobs(specs: Iterable[RunSpec], *, largest: int | None = None) -> list[J
     >>> [len(job) for job in make_jobs(runs)]
     [2, 1, 1]
     """
-    if largest is None:
-        largest = MAX_ON_GPU if torch.cuda.is_available() else MAX_ON_CPU
+    largest = MAX_ON_GPU if torch.cuda.is_available() else MAX_ON_CPU
     groups: dict[RunSpec, list[RunSpec]] = {}
     for spec in unique(specs):
         shared = spec  # what all runs of the job have in common

@@ -106,7 +106,7 @@ def paired_difference(
     return Difference(mean, mean - reach, mean + reach, n)
 
 
-def difference_text(difference: Difference, digits: int = 3) -> str:
+def difference_text(difference: Difference) -> str:
     """Format a difference with its interval.
 
     Examples
@@ -114,13 +114,13 @@ def difference_text(difference: Difference, digits: int = 3) -> str:
     >>> difference_text(Difference(0.012, -0.001, 0.025, 3))
     '+0.012 [-0.001, +0.025]'
     """
-    mean, low, high = (signed(value, digits) for value in difference[:3])
+    mean, low, high = map(signed, difference[:3])
     return mean if np.isnan(difference.low) else f"{mean} [{low}, {high}]"
 
 
-def signed(value: float, digits: int = 3) -> str:
+def signed(value: float) -> str:
     """Format a number with its sign, or a dash for NaN."""
-    return "–" if np.isnan(value) else f"{value:+.{digits}f}"
+    return "–" if np.isnan(value) else f"{value:+.3f}"
 
 
 _OTHER_VERDICTS = {
@@ -130,7 +130,7 @@ _OTHER_VERDICTS = {
 }
 
 
-def finding(claim: str, by_data: Mapping[str, Difference], *, digits: int = 3) -> str:
+def finding(claim: str, by_data: Mapping[str, Difference]) -> str:
     """Return a sentence that says on which data sets a claim was reproduced.
 
     ``by_data`` has the difference on each data set, which is above 0 according to the claim.
@@ -155,7 +155,7 @@ def finding(claim: str, by_data: Mapping[str, Difference], *, digits: int = 3) -
         if names[verdict]
     ]
     mean = float(np.mean([each.mean for each in known.values()]))
-    return f"{claim}: {', '.join(parts)}; mean {signed(mean, digits)}."
+    return f"{claim}: {', '.join(parts)}; mean {signed(mean)}."
 
 
 def listed(names: Sequence[str]) -> str:

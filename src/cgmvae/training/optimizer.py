@@ -212,6 +212,10 @@ def gradient_norms(gradients: Sequence[Any]) -> Tensor:
     return torch.stack(dots).sum(1).sqrt_()
 
 
+#: How fast Adam forgets both moments, and what is added to the root of the second.
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8
+
+
 class PackedAdam:
     """Adam or AdamW with one learning rate and weight decay per member.
 
@@ -236,11 +240,8 @@ class PackedAdam:
         kind: Literal["adamw", "adam"] = "adamw",
         decay_all: bool = False,
         clip: float | None = None,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
     ) -> None:
         self.flat, self.kind, self.clip = flat, kind, clip
-        self.betas, self.epsilon = betas, epsilon
         self.mean = torch.zeros_like(flat.values)
         self.square = torch.zeros_like(flat.values)
         self.n_steps = torch.zeros(
@@ -259,7 +260,7 @@ class PackedAdam:
             for part in zip(*self._parts, strict=True)
         ]
         self._zeros = flat.values.new_zeros(0)
-        self._betas = self.n_steps.new_tensor(betas)
+        self._betas = self.n_steps.new_tensor(_BETAS)
 
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return moments and numbers of steps, which change in place."""
@@ -326,10 +327,10 @@ class PackedAdam:
             [],
             steps,
             lr=rate,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
+            beta1=_BETAS[0],
+            beta2=_BETAS[1],
             weight_decay=decay,
-            eps=self.epsilon,
+            eps=_EPSILON,
             amsgrad=False,
             maximize=False,
         )
@@ -360,8 +361,8 @@ class PackedAdam:
                 (active, norms, powers, rates[self.flat.of_encoder[i]], self.weight_decay),
                 rounded=copy if i < self.flat.n_matrices else None,
                 clip=self.clip,
-                betas=self.betas,
-                epsilon=self.epsilon,
+                betas=_BETAS,
+                epsilon=_EPSILON,
                 decayed=i < self._n_decayed,
                 decoupled=self.kind == "adamw",
             )

@@ -223,10 +223,9 @@ class ThresholdCurveDisplay(Display):
         *,
         label_names: Sequence[str] | None = None,
         metrics: Sequence[str] = SET_METRICS,
-        thresholds: ArrayLike = FINE_THRESHOLDS,
         rule: ThresholdRule | None = None,
     ) -> ThresholdCurveDisplay:
-        """Sweep increasing thresholds over scores, (n_samples, n_labels).
+        """Sweep all thresholds over scores, (n_samples, n_labels).
 
         Labels are in any accepted form, NaN where unknown, and have the expected names if they
         have names; metrics are some of ``cgmvae.evaluation.metrics.SET_METRICS``; the threshold
@@ -239,8 +238,8 @@ class ThresholdCurveDisplay(Display):
             return {name: np.asarray(counts.value(name), np.float64) for name in metrics}
 
         return cls(
-            np.asarray(thresholds, np.float64),
-            curves(thresholds),
+            FINE_THRESHOLDS,
+            curves(FINE_THRESHOLDS),
             grid=NINE_THRESHOLDS,
             grid_values=curves(NINE_THRESHOLDS),
             rule=rule,

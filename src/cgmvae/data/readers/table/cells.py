@@ -39,9 +39,6 @@ GROUP_COLUMN, ID_COLUMN = "group", "id"
 #: Upper limit of the bytes of a sparse data set as the dense table that is written.
 DENSE_LIMIT = 2 * 2**30
 
-#: Number of rows whose values are quoted if a column cannot be labels.
-_QUOTED_ROWS = 100
-
 #: Words and marks in a label column, in lower case, and what is an absence among codes.
 _LABEL_WORDS = {
     **dict.fromkeys(("1", "true", "yes", "y", "present", "x"), 1),
