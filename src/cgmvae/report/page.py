@@ -22,6 +22,7 @@ import numpy as np
 
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
+from cgmvae.evaluation.breakdown import MIN_LABEL_ROWS, of_labels
 from cgmvae.report import (
     CalibrationDisplay,
     FeatureImportanceDisplay,
@@ -45,7 +46,7 @@ from cgmvae.report.figures.style import (
     Display,
     title_of,
 )
-from cgmvae.report.rows import MIN_LABEL_ROWS, of_labels, on_features, plain_columns, words_of
+from cgmvae.report.rows import on_features, plain_columns, words_of
 
 #: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
