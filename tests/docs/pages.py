@@ -37,7 +37,7 @@ _FENCE = re.compile(
 _DECIMAL = re.compile(r"[-+]?\d+\.\d+")
 
 #: Absolute and relative tolerance of decimal numbers.
-_ABSOLUTE, _RELATIVE = 0.1, 0.1
+_ABSOLUTE, _RELATIVE = 0.005, 0.02
 
 
 @dataclass(frozen=True)
