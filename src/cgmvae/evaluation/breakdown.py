@@ -151,6 +151,13 @@ def rows_with_and_without(dataset: MultiLabelDataset) -> tuple[NDArray[Any], NDA
     return counts.label_true, known - counts.label_true
 
 
+def names_in_every_row(dataset: MultiLabelDataset) -> list[str]:
+    """Return the labels that every row has whose labels are known."""
+    having, lacking = rows_with_and_without(dataset)
+    always = np.flatnonzero((having > 0) & (lacking == 0))
+    return [dataset.label_names[label] for label in always.tolist()]
+
+
 def compared_labels(reference: MultiLabelDataset) -> NDArray[np.int64]:
     """Return the labels with enough rows for comparisons, maps and lists, as indices.
 
