@@ -141,7 +141,7 @@ def test_the_rows_with_the_most_wrong_labels(succeeds, survey, model):
         assert wrong[row] == len(error["missed"]) + len(error["extra"])
         assert error["values"].startswith(f"tree height (m) {survey.X[row, 0]:.4g}, %sand ")
     text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--errors", "4")
-    assert "Rows of birds.npz are counted from 1, without a header." in text
+    assert "Rows of birds.npz are counted from 1, without a header and blank rows." in text
     assert any(line.split()[:1] == [str(found[0]["row"])] for line in text.splitlines())
 
 

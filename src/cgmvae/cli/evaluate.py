@@ -200,7 +200,7 @@ def _print_errors(errors: Sequence[dict[str, Any]], source: str) -> None:
         f"The {_counted(len(errors), 'row')} with the most wrong labels, with probabilities",
         ["row", "missed", "extra", "values"],
         [[row_name(e), names(e["missed"]), names(e["extra"]), e["values"]] for e in errors],
-        caption=f"Rows of {source} are counted from 1, without a header.",
+        caption=f"Rows of {source} are counted from 1, without a header and blank rows.",
     )
 
 

@@ -230,6 +230,8 @@ def _metric(contents: Contents, name: str) -> dict[str, Any]:
 def _sentence(verdict: Verdict) -> str:
     value, low, high = verdict.difference
     span = f"95% interval {low:+.3f} to {high:+.3f}".replace("-", "−")
+    if value == low == high == 0:
+        return f"Exactly as good as {verdict.rival}, the best baseline."
     if verdict.sign == 0:
         return f"Not significantly different from {verdict.rival}, the best baseline ({span})."
     size = f"{abs(value):.3f}" if abs(value) >= _SMALL else f"Less than {_SMALL}"
