@@ -36,6 +36,11 @@ CASES = {
     "identifiers": (["ids.csv", "--label", "owl"], ["'x'", "'id0'", "--id x"]),
     # Options that are wrong, missing, or of another format
     "misspelt column": (["toy.csv", "--label", "own"], ["no column 'own'", "'owl'"]),
+    "two ways to labels": (
+        ["toy.csv", "--label", "owl", "--label-prefix", "o"],
+        ["exactly one of --label, --label-prefix, --label-count, --label-sets, --long; 2 of them"],
+    ),
+    "comma": (["tags.csv", "--label-sets", "t"], ["give --separator ',', or --separator ';' if"]),
     "missing option": (["toy.npy"], ["--n-labels is required for released files"]),
     "option of others": (["toy.npz", "--label", "owl"], ["--label does not apply to npz files"]),
     "option for catalog": (["yeast", "--label-count", "1"], ["yeast", "no reading options"]),
@@ -58,6 +63,7 @@ def bad_files(folder):
         "toy.csv": CSV,
         "empty.csv": "",
         "counts.csv": "x,owl\n1,3\n",
+        "tags.csv": "x,t\n" + '1,"owl, jay"\n2,owl\n' * 5,
         "blank.csv": "x,owl\n1,\n",
         "ids.csv": "x,owl\n" + "".join(f"id{i},0\n" for i in range(9)),
     }

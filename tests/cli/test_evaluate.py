@@ -51,6 +51,24 @@ def test_the_five_metrics_of_the_models_own_thresholds(succeeds, survey, model):
         assert found["low"] < found["value"] < found["high"]
 
 
+def test_labels_in_every_row_are_named_because_they_make_precision_at_1_perfect(
+    cgmvae, survey, model
+):
+    Y = survey.Y.copy()
+    Y[:, 3] = 1
+    readers.write(replace(survey, Y=Y), "birds.npz")
+    report = evaluate(lambda *given: cgmvae(*given).out)
+    assert report["labels_in_every_row"] == [survey.label_names[3]]
+    for command in (
+        ("evaluate", "birds.cgmvae"),
+        ("fit", "--method", "mlknn", "--out", "m.cgmvae"),
+    ):
+        outcome = cgmvae(*command, "birds.npz")
+        assert outcome.code == 0
+        said = "P@1 says little: every row has 'say \"hi\"', and a method that ranks it first"
+        assert said in " ".join(outcome.out.split())
+
+
 def test_macro_f1_is_over_the_labels_that_occur_but_in_the_papers_protocol(succeeds, survey, model):
     Y = survey.Y.copy()
     Y[:, 2:] = 0
@@ -123,7 +141,7 @@ def test_the_rows_with_the_most_wrong_labels(succeeds, survey, model):
         assert wrong[row] == len(error["missed"]) + len(error["extra"])
         assert error["values"].startswith(f"tree height (m) {survey.X[row, 0]:.4g}, %sand ")
     text = succeeds("evaluate", "birds.cgmvae", "birds.npz", "--errors", "4")
-    assert "Rows of birds.npz are counted from 1, without a header." in text
+    assert "Rows of birds.npz are counted from 1, without a header and blank rows." in text
     assert any(line.split()[:1] == [str(found[0]["row"])] for line in text.splitlines())
 
 

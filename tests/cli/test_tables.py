@@ -187,6 +187,46 @@ def test_the_same_rows_in_training_and_test_are_a_warning(cgmvae):
     assert fit(cgmvae, "--overwrite", source=write("sites.csv", rows())).err == ""
 
 
+def test_one_copied_row_is_counted_as_one(cgmvae):
+    table = list(rows())
+    found = []
+    for row in table:
+        outcome = fit(cgmvae, "--overwrite", source=write("sites.csv", [*table, row]))
+        found += re.findall(r"Warning: (1 of .* which)", outcome.err)
+        if found:
+            break
+    assert found == [
+        "1 of the 13 test rows is also a training row, with the same features and labels, which"
+    ]
+
+
+def test_an_encoding_is_not_forced_on_other_files(succeeds, refused):
+    """A model of a file in cp1252 reads others in UTF-8, UTF-16 and cp1252."""
+    table = [
+        [f"Höhe {row[0]}", *row[1:3], row[3].replace("forest", "Wälder"), *row[4:]]
+        for row in rows()
+    ]
+    for name, encoding in (
+        ("old", "cp1252"),
+        ("new", "utf-8"),
+        ("wide", "utf-16"),
+        ("more", "cp1252"),
+    ):
+        with Path(f"{name}.csv").open("w", encoding=encoding, newline="") as file:
+            csv.writer(file).writerows([["Höhe", *HEADER[1:]], *table])
+    reading = ("--label-prefix", "sp_", "--counts", "presence", "--id", "Höhe")
+    given = (*reading, "--out", "old.cgmvae", *SMALL)
+    assert "--encoding cp1252" in refused("fit", "old.csv", *given)
+    succeeds("fit", "old.csv", *given, "--encoding", "cp1252")
+    written = set()
+    for name in ("old", "new", "wide", "more"):
+        succeeds("predict", "old.cgmvae", f"{name}.csv", "--out", f"{name}_out.csv")
+        written.add(Path(f"{name}_out.csv").read_text(encoding="utf-8"))
+    (text,) = written
+    assert text.startswith("Höhe,")
+    assert "Höhe S5" in text
+
+
 def test_a_test_in_new_places(cgmvae, succeeds):
     """Coordinates are noticed; given, they make blocks, which other files need not have."""
     rng = np.random.default_rng(0)

@@ -36,8 +36,11 @@ _FENCE = re.compile(
 )
 _DECIMAL = re.compile(r"[-+]?\d+\.\d+")
 
+#: A whole decimal number of a page, not the beginning of one that goes on with "...".
+_WHOLE = re.compile(_DECIMAL.pattern + r"(?!\d|\.\.\.)")
+
 #: Absolute and relative tolerance of decimal numbers.
-_ABSOLUTE, _RELATIVE = 0.1, 0.1
+_ABSOLUTE, _RELATIVE = 0.005, 0.02
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,12 @@ def code_blocks(text: str) -> list[Block]:
 def agrees(shown: str, printed: str) -> bool:
     """Return whether a block printed what its page shows."""
     shown, printed = (" ".join(text.replace("*", "").split()) for text in (shown, printed))
-    pieces = [re.escape(piece.strip()) for piece in _DECIMAL.sub("\0", shown).split("...")]
+    pieces = [re.escape(piece.strip()) for piece in _WHOLE.sub("\0", shown).split("...")]
     pattern = ".*?".join(pieces).replace(re.escape("\0"), f"({_DECIMAL.pattern})")
     found = re.fullmatch(pattern, printed)
     return found is not None and all(
         abs(float(here) - float(there)) <= max(_ABSOLUTE, _RELATIVE * abs(float(there)))
-        for here, there in zip(found.groups(), _DECIMAL.findall(shown), strict=True)
+        for here, there in zip(found.groups(), _WHOLE.findall(shown), strict=True)
     )
 
 

@@ -251,6 +251,8 @@ NAN = np.nan
         (pd.Series([["hawk", "crow"], ["owl"]]), [[1, 1, NAN], [NAN, NAN, 1]]),
         (pd.DataFrame({"owl": [1, 0], "crow": [NAN, 1]}), [[NAN, NAN, 1], [1, NAN, 0]]),
         (np.array([[0, 1, NAN], [1, 0, 0]]), [[0, 1, NAN], [1, 0, 0]]),
+        ([{"owl": True, "crow": None}, {"crow": 0}, {}], [[NAN, NAN, 1], [0, NAN, NAN], 3 * [NAN]]),
+        ([{}, {}], [3 * [NAN]] * 2),
     ],
 )
 def test_what_is_known_of_labels(known, expected):
@@ -262,3 +264,5 @@ def test_what_is_known_of_other_labels_is_refused():
         as_known(pd.DataFrame({"wren": [1], "owl": [0]}), NAMES)
     with pytest.raises(InputError, match="not fitted with the label 'wren'"):
         as_known([{"wren"}], NAMES)
+    with pytest.raises(InputError, match="no label 'wren'"):
+        as_known([{"wren": 1}], NAMES)

@@ -14,6 +14,7 @@ from cgmvae.data import MultiLabelDataset, make_split, make_survey
 from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule, macro_auc, sweep
+from cgmvae.evaluation.breakdown import compared_labels, of_labels
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold
 from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
 from cgmvae.report import ThresholdCurveDisplay
@@ -29,8 +30,6 @@ from cgmvae.report.contents import (
 from cgmvae.report.page import make_picture, pictures, render
 from cgmvae.report.rows import (
     ReportRows,
-    compared_labels,
-    of_labels,
     on_features,
     plain_columns,
     prepared_rows,

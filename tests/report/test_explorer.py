@@ -34,6 +34,7 @@ def test_the_models_own_numbers(page):
     assert page.live() == expected
     shown = [line.text for line in page.all("[data-metric] .own .value")]
     assert [text.split()[0] for text in shown] == list(expected.values())
+    assert re.search(r"; \d+% of the predicted labels are correct, \d+% of", page.text("#live-say"))
 
 
 def test_numbers_under_any_threshold(page):
@@ -466,6 +467,16 @@ def test_no_card_is_alone_in_its_row(page):
       return right - grid.lastElementChild.getBoundingClientRect().right;
     });"""
     assert page.browser.execute_script(script) == pytest.approx([0, 0], abs=1)
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_the_last_of_the_facts_fills_its_row(page, width):
+    page.look_at(width, 900, "light")
+    page.settle()
+    script = """
+    const facts = document.querySelector(".facts"), right = facts.getBoundingClientRect().right;
+    return right - facts.lastElementChild.getBoundingClientRect().right;"""
+    assert page.browser.execute_script(script) == pytest.approx(0, abs=2)
 
 
 def test_intervals_are_borders_which_are_printed_without_background(page):

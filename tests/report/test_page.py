@@ -120,6 +120,8 @@ def test_every_section_of_the_menu_is_there(elements, joint_report):
         (Interval(-0.02, -0.03, -0.01), "0.020 worse than forest"),
         (Interval(0.0002, 0.0001, 0.0003), "Less than 0.001 better than forest"),
         (Interval(0.02, -0.01, 0.03), "Not significantly different from forest"),
+        (Interval(0.0, -0.01, 0.01), "Not significantly different from forest"),
+        (Interval(0.0, 0.0, 0.0), "Exactly as good as forest"),
     ],
 )
 def test_a_verdict_in_words(difference, words):

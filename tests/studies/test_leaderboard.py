@@ -28,7 +28,7 @@ CLASSES = {"trees": MixedForest, "binary-relevance": BinaryRelevance, "mlknn": M
 
 @pytest.fixture(scope="module")
 def survey():
-    return make_survey(300, 6, 5, seed=1)[0]
+    return make_survey(300, 6, 5, frequency_decay=0.3, seed=1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,25 @@ def test_the_numbers_are_those_of_each_method_alone(survey, table, tmp_path):
         models[name].save(tmp_path / "model")
         assert row["file_bytes"] == pytest.approx((tmp_path / "model").stat().st_size, rel=0.1)
     assert table.attrs["advice"]
+
+
+def test_labels_that_hardly_vary_are_named_and_left_out(survey):
+    """A label that is always there would make precision@1 perfect for every method."""
+    ones = np.ones((300, 1), int)
+    nearly = np.where(np.arange(300) < 285, 1, 0)[:, None]
+    Y = np.hstack([survey.Y, ones, 0 * ones, nearly])
+    split = make_split(survey, "random", seed=0)
+    given = {"methods": QUICK, "per_label": True, "split": split}
+    with pytest.warns(UserWarning, match="3 of 8 labels .* 'label_5', 'label_6', 'label_7'"):
+        table = compare(survey.X, Y, **given)
+    learned = np.sort([*split.train, *split.validation])
+    model = MLkNN(random_state=0).fit(survey.X[learned], Y[learned])
+    scores, X = model.predict_proba(survey.X[split.test])[:, :5], survey.X[split.test]
+    row = table.set_index("method").loc["mlknn"]
+    assert row["precision_at_1"] == precision_at_k(survey.Y[split.test], scores, 1) < 1
+    assert row["micro_f1"] == micro_f1(survey.Y[split.test], model.predict(X)[:, :5])
+    assert "skill of label_4" in table
+    assert "skill of label_5" not in table
 
 
 def test_folds_test_every_row_once(survey):

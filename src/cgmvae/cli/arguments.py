@@ -252,7 +252,12 @@ def _written(part: object) -> str:
     if part.value is None:
         return flag
     values = part.value if isinstance(part.value, list) else [part.value]
-    return " ".join(f"{flag} {shlex.quote(str(value))}" for value in values)
+    return " ".join(f"{flag} {_quoted(str(value))}" for value in values)
+
+
+def _quoted(value: str) -> str:
+    """Quote a value for a shell, and a mark such as a comma for the eye, too."""
+    return shlex.quote(value) if any(map(str.isalnum, value)) else f"'{value}'"
 
 
 # --- Data to read -------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ def compare(
     These are C-GMVAE, a mixed forest, linear machines and votes alone, their blend, and the other
     methods of 'cgmvae methods'. Test rows are those of 'cgmvae fit' with the same seed. The
     difference of each to the best has a 95% interval from a paired bootstrap; skill is how much
-    better probabilities are than the frequency of the label.
+    better probabilities are than the frequency of the label. Labels that fewer than 20 training
+    rows have, or do not have, are left out.
     """
     from cgmvae.studies.leaderboard import advice, leaderboard, make_folds, rows_of
 
@@ -69,7 +70,7 @@ def compare(
         )
     n_rows = sum(len(test) for _, test in parts)
     sentence = advice(entries, metric)
-    names = dataset.label_names if per_label else ()
+    names = [*entries[0].skills] if per_label else []
     if json:
         records = [console.without_nan(entry.record(names)) for entry in entries]
         report = {"data": dataset.name, "rows": n_rows, "folds": folds, "metric": metric}
@@ -119,8 +120,8 @@ def _print(entries: Sequence[Any], title: str, metric: str) -> None:
 
 def _print_skills(entries: Sequence[Any], names: Sequence[str]) -> None:
     rows = [
-        [name, *(console.metric_text(entry.skills[i].value) for entry in entries)]
-        for i, name in enumerate(names)
+        [name, *(console.metric_text(entry.skills[name].value) for entry in entries)]
+        for name in names
     ]
     console.print_table("Skill for each label", ["label", *(e.title for e in entries)], rows)
 

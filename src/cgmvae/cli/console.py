@@ -32,7 +32,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from cgmvae.errors import InputError
+from cgmvae.errors import InputError, listed
 
 console = Console()
 error_console = Console(stderr=True)
@@ -154,6 +154,16 @@ def occurring_note(n_occurring: int, n_labels: int) -> str:
     if n_occurring == n_labels:
         return ""
     return f"Macro-F1 is over the {n_occurring:,} of {n_labels:,} labels that occur."
+
+
+def in_every_row_note(names: Sequence[str]) -> str:
+    """Return a sentence on labels that every row has; nothing if there are none."""
+    if not names:
+        return ""
+    return (
+        f"P@1 says little: every row has {listed(names)}, and a method that ranks "
+        f"{'it' if len(names) == 1 else 'one of them'} first is always right."
+    )
 
 
 def metric_text(value: float | None) -> str:

@@ -36,6 +36,7 @@ from cgmvae.evaluation import (
     well_and_badly_predicted,
 )
 from cgmvae.evaluation import evaluate as measure
+from cgmvae.evaluation.breakdown import names_in_every_row
 from cgmvae.evaluation.intervals import MIN_UNITS
 
 #: Notes about the protocols that need no separate validation rows.
@@ -111,7 +112,9 @@ def evaluate(
     listed_errors = [_error_record(error, rows, indices) for error in wrong]
     report = {"model": model, "data": dataset.name, "rows": rows.n_samples, "protocol": protocol}
     report |= {"test_rows_only": is_test, "confidence": 0.95}
-    report |= {"labels_that_occur": found.n_occurring, "fit_warnings": fitted.fit_warnings_}
+    in_every_row = names_in_every_row(rows)
+    report |= {"labels_that_occur": found.n_occurring, "labels_in_every_row": in_every_row}
+    report |= {"fit_warnings": fitted.fit_warnings_}
     if json:
         report["metrics"] = {n: console.without_nan(v._asdict()) for n, v in metrics.items()}
         if per_label:
@@ -123,6 +126,7 @@ def evaluate(
     notes = [_NOTES[protocol], *([] if is_test else [_TRAINED_ON])]
     if found.absent == "skip":
         notes.append(console.occurring_note(found.n_occurring, rows.n_labels))
+    notes.append(console.in_every_row_note(in_every_row))
     if np.isnan(metrics["micro_f1"].low):
         notes.append(f"Fewer than {MIN_UNITS} rows (or groups) are too few for intervals.")
     console.print_table(
@@ -196,7 +200,7 @@ def _print_errors(errors: Sequence[dict[str, Any]], source: str) -> None:
         f"The {_counted(len(errors), 'row')} with the most wrong labels, with probabilities",
         ["row", "missed", "extra", "values"],
         [[row_name(e), names(e["missed"]), names(e["extra"]), e["values"]] for e in errors],
-        caption=f"Rows of {source} are counted from 1, without a header.",
+        caption=f"Rows of {source} are counted from 1, without a header and blank rows.",
     )
 
 

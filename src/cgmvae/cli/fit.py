@@ -15,6 +15,7 @@ from cgmvae.data import MultiLabelDataset, make_split
 from cgmvae.data.splits import Split, check_kind, find_coordinates
 from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES, Scored, evaluate
+from cgmvae.evaluation.breakdown import names_in_every_row
 from cgmvae.evaluation.thresholds import check_choice
 
 
@@ -140,9 +141,10 @@ def warn_of_optimism(dataset: MultiLabelDataset, split: Split | None) -> None:
         return
     train = np.concatenate([split.train, split.validation])
     if n_copies := dataset.count_copies(split.test, train):
+        be, what = ("is", "a training row") if n_copies == 1 else ("are", "training rows")
         console.print_warning(
-            f"{n_copies:,} of the {len(split.test):,} test rows are also training rows, with the "
-            "same features and labels, which makes the test optimistic; remove the copies, or name "
+            f"{n_copies:,} of the {len(split.test):,} test rows {be} also {what}, with the same "
+            "features and labels, which makes the test optimistic; remove the copies, or name "
             "the column of rows that belong together (--groups)."
         )
     place = find_coordinates(dataset.feature_names)
@@ -190,7 +192,7 @@ def test_model(
     """
     from cgmvae.methods.model_file import kept_rows
 
-    scores, metrics, n_occurring = None, None, None
+    scores, metrics, n_occurring, in_every_row = None, None, None, list[str]()
     if split is not None:
         rows = dataset.rows(split.test)
         scores = model.predict_proba(rows.X)
@@ -200,7 +202,7 @@ def test_model(
         scored = Scored(rows.Y, scores, rows.unknown)
         found = evaluate(scored, protocol="validation", rule=model.threshold_rule_)
         model.origin_["metrics"] = metrics = console.without_nan(found.metrics)
-        n_occurring = found.n_occurring
+        n_occurring, in_every_row = found.n_occurring, names_in_every_row(rows)
     origin = model.origin_["split"]
     network, experts = getattr(model, "cgmvae_", model), getattr(model, "experts_", None)
     best = [int(epoch) for epoch in getattr(network, "best_epoch_", ())]
@@ -224,6 +226,7 @@ def test_model(
         "protocol": "validation",
         "metrics": metrics,
         "labels_that_occur": n_occurring,
+        "labels_in_every_row": in_every_row,
     }
 
 
@@ -240,10 +243,12 @@ def _print(report: Mapping[str, Any]) -> None:
         print_metrics(f"{rows} ({split['kind']} split, seed {split['seed']})", report["metrics"])
     elif report["metrics"]:
         print_metrics("Out of fold: each row by models that did not see it", report["metrics"])
-    if report["metrics"] and (
-        note := console.occurring_note(report["labels_that_occur"], report["n_labels"])
-    ):
-        console.print_text(note)
+    if report["metrics"]:
+        occurring = console.occurring_note(report["labels_that_occur"], report["n_labels"])
+        for note in filter(
+            None, [occurring, console.in_every_row_note(report["labels_in_every_row"])]
+        ):
+            console.print_text(note)
     if report["experts"]:
         models.print_experts(report["experts"])
 

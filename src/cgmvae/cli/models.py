@@ -35,6 +35,7 @@ from cgmvae.cli.arguments import (
     parse_settings,
 )
 from cgmvae.data import Columns, MultiLabelDataset, make_split
+from cgmvae.data.files import is_unicode
 from cgmvae.data.readers import svmlight
 from cgmvae.data.readers.options import LABEL_OPTIONS
 from cgmvae.data.splits import Split, positive_cells
@@ -379,8 +380,8 @@ def as_recorded(source: Source, origin: Any) -> Source:
 def read_like(source: Source, recorded: Source) -> Source:
     """Return data that is read as other data was, except for what was given.
 
-    What the file does not have is left out: options of another format, and columns. So is which
-    columns are labels, because their names are known.
+    What the file does not have is left out: options of another format, and columns. So are which
+    columns are labels, because their names are known, and an encoding if other data is UTF-8.
     """
     if source.in_catalog:
         return source
@@ -390,6 +391,8 @@ def read_like(source: Source, recorded: Source) -> Source:
     options = {name: value for name, value in recorded.options.items() if name in accepted}
     for name in ("labels", "label_prefix", "label_count"):
         options.pop(name, None)
+    if "encoding" in options and source.name != recorded.name and is_unicode(source.name):
+        del options["encoding"]
     if {*LABEL_OPTIONS} & {*source.options}:
         options = {name: value for name, value in options.items() if name not in LABEL_OPTIONS}
     table = replace(source, options=options | dict(source.options)).table()

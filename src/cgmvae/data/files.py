@@ -9,6 +9,7 @@ target is either the complete new file or what it was before.
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import json
@@ -99,6 +100,23 @@ def open_text(
             if isinstance(error, UnicodeDecodeError):
                 where = f" (byte {error.object[error.start]:#04x})"
             raise InputError(f"{path} is not {what} text{where}; ", *advice, ".") from error
+
+
+def is_unicode(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is UTF-8 text, or UTF-16 text with its mark."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open_binary(path) as file:
+        block = file.read(_BUFFER)
+        if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return True
+        try:
+            while block:
+                decoder.decode(block)
+                block = file.read(_BUFFER)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
 
 
 def read_json(path: str | os.PathLike[str], *, advice: str) -> Any:

@@ -259,7 +259,7 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Neural
         Parameters
         ----------
         X : array, CSR array or DataFrame, (n_samples, n_features)
-        known : array, CSR array, DataFrame or sequence of label sets, optional
+        known : array, CSR array, DataFrame, list of dicts or sequence of label sets, optional
             What is known already: 1 or 0, NaN elsewhere, (n_samples, n_labels); a DataFrame may
             have the columns of some labels only, and label sets name those that are known to be
             present. Known labels are returned as they are known, and what the model has learned

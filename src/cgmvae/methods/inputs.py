@@ -157,9 +157,10 @@ def as_known(known: Any, names: Sequence[str]) -> Any:
 
     Parameters
     ----------
-    known : array, DataFrame or sequence of label sets
+    known : array, DataFrame, sequence of label sets or list of dicts
         Label sets name labels that are known to be present; the columns of a DataFrame, in any
-        order, are labels that are known in some rows. Anything else is returned as it is.
+        order, are labels that are known in some rows, and so are the keys of a dict. Anything else
+        is returned as it is.
     names : sequence of str
         Labels of the model.
 
@@ -167,15 +168,22 @@ def as_known(known: Any, names: Sequence[str]) -> Any:
     --------
     >>> as_known([["owl"], []], ["hawk", "owl"]).tolist()
     [[nan, 1.0], [nan, nan]]
+    >>> as_known([{"owl": 0}, {}], ["hawk", "owl"]).tolist()
+    [[nan, 0.0], [nan, nan]]
     """
     if hasattr(known, "to_numpy") and not hasattr(known, "columns"):
         known = known.to_numpy()  # a series of label sets
     if _is_label_sets(known):
         present = dense(_from_label_sets(known, names).labels).astype(bool)
         return np.where(present, 1.0, np.nan)
-    if isinstance(known, MultiLabelDataset) or not hasattr(known, "columns"):
+    if isinstance(known, list) and known and all(isinstance(row, dict) for row in known):
+        columns = list(dict.fromkeys(name for row in known for name in row)) or [names[0]]
+        known = np.array([[row.get(name) for name in columns] for row in known], dtype=object)
+        given = as_targets(known.astype(np.float64), columns)
+    elif isinstance(known, MultiLabelDataset) or not hasattr(known, "columns"):
         return known
-    given = as_targets(known)
+    else:
+        given = as_targets(known)
     place = {name: i for i, name in enumerate(names)}
     if extra := [name for name in given.names if name not in place]:
         raise InputError(f"The model has no label {extra[0]!r}, which is given as known.")

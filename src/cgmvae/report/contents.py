@@ -40,6 +40,12 @@ from cgmvae.evaluation import (
     sweep,
     well_and_badly_predicted,
 )
+from cgmvae.evaluation.breakdown import (
+    MIN_LABEL_ROWS,
+    compared_labels,
+    of_labels,
+    rows_with_and_without,
+)
 from cgmvae.evaluation.intervals import MIN_UNITS
 from cgmvae.evaluation.metrics import as_bool, known_cells
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold, ThresholdRule
@@ -48,15 +54,7 @@ from cgmvae.methods.combination import ExpertRecord
 from cgmvae.preparation import ColumnSummary
 from cgmvae.report.explorer import Explorer, explore
 from cgmvae.report.figures.style import title_of
-from cgmvae.report.rows import (
-    MIN_LABEL_ROWS,
-    ReportRows,
-    compared_labels,
-    of_labels,
-    on_features,
-    prepared_rows,
-    rows_with_and_without,
-)
+from cgmvae.report.rows import ReportRows, on_features, prepared_rows
 
 Choice = Literal["auto", "all", "none"]
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from cgmvae.data.files import atomic_path
 from cgmvae.evaluation import PAPER_METRICS
+from cgmvae.evaluation.breakdown import MIN_LABEL_ROWS, of_labels
 from cgmvae.report import (
     CalibrationDisplay,
     FeatureImportanceDisplay,
@@ -45,7 +46,7 @@ from cgmvae.report.figures.style import (
     Display,
     title_of,
 )
-from cgmvae.report.rows import MIN_LABEL_ROWS, of_labels, on_features, plain_columns, words_of
+from cgmvae.report.rows import on_features, plain_columns, words_of
 
 #: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
@@ -229,6 +230,8 @@ def _metric(contents: Contents, name: str) -> dict[str, Any]:
 def _sentence(verdict: Verdict) -> str:
     value, low, high = verdict.difference
     span = f"95% interval {low:+.3f} to {high:+.3f}".replace("-", "−")
+    if value == low == high == 0:
+        return f"Exactly as good as {verdict.rival}, the best baseline."
     if verdict.sign == 0:
         return f"Not significantly different from {verdict.rival}, the best baseline ({span})."
     size = f"{abs(value):.3f}" if abs(value) >= _SMALL else f"Less than {_SMALL}"

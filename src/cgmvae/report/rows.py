@@ -16,15 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgmvae.data import MultiLabelDataset
-from cgmvae.evaluation import count
 from cgmvae.preparation.features import ColumnSummary
 
 #: Whether the model was trained on the rows of the report.
 Standing = Literal["unseen", "trained", "unknown"]
-
-#: With fewer rows that have a label, or fewer that do not, what is measured of it is mostly
-#: chance: a share of 20 rows has a standard error of up to 0.11.
-MIN_LABEL_ROWS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,33 +53,6 @@ class ReportRows:
     def reference(self) -> MultiLabelDataset:
         """The rows on which labels are counted: the training rows if known, else all rows."""
         return self.test if self.train is None else self.train
-
-
-def rows_with_and_without(dataset: MultiLabelDataset) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return how many rows have each label, and how many are known not to, (n_labels,) each."""
-    counts = count(dataset.Y, dataset.Y, dataset.unknown)
-    known = np.full(dataset.n_labels, dataset.n_samples)
-    if dataset.unknown is not None:
-        known = known - np.asarray(dataset.unknown.sum(axis=0)).ravel()
-    return counts.label_true, known - counts.label_true
-
-
-def compared_labels(reference: MultiLabelDataset) -> NDArray[np.int64]:
-    """Return the labels with enough rows for comparisons, maps and lists, as indices.
-
-    If none has, they are those that vary, and if none does, all.
-    """
-    fewest = np.minimum(*rows_with_and_without(reference))
-    enough = next((least for least in (MIN_LABEL_ROWS, 1) if (fewest >= least).any()), 0)
-    return np.flatnonzero(fewest >= enough)
-
-
-def of_labels(dataset: MultiLabelDataset, labels: NDArray[np.int64]) -> MultiLabelDataset:
-    """Return the data set with some of its labels."""
-    names = tuple(dataset.label_names[label] for label in labels.tolist())
-    Y = dataset.Y[:, labels]
-    unknown = None if dataset.unknown is None else dataset.unknown[:, labels]
-    return replace(dataset, Y=Y, unknown=unknown, label_names=names)
 
 
 def on_features(model: Any) -> Any:

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from cgmvae.data.dataset import MultiLabelDataset
 from cgmvae.data.mapped import MappedRows, vstack
 from cgmvae.data.splits import Split, make_split
-from cgmvae.errors import InputError, warn
-from cgmvae.evaluation.breakdown import GOOD_SKILL
+from cgmvae.errors import InputError, listed, warn
+from cgmvae.evaluation.breakdown import GOOD_SKILL, MIN_LABEL_ROWS, compared_labels, of_labels
 from cgmvae.evaluation.intervals import (
     NAMED_METRICS,
     Interval,
@@ -64,13 +64,13 @@ class Entry:
     """The paper's five metrics, and the one that methods are sorted by"""
     difference: Interval | None = None
     """Its metric minus that of the best method, with a paired interval"""
-    skills: tuple[Interval, ...] = ()
-    """How much better its probabilities of each label are than the frequency of the label"""
+    skills: Mapping[str, Interval] = field(default_factory=dict)
+    """By label: how much better its probabilities are than the frequency of the label"""
 
     def record(self, label_names: Sequence[str] = ()) -> dict[str, Any]:
-        """Return a row of the table; ``label_names`` adds the skill of each label."""
-        values = [skill.value for skill in self.skills]
-        well = sum(each.value >= GOOD_SKILL and each.low > 0 for each in self.skills)
+        """Return a row of the table; ``label_names`` adds the skill of these labels."""
+        values = [skill.value for skill in self.skills.values()]
+        well = sum(each.value >= GOOD_SKILL and each.low > 0 for each in self.skills.values())
         metrics: Mapping[str, float | None] = self.metrics or dict.fromkeys(METRIC_TITLES)
         gap: Sequence[float | None] = self.difference or (None, None, None)
         found: dict[str, Any] = {"method": self.method, **metrics}
@@ -78,8 +78,8 @@ class Entry:
         found["mean_skill"] = float(np.nanmean(values)) if not np.isnan(values).all() else None
         found["labels_predicted_well"] = well if values else None
         found |= {"seconds": self.seconds, "file_bytes": self.file_bytes, "note": self.note}
-        padded: Sequence[float | None] = values or [None] * len(label_names)
-        return found | {f"skill of {n}": v for n, v in zip(label_names, padded, strict=False)}
+        skills = {name: each.value for name, each in self.skills.items()}
+        return found | {f"skill of {name}": skills.get(name) for name in label_names}
 
 
 class _Tested(NamedTuple):
@@ -109,6 +109,8 @@ def compare(
     random_state: int = 0,
 ) -> Any:
     """Return a leaderboard of methods, best first: a pandas DataFrame, or a list of dicts without.
+
+    Labels that fewer than 20 training rows have, or do not have, are learned, but not compared.
 
     Parameters
     ----------
@@ -152,7 +154,7 @@ def compare(
         time_limit=time_limit,
         seed=random_state,
     )
-    names = dataset.label_names if per_label else ()
+    names = [*entries[0].skills] if per_label else []
     records = [entry.record(names) for entry in entries]
     try:
         import pandas as pd  # type: ignore[import-untyped]
@@ -176,7 +178,8 @@ def leaderboard(
     """Return the methods, best first, and after them those that did not finish.
 
     ``folds`` are pairs of rows to learn from and rows to test on; ``on_start`` is called with the
-    title of each method.
+    title of each method. All numbers are about the labels that enough training rows have, and do
+    not have (:func:`~cgmvae.evaluation.breakdown.compared_labels`).
     """
     if metric not in NAMED_METRICS:
         raise InputError(
@@ -184,7 +187,16 @@ def leaderboard(
         )
     if not time_limit > 0:
         raise InputError(f"time_limit is {time_limit}; give a positive number of seconds.")
-    rows = dataset.rows(np.concatenate([test for _, test in folds]))
+    learned = np.unique(np.concatenate([train for train, _ in folds]))
+    labels = compared_labels(dataset.rows(learned))
+    if left_out := np.delete(np.arange(dataset.n_labels), labels).tolist():
+        be, them = ("is", "it") if len(left_out) == 1 else ("are", "them")
+        warn(
+            f"{len(left_out):,} of {dataset.n_labels:,} labels {be} left out of the comparison, "
+            f"because fewer than {MIN_LABEL_ROWS} training rows have {them}, or do not: "
+            f"{listed([dataset.label_names[label] for label in left_out])}."
+        )
+    rows = of_labels(dataset.rows(np.concatenate([test for _, test in folds])), labels)
     models = [_model(each, metric, seed) for each in (REGISTRY if methods is None else methods)]
     results: dict[str, _Tested] = {}
     entries = []
@@ -193,7 +205,7 @@ def leaderboard(
             on_start(title)
             try:
                 with _limited(time_limit):
-                    results[name] = _test(model, dataset, folds)
+                    results[name] = _test(model, dataset, folds, labels)
             except _OutOfTime:
                 entries.append(Entry(name, title, f"stopped after {time_limit:g} s"))
             except InputError as error:
@@ -288,8 +300,9 @@ def _test(
     model: Any,
     dataset: MultiLabelDataset,
     folds: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    labels: NDArray[np.int64],
 ) -> _Tested:
-    """Fit a method and predict the test rows, in each fold."""
+    """Fit a method and predict some labels of the test rows, in each fold."""
     scores, predicted = [], []
     started = time.perf_counter()
     for train, test in folds:
@@ -298,7 +311,12 @@ def _test(
         scores.append(model.predict_proba(dataset.X[test]))
         predicted.append(model.threshold_rule_.apply(scores[-1]))
     seconds = time.perf_counter() - started
-    return _Tested(np.concatenate(scores), vstack(predicted), seconds, _file_bytes(model))
+    return _Tested(
+        np.concatenate(scores)[:, labels],
+        vstack(predicted)[:, labels],
+        seconds,
+        _file_bytes(model),
+    )
 
 
 def _file_bytes(model: Any) -> int | None:
@@ -328,7 +346,7 @@ def _measured(entry: Entry, tested: _Tested, rows: MultiLabelDataset, metric: st
         seconds=tested.seconds,
         file_bytes=tested.file_bytes,
         metrics=metrics,
-        skills=tuple(skills),
+        skills=dict(zip(rows.label_names, skills, strict=True)),
     )
 
 

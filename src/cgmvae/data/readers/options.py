@@ -254,10 +254,11 @@ class ReadingOptions:
         """Reject options that contradict each other or do not exist."""
         given = self.label_options
         if len(given) != 1:
-            raise InputError(
-                f"Name the label columns with exactly one of {', '.join(LABEL_OPTIONS)}; "
-                f"{' and '.join(given) if given else 'none'} was given."
-            )
+            parts: list[str | Setting] = ["Name the label columns with exactly one of "]
+            for name in LABEL_OPTIONS:
+                parts += [Setting(name), ", "]
+            parts[-1] = f"; {len(given)} of them were given." if given else "; none was given."
+            raise InputError(*parts)
         if self.counts not in get_args(Counts):
             raise InputError(f"counts must be 'refuse' or 'presence', not {self.counts!r}.")
         if self.blank_labels not in (None, *get_args(BlankLabels)):

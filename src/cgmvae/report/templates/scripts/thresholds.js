@@ -16,7 +16,7 @@ function showMetrics() {
   const given = sum(counts.labelPredicted), there = sum(counts.labelTrue), right = sum(counts.labelBoth);
   byId("live-say").textContent =
     `${decimals(given / nRows, 1)} predicted labels per row, of ${decimals(there / nRows, 1)} true ones; ` +
-    `${decimals(100 * right / given, 0)} % of the predicted labels are correct, ${decimals(100 * right / there, 0)} % of the true labels are found. ` +
+    `${decimals(100 * right / given, 0)}% of the predicted labels are correct, ${decimals(100 * right / there, 0)}% of the true labels are found. ` +
     "Choosing a threshold here would overfit it to these rows; choose it on other rows.";
 }
 
