@@ -353,13 +353,14 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
         """Return the k labels most similar to this one with their similarity, highest first."""
-        index = self._label_index(name)
+        index = self.label_index(name)
         similarity = self.label_similarity()[index]
         return [
             (self.label_names_[i], float(similarity[i])) for i in most_similar(similarity, index, k)
         ]
 
-    def _label_index(self, name: str) -> int:
+    def label_index(self, name: str) -> int:
+        """Return the index of the label of this name."""
         check_is_fitted(self)
         if name not in self.label_names_:
             close = difflib.get_close_matches(str(name), self.label_names_, 3)
