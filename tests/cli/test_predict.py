@@ -345,6 +345,20 @@ def test_no_name_of_a_label_is_a_formula_in_a_spreadsheet(succeeds, survey, mode
     assert not any(cell.startswith(("=", "@")) for cell in cells)
 
 
+# --- The most probable set ------------------------------------------------------------------------
+
+
+def test_the_label_set_that_is_most_probable(succeeds, refused, survey, source, joint):
+    predict(succeeds, source, "--most-probable", model="joint.cgmvae")
+    found = np.array(read_table("out.csv")[1], int)
+    np.testing.assert_array_equal(found, joint.most_probable_set(survey.X))
+    assert (found != joint.predict(survey.X)).any()
+    for other in ("--probabilities", "--known"):
+        assert f"{other} and --most-probable exclude each other" in predict(
+            refused, source, "--most-probable", other, model="joint.cgmvae"
+        )
+
+
 # --- A page -------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,9 @@ def predict(
         bool, flag("--probabilities", "Write probabilities instead of 0 and 1.")
     ] = False,
     label_sets: Annotated[bool, flag("--label-sets", "Write one column of label names.")] = False,
+    most_probable: Annotated[
+        bool, flag("--most-probable", "Predict the label set that is most probable as a whole.")
+    ] = False,
     separator: Annotated[str, option("TEXT", "Separator of the names in that column.")] = ";",
     known: Annotated[
         bool, flag("--known", "Take the labels in SOURCE as known; blank cells are predicted.")
@@ -71,8 +74,11 @@ def predict(
     MODEL is a file that 'cgmvae fit' wrote. Columns are matched by name, in any order; label
     columns are not needed. If the model was fitted with --id, the first column identifies the rows.
     """
-    if probabilities and label_sets:
-        raise InputError("--probabilities and --label-sets exclude each other; leave one out.")
+    if probabilities and (label_sets or most_probable):
+        other = "--label-sets" if label_sets else "--most-probable"
+        raise InputError(f"--probabilities and {other} exclude each other; leave one out.")
+    if known and most_probable:
+        raise InputError("--known and --most-probable exclude each other; leave one out.")
     if files.data_suffix(out) != ".csv":
         raise InputError(f"Predictions are written as CSV, not as {out}; name a .csv file.")
     for target in filter(None, (out, page)):
@@ -120,6 +126,8 @@ def predict(
     reject_repeated(header, "names more than one column of the predictions; rename one")
     cells = blocks.texts(copied) if copied else itertools.repeat(())
     joined_by, n_rows = separator if label_sets else None, 0
+    from cgmvae.methods.communities import loadings_of, most_probable_sets
+
     novelties, summary = models.Novelties(fitted), _Summary(fitted)
     with (
         console.reading_progress("Predicting") as progress,
@@ -133,9 +141,12 @@ def predict(
                 scores = fitted.predict_proba(X, **given)
             except NonFiniteScores as error:  # its row is that of the block
                 raise NonFiniteScores(n_rows + error.row, error.column) from error
+            predicted = fitted.threshold_rule_.apply(scores)
+            if most_probable:
+                predicted = most_probable_sets(scores, loadings_of(fitted)).astype(np.uint8)
             if page is not None:
-                summary.add(X, scores)
-            lines = _texts(fitted, scores, probabilities, joined_by)
+                summary.add(X, scores, predicted)
+            lines = _texts(fitted, scores if probabilities else predicted, joined_by)
             added = [fitted.uncertainty(X, random_state=0)] if uncertainty else []
             added += [fitted.novelty(X)[:, None]] if novelty else []
             if copied or added:
@@ -163,10 +174,12 @@ class _Summary:
         self._expected: list[NDArray[np.float64]] = []
         self._novelty: list[NDArray[np.float64]] = []
 
-    def add(self, X: Matrix | Columns, scores: NDArray[np.floating]) -> None:
+    def add(
+        self, X: Matrix | Columns, scores: NDArray[np.floating], predicted: NDArray[np.uint8]
+    ) -> None:
         """Add the rows of a block."""
         self._probable += scores.sum(axis=0, dtype=np.float64)
-        self._predicted += self._fitted.threshold_rule_.apply(scores).sum(axis=0, dtype=np.int64)
+        self._predicted += predicted.sum(axis=0, dtype=np.int64)
         self._expected.append(scores.sum(axis=1, dtype=np.float64))
         if self._fitted.pipeline_.ranges is not None:
             self._novelty.append(self._fitted.novelty(X))
@@ -232,11 +245,9 @@ def _open_blocks(
     return blocks, ((X, {"known": each}) for X, each in zip(read, known, strict=True))
 
 
-def _texts(
-    fitted: Any, scores: NDArray[np.floating], probabilities: bool, separator: str | None
-) -> Iterator[bytes]:
+def _texts(fitted: Any, values: NDArray[np.number[Any]], separator: str | None) -> Iterator[bytes]:
     """Yield the CSV text of the rows of a block: probabilities, 0 and 1, or joined label names."""
-    values = scores if probabilities else fitted.threshold_rule_.apply(scores)
+    probabilities = values.dtype.kind == "f"
     names = np.array(fitted.label_names_, dtype=object)
     n_rows = max(1, _TEXT_CELLS // fitted.n_labels_)
     for start in range(0, len(values), n_rows):

@@ -52,6 +52,7 @@ from cgmvae.methods.communities import (
     draw_label_sets,
     label_correlation,
     loadings_of,
+    most_probable_sets,
 )
 from cgmvae.methods.conditioning import LogLikelihood, label_set_log_likelihood
 from cgmvae.methods.inputs import (
@@ -320,6 +321,14 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         if not 0 < level < 1:
             raise InputError(f"The level is {level}; it must be between 0 and 1.")
         return count_labels(self.predict_proba(X), loadings_of(self), level)
+
+    def most_probable_set(self, X: Any) -> NDArray[np.bool_]:
+        """Return the label set of each row that is most probable as a whole, (n_samples, n_labels).
+
+        It is right about all labels at once most often, but wrong about single labels more often
+        than ``predict``, whose thresholds are learned for ``threshold_metric``.
+        """
+        return most_probable_sets(self.predict_proba(X), loadings_of(self))
 
     def label_correlation(self, kind: CorrelationKind = "residual") -> LabelCorrelation:
         """Return how labels come together in one of three senses, with an interval of 95%.

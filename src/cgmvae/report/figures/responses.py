@@ -13,7 +13,7 @@ from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import column_names
 from cgmvae.data.mapped import is_sparse
 from cgmvae.errors import InputError, listed
-from cgmvae.report.figures.style import BLUE, GRAY, Display, Values, index_of, one_line, tidy
+from cgmvae.report.figures.style import BLUE, GRAY, Display, index_of, one_line, tidy
 
 #: Values of a column that are tried, the percentiles of the training rows between which those of
 #: numbers and dates lie, and the most categories.
@@ -162,7 +162,7 @@ def response_columns(X: Any, names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _draw_curves(panel: Any, response: Response, curves: Values) -> None:
+def _draw_curves(panel: Any, response: Response, curves: NDArray[np.floating]) -> None:
     panel.plot(response.values, curves.T, color=GRAY, lw=0.5, alpha=0.5)
     panel.plot(response.values, curves.mean(0), color=BLUE, lw=2)
     low, high = response.values[[0, -1]]
@@ -176,7 +176,7 @@ def _draw_curves(panel: Any, response: Response, curves: Values) -> None:
         panel.locator_params(axis="x", nbins=4)
 
 
-def _draw_categories(panel: Any, response: Response, curves: Values) -> None:
+def _draw_categories(panel: Any, response: Response, curves: NDArray[np.floating]) -> None:
     positions = np.arange(len(response.values))
     shift = np.linspace(-0.25, 0.25, len(curves))[:, None]
     panel.plot(positions + shift, curves, ".", color=GRAY, ms=2, alpha=0.6)
