@@ -214,7 +214,7 @@ def label_sets(
     device: Annotated[str, option("NAME", "auto, cpu or cuda.")] = "auto",
     format: Annotated[str, option("NAME", "md, tex, html or csv.")] = "md",
 ) -> None:
-    """How likely the label sets of test rows are: with and without factors, and by chains.
+    """How likely label sets are, beside independence and chains.
 
     Fits methods on nine tenths of each data set, and prints the mean log-likelihood of the rest: by
     the factors of the method, by the same probabilities if labels were independent, and by

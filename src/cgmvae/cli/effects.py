@@ -26,7 +26,7 @@ def effects(
     columns: Annotated[int, option("N", "Columns of each label.", min=1)] = 3,
     overwrite: arguments.OverwriteOption = False,
 ) -> None:
-    """Write how each label responds to the columns that it relies on most.
+    """Write how labels respond to the columns they rely on.
 
     In up to 50 test rows a column is set to one value after the other, while all else stays as it
     is. The table has a row for each value: the mean probability of the label, and the bounds below
