@@ -275,6 +275,46 @@ def comparison_peers(protocol: str) -> str:
     return table(("data", *peers), rows)
 
 
+def communities(kind: str) -> str:
+    """Return the means of a kind of task of the benchmark of communities, the best in bold."""
+    rows = []
+    for each in records("communities.csv"):
+        if each.pop("table") != f"Means, {kind}":
+            continue
+        measure, *values = each.values()
+        best = (max if "discrimination" in measure else min)(values, key=float)
+        is_compared = "precision" not in measure
+        marked = (f"**{v}**" if v == best and is_compared else v for v in values)
+        rows.append([measure, *map(_short, marked)])
+    return table(("measure", *list(each)[1:]), rows)
+
+
+def community_cells() -> str:
+    """Return how often a model is at least as good as others in the benchmark of communities."""
+    found = records("communities_cells.csv")
+    return table(tuple(found[0]), [list(each.values()) for each in found])
+
+
+def label_sets() -> str:
+    """Return how likely label sets of test rows are."""
+    rows = []
+    for each in records("label_sets.csv"):
+        gain = float(each["together"]) - float(each["independent"])
+        error = _short(each["± (2 se)"])
+        rows.append(
+            [
+                each["data"],
+                each["labels"],
+                each["factors"],
+                *map(_short, (each["independent"], each["together"])),
+                f"{_short(f'{gain:+.3f}')} ± {error}" if each["factors"] != "0" else "–",
+                _short(each["chains"]),
+            ]
+        )
+    header = ("data", "labels", "factors", "independent", "together", "gain", "chains")
+    return table(header, rows)
+
+
 #: The generated parts by name.
 PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
     "commands": command_line,
@@ -290,6 +330,10 @@ PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
     "comparison-one": lambda: comparison("validation"),
     "comparison-each": lambda: comparison("validation-per-metric"),
     "peers-one": lambda: comparison_peers("validation"),
+    "communities-interpolation": lambda: communities("interpolation"),
+    "communities-extrapolation": lambda: communities("extrapolation"),
+    "communities-cells": community_cells,
+    "label-sets": label_sets,
     "peers-each": lambda: comparison_peers("validation-per-metric"),
 }
 

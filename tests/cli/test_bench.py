@@ -89,6 +89,8 @@ WRONG_USE = {
     "--workers": ("main", "--workers", "0"),
     "There is no device 'tpu9'": ("main", "--device", "tpu9"),
     "There is no set 'fish'": ("communities", "--data", "fish"),
+    "learns no label sets": ("label-sets", "--methods", "mlknn"),
+    "no format 'xls'": ("label-sets", "--format", "xls"),
     "not a list of tasks": ("communities", "--tasks", "one"),
     "name the folder that holds norberg2019/": ("communities",),
     "Cannot create the folder /proc/none": ("main", "--quick", "--folder", "/proc/none"),

@@ -343,3 +343,76 @@ def test_no_name_of_a_label_is_a_formula_in_a_spreadsheet(succeeds, survey, mode
     cells = [row[0] for row in csv.reader(Path("odd_sets.csv").read_text().splitlines())]
     assert any(cell.startswith("'=1+1") for cell in cells)
     assert not any(cell.startswith(("=", "@")) for cell in cells)
+
+
+# --- The most probable set ------------------------------------------------------------------------
+
+
+def test_the_label_set_that_is_most_probable(succeeds, refused, survey, source, joint):
+    predict(succeeds, source, "--most-probable", model="joint.cgmvae")
+    found = np.array(read_table("out.csv")[1], int)
+    np.testing.assert_array_equal(found, joint.most_probable_set(survey.X))
+    assert (found != joint.predict(survey.X)).any()
+    for other in ("--probabilities", "--known"):
+        assert f"{other} and --most-probable exclude each other" in predict(
+            refused, source, "--most-probable", other, model="joint.cgmvae"
+        )
+
+
+# --- A page -------------------------------------------------------------------------------------
+
+
+def test_a_page_says_how_many_labels_where_and_how_new_the_rows_are(cgmvae, survey, tmp_path):
+    """Of blocks of few rows, and with names of labels that look like markup."""
+    rng = np.random.default_rng(0)
+    table = np.hstack([rng.random((150, 2)), survey.X])
+    names = ["lat", "lon", *survey.feature_names]
+    known = library.data.MultiLabelDataset(
+        table, survey.Y, label_names=["<b>owl</b>", *survey.label_names[1:]], feature_names=names
+    )
+    model = library.BinaryRelevance(random_state=0).fit(known.X, known)
+    model.origin_ = origin_record(
+        Source("birds.csv", "csv", {"coordinates": "lat,lon"}), known, None
+    )
+    model.save("sites.cgmvae")
+    new = table[:40].copy()
+    new[:3, 0] = 9.0
+    source = write_table("new.csv", names, new.tolist())
+    outcome = predict(cgmvae, source, "--page", "new.html", model="sites.cgmvae")
+    assert outcome.code == 0
+    assert outcome.out.startswith("Wrote new.html.\n")
+    page = Path("new.html").read_text(encoding="utf-8")
+    scores = model.predict_proba(new)
+    assert f"<strong>{scores.sum(1).mean():.1f} a row</strong>" in page
+    assert "3 of 40 rows lie outside the training rows by more than 25%" in page
+    assert "<b>" not in page
+    for label in range(5):
+        expected = f"<td>{scores[:, label].sum():.1f}</td><td>{model.predict(new)[:, label].sum()}"
+        assert expected in page
+    assert page.count("<svg") == 1
+    assert "novelty" in page.partition("<svg")[2]
+    source = write_table("bare.csv", names[2:], survey.X[:9].tolist())
+    plain = library.BinaryRelevance(random_state=0).fit(survey.X, survey)
+    plain.save("plain.cgmvae")
+    predict(cgmvae, source, "--page", "bare.html", model="plain.cgmvae", out="bare_out.csv")
+    bare = Path("bare.html").read_text(encoding="utf-8")
+    assert "<svg" not in bare
+    assert "No row lies outside the training rows" in bare
+
+
+def test_a_page_has_no_map_if_a_place_is_missing(cgmvae, survey):
+    names = ["lat", "lon", *survey.feature_names]
+    table = np.hstack([np.random.default_rng(0).random((150, 2)), survey.X])
+    known = library.data.MultiLabelDataset(table, survey.Y, feature_names=names)
+    model = library.BinaryRelevance(random_state=0).fit(known.X, known)
+    model.origin_ = origin_record(
+        Source("birds.csv", "csv", {"coordinates": "lat,lon"}), known, None
+    )
+    model.save("sites.cgmvae")
+    rows = table[:9].tolist()
+    rows[4][1] = ""
+    source = write_table("new.csv", names, rows)
+    outcome = predict(cgmvae, source, "--page", "new.html", model="sites.cgmvae")
+    assert outcome.code == 0
+    assert "Some cells of 'lat', 'lon' are no numbers, so the page has no map." in outcome.err
+    assert "<svg" not in Path("new.html").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """``cgmvae report``: from a model to a page, or to what is wrong with it."""
 
+import csv
 import json
 import re
 from dataclasses import replace
@@ -143,3 +144,40 @@ def test_a_model_of_columns_as_one_of_features(rng):
     numbers = library.BinaryRelevance(random_state=0).fit(rows.test.X, data)
     assert on_features(numbers) is numbers
     assert prepared_rows(numbers, rows) is rows
+
+
+# --- Effects ------------------------------------------------------------------------------------
+
+
+def test_effects_of_the_columns_that_a_label_relies_on(succeeds, survey):
+    fit(succeeds)
+    said = succeeds("effects", "birds.cgmvae", "--columns", 2, "--figure", "curves.svg")
+    assert said == "Wrote birds.effects.csv, about 15 rows of birds.\n"
+    assert "</svg>" in Path("curves.svg").read_text(encoding="utf-8")
+    with Path("birds.effects.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows[::40]] == list(survey.label_names)
+    assert {row["column"] for row in rows} <= set(survey.feature_names)
+    one = [row for row in rows if row["label"] == "sp_owl"][:20]
+    assert len({row["column"] for row in one}) == 1
+    values, probabilities = (
+        np.array([float(row[name]) for row in one]) for name in ("value", "probability")
+    )
+    assert (np.diff(values) > 0).all()
+    change = np.diff(probabilities)  # of a linear model
+    assert (change > 0).all() or (change < 0).all()
+
+
+def test_effects_of_one_label(succeeds, survey):
+    fit(succeeds)
+    succeeds("effects", "birds.cgmvae", "--only", "sp_owl", "--out", "owl.csv")
+    with Path("owl.csv").open(encoding="utf-8", newline="") as file:
+        assert {row["label"] for row in csv.DictReader(file)} == {"sp_owl"}
+
+
+def test_effects_that_cannot_be_written(refused, succeeds, survey):
+    fit(succeeds)
+    assert "no label 'sp_jay'" in refused("effects", "birds.cgmvae", "--only", "sp_jay")
+    assert "written as CSV" in refused("effects", "birds.cgmvae", "--out", "a.txt")
+    assert "does not end in .png" in refused("effects", "birds.cgmvae", "--figure", "a.gif")
+    assert not Path("birds.effects.csv").exists()

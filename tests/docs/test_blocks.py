@@ -14,7 +14,14 @@ NOT_RUN = {
 
 #: Pages that train or export for more than a few seconds.
 SLOW = ("README.md", "tables_of_the_paper.md", "documents_and_tags.md", "sites_and_species.md")
-SLOW += ("large_data.md", "models.md", "own_encoder.md", "report.md", "search.md")
+SLOW += (
+    "survey_in_space.md",
+    "large_data.md",
+    "models.md",
+    "own_encoder.md",
+    "report.md",
+    "search.md",
+)
 
 
 def blocks_to_run(page):

@@ -12,7 +12,12 @@ from cgmvae import CGMVAEClassifier
 from cgmvae.data import make_survey
 from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance
-from cgmvae.methods.communities import LabelCorrelation, count_labels, draw_label_sets
+from cgmvae.methods.communities import (
+    LabelCorrelation,
+    count_labels,
+    draw_label_sets,
+    most_probable_sets,
+)
 from cgmvae.methods.conditioning import label_set_log_likelihood
 
 LOADINGS = np.array([[0.8, 0.1], [0.6, -0.5], [-0.7, 0.3], [0.2, 0.6]])
@@ -109,6 +114,32 @@ class TestLikelihood:
         assert found.value[1] == found.value.max()
 
 
+class TestMostProbable:
+    def test_the_best_of_all_label_sets(self, exact):
+        found = most_probable_sets(SCORES, LOADINGS)
+        for row in range(2):
+            (index,) = np.flatnonzero((found[row] == SETS).all(1))
+            assert exact[row, index] > 0.99 * exact[row].max()
+
+    def test_labels_that_come_together_are_predicted_together(self):
+        found = most_probable_sets(np.tile([[0.7, 0.45], [0.3, 0.55]], 3), np.full((6, 1), 0.95))
+        assert found.tolist() == [[True] * 6, [False] * 6]
+
+    def test_it_is_right_about_all_labels_more_often_than_the_labels_by_themselves(self, rng):
+        scores, loadings = rng.random((400, 5)), rng.choice([-0.9, 0.9], (5, 1))
+        observed = draw_label_sets(scores, loadings, 20, rng)
+        together, alone = (
+            (observed == found).all(2).mean()
+            for found in (most_probable_sets(scores, loadings), scores > 0.5)
+        )
+        assert together > alone + 0.02
+
+    def test_without_factors_each_label_by_itself(self, rng):
+        scores = rng.random((50, 7))
+        found = most_probable_sets(scores, np.zeros((7, 0)))
+        np.testing.assert_array_equal(found, scores > 0.5)
+
+
 class TestCounts:
     def test_the_distribution_of_independent_labels(self, rng):
         scores = rng.random((6, 12))
@@ -162,7 +193,7 @@ class TestModel:
         observed = Y.T @ Y / len(Y)
         pairs = np.triu_indices(8, 1)
         ratio = found[pairs] / observed[pairs]
-        assert abs(ratio.mean() - 1) < 0.1
+        assert np.abs(ratio - 1).mean() < 0.1
         scores = fitted.predict_proba(X)
         alone = scores.T @ scores / len(X)
         for i, j in ((0, 1), (2, 3)):
@@ -175,6 +206,11 @@ class TestModel:
         found = fitted.label_set_log_likelihood(X, Y)
         assert (found.value - alone).mean() > 0.1
         assert found.standard_error.mean() < 0.05
+
+    def test_whole_label_sets_are_right_more_often_than_with_thresholds(self, fitted, survey):
+        X, Y = (part[1200:] for part in survey)
+        right = (fitted.most_probable_set(X) == Y).all(1).mean()
+        assert right > (fitted.predict(X) == Y).all(1).mean() + 0.01
 
     def test_the_number_of_labels_lies_in_its_interval(self, fitted, survey):
         X, Y = (part[1200:] for part in survey)

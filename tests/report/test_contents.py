@@ -1,5 +1,6 @@
 """The contents of a report, against direct computations, and its warnings."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +11,13 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from sklearn.svm import LinearSVC
 
-from cgmvae.data import MultiLabelDataset, make_split, make_survey
+from cgmvae.data import MultiLabelDataset, make_split, make_survey, spatial_blocks
 from cgmvae.data.columns import as_columns
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Interval, Scored, evaluate, learn_rule, macro_auc, sweep
 from cgmvae.evaluation.breakdown import compared_labels, of_labels
 from cgmvae.evaluation.thresholds import FINE_THRESHOLDS, GlobalThreshold
-from cgmvae.methods import BinaryRelevance, CGMVAEClassifier
+from cgmvae.methods import BinaryRelevance, CGMVAEClassifier, MLkNN
 from cgmvae.report import ThresholdCurveDisplay
 from cgmvae.report.contents import (
     N_TREES,
@@ -30,9 +31,7 @@ from cgmvae.report.contents import (
 from cgmvae.report.page import make_picture, pictures, render
 from cgmvae.report.rows import (
     ReportRows,
-    on_features,
     plain_columns,
-    prepared_rows,
     words_of,
 )
 
@@ -365,6 +364,44 @@ def test_columns_that_matter_are_those_of_the_table(rng):
     assert {*words_of(model)} == {i for i, name in enumerate(names) if name.startswith("notes: ")}
     numeric = BinaryRelevance(random_state=0).fit(rng.normal(size=(90, 2)), labels)
     assert plain_columns(numeric, ["a", "b"]) == {"a": [0], "b": [1]}
-    rows = prepared_rows(model, ReportRows.all_of(MultiLabelDataset(table, labels), "unseen"))
-    drawn = {each.title: each for each in pictures(model, collect(on_features(model), rows))}
+    data = MultiLabelDataset(table, labels, label_names=model.label_names_)
+    contents = collect(model, ReportRows.all_of(data, "unknown"))
+    drawn = {each.title: each for each in pictures(model, contents)}
     assert "all 2 columns that are not text" in drawn["Which columns matter"].text
+    assert [own[0] for own in contents.relies_on.values()] == ["habitat", "habitat"]
+    assert {column for _, column in contents.responses.panels} == {"depth", "habitat"}
+    assert "How labels respond" in drawn
+    assert re.search('<td class="relies">habitat', render(model, contents))
+
+
+def test_scores_in_new_places_beside_those_between_known_places():
+    """Coordinates alone say much of a label that changes every few blocks, but only nearby."""
+    rng = np.random.default_rng(0)
+    places = rng.random((700, 2))
+    X = np.hstack([places, rng.normal(size=(700, 2))])
+    patches = np.random.default_rng(1).random((10, 10)) < 0.5
+    y = patches[tuple((places * 10).astype(int).T)]
+    Y = np.stack([y, rng.random(700) < 0.5], axis=1).astype(int)
+    data = MultiLabelDataset(X, Y, coordinates=places, groups=spatial_blocks(places, 0.1))
+    split = make_split(data, "group", seed=0)
+    train = data.rows(np.sort(np.concatenate([split.train, split.validation])))
+    model = MLkNN(k=5).fit(train.X[:, :2], train)
+    narrow = replace(data, X=X[:, :2], feature_names=("lat", "lon"))
+    rows = ReportRows.of_split(narrow, split)
+    contents = collect(model, rows, origin={"seconds": 1.0})
+    in_new, between = contents.measured[0].ranking["AUC"], contents.between_places.ranking["AUC"]
+    assert between > in_new + 0.1
+    assert contents.between_places.metrics["micro_f1"].low > 0
+    page = Elements(render(model, replace(contents, origin=None)))
+    (table,) = (rows for rows in page.tables if rows and "between known places" in rows[0])
+    assert table[-2] == ["AUC", f"{in_new:.3f}", f"{between:.3f}"]
+    slow = collect(model, rows, origin={"seconds": 1e4}, baselines="none")
+    assert slow.between_places is None
+    assert slow.skipped["test between known places"] == "not requested"
+    slow = collect(model, rows, origin={"seconds": 1e4})
+    assert slow.skipped["test between known places"] == "it takes as long as the fit did"
+    at_random = replace(rows, test=replace(rows.test, groups=None))
+    assert collect(model, at_random, baselines="none").skipped.keys() == {
+        "logistic regression",
+        "random forest",
+    }

@@ -410,6 +410,12 @@ def check_not_input(path: Path, *inputs: str) -> None:
         raise InputError(f"{path} is an input of this command; name another file.")
 
 
+def check_figure(path: str) -> None:
+    """Reject the name of a figure that does not say a format."""
+    if Path(path).suffix.lower()[1:] not in FIGURE_FORMATS:
+        raise InputError(f"{path} does not end in .png, .svg or .pdf; name a file that does.")
+
+
 def save_figure(figure: Any, path: Path) -> None:
     """Save a matplotlib figure in the format of the file name."""
     with atomic_path(path) as temporary:

@@ -23,6 +23,7 @@ from cgmvae.cli.compare import compare
 from cgmvae.cli.demo import demo
 from cgmvae.cli.deploy import export, serve
 from cgmvae.cli.describe import describe, methods
+from cgmvae.cli.effects import effects
 from cgmvae.cli.evaluate import evaluate
 from cgmvae.cli.fit import fit
 from cgmvae.cli.predict import predict
@@ -45,7 +46,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 for command in (
-    *(fit, compare, search, predict, evaluate, report, describe),
+    *(fit, compare, search, predict, evaluate, report, effects, describe),
     *(serve, export, methods, demo),
 ):
     app.command(command.__name__, cls=GroupedCommand)(command)

@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -47,6 +48,9 @@ def predict(
         bool, flag("--probabilities", "Write probabilities instead of 0 and 1.")
     ] = False,
     label_sets: Annotated[bool, flag("--label-sets", "Write one column of label names.")] = False,
+    most_probable: Annotated[
+        bool, flag("--most-probable", "Predict the label set that is most probable as a whole.")
+    ] = False,
     separator: Annotated[str, option("TEXT", "Separator of the names in that column.")] = ";",
     known: Annotated[
         bool, flag("--known", "Take the labels in SOURCE as known; blank cells are predicted.")
@@ -60,6 +64,9 @@ def predict(
     novelty: Annotated[
         bool, flag("--novelty", "Add how far each row lies outside the training rows.")
     ] = False,
+    page: Annotated[
+        str | None, option("FILE.html", "Write a page, too: maps, and how often each label is.")
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Predict the labels of new rows, and write them to a CSV file.
@@ -67,11 +74,15 @@ def predict(
     MODEL is a file that 'cgmvae fit' wrote. Columns are matched by name, in any order; label
     columns are not needed. If the model was fitted with --id, the first column identifies the rows.
     """
-    if probabilities and label_sets:
-        raise InputError("--probabilities and --label-sets exclude each other; leave one out.")
+    if probabilities and (label_sets or most_probable):
+        other = "--label-sets" if label_sets else "--most-probable"
+        raise InputError(f"--probabilities and {other} exclude each other; leave one out.")
+    if known and most_probable:
+        raise InputError("--known and --most-probable exclude each other; leave one out.")
     if files.data_suffix(out) != ".csv":
         raise InputError(f"Predictions are written as CSV, not as {out}; name a .csv file.")
-    check_target(out, model, source.name, overwrite=overwrite)
+    for target in filter(None, (out, page)):
+        check_target(target, model, source.name, overwrite=overwrite)
     fitted, names = models.load_model(model)
     if label_sets and not separator:
         raise InputError("The separator of the label sets is empty; give one, such as ';'.")
@@ -115,7 +126,9 @@ def predict(
     reject_repeated(header, "names more than one column of the predictions; rename one")
     cells = blocks.texts(copied) if copied else itertools.repeat(())
     joined_by, n_rows = separator if label_sets else None, 0
-    novelties = models.Novelties(fitted)
+    from cgmvae.methods.communities import loadings_of, most_probable_sets
+
+    novelties, summary = models.Novelties(fitted), _Summary(fitted)
     with (
         console.reading_progress("Predicting") as progress,
         files.atomic_path(out) as temporary,
@@ -128,7 +141,12 @@ def predict(
                 scores = fitted.predict_proba(X, **given)
             except NonFiniteScores as error:  # its row is that of the block
                 raise NonFiniteScores(n_rows + error.row, error.column) from error
-            lines = _texts(fitted, scores, probabilities, joined_by)
+            predicted = fitted.threshold_rule_.apply(scores)
+            if most_probable:
+                predicted = most_probable_sets(scores, loadings_of(fitted)).astype(np.uint8)
+            if page is not None:
+                summary.add(X, scores, predicted)
+            lines = _texts(fitted, scores if probabilities else predicted, joined_by)
             added = [fitted.uncertainty(X, random_state=0)] if uncertainty else []
             added += [fitted.novelty(X)[:, None]] if novelty else []
             if copied or added:
@@ -137,10 +155,70 @@ def predict(
             n_rows += X.shape[0]
             progress(n_rows, blocks.share_read())
     novelties.warn()
+    if page is not None:
+        place = source.options.get("coordinates") or recorded.get("coordinates")
+        summary.write_page(page, model, source.name, _places(blocks, place))
     console.print_text(
         f"Wrote predictions for {n_rows:,} row{'s' if n_rows != 1 else ''} and "
         f"{fitted.n_labels_:,} label{'s' if fitted.n_labels_ != 1 else ''} to {out}."
     )
+
+
+class _Summary:
+    """What a page says of all rows, collected block by block."""
+
+    def __init__(self, fitted: Any) -> None:
+        self._fitted = fitted
+        self._probable = np.zeros(fitted.n_labels_)
+        self._predicted = np.zeros(fitted.n_labels_, np.int64)
+        self._expected: list[NDArray[np.float64]] = []
+        self._novelty: list[NDArray[np.float64]] = []
+
+    def add(
+        self, X: Matrix | Columns, scores: NDArray[np.floating], predicted: NDArray[np.uint8]
+    ) -> None:
+        """Add the rows of a block."""
+        self._probable += scores.sum(axis=0, dtype=np.float64)
+        self._predicted += predicted.sum(axis=0, dtype=np.int64)
+        self._expected.append(scores.sum(axis=1, dtype=np.float64))
+        if self._fitted.pipeline_.ranges is not None:
+            self._novelty.append(self._fitted.novelty(X))
+
+    def write_page(
+        self, path: str, model: str, data: str, places: NDArray[np.float64] | None
+    ) -> None:
+        """Write the page about the rows."""
+        with console.needs_extra("A page", "report"):
+            from cgmvae.report.new_rows import NewRows, write_new_rows
+
+            rows = NewRows(
+                files.data_name(data),
+                Path(model).name,
+                self._fitted.label_names_,
+                self._probable,
+                self._predicted,
+                np.concatenate(self._expected),
+                np.concatenate(self._novelty) if self._novelty else None,
+                places,
+            )
+            write_new_rows(rows, path, far=models.FAR_OUTSIDE, command=models.current_command())
+        console.print_text(f"Wrote {path}.")
+
+
+def _places(blocks: Blocks, names: Any) -> NDArray[np.float64] | None:
+    """Return the places of all rows, if the columns of the coordinates are there."""
+    columns = names.split(",") if isinstance(names, str) else list(names or ())
+    known = getattr(blocks, "all_names", ())
+    if len(columns) != 2 or not {*columns} <= {*known}:
+        return None
+    cells = [cell for row in blocks.texts(columns) for cell in row]
+    numbers = parse_numbers(cells)
+    if numbers is None or not np.isfinite(numbers).all():
+        console.print_warning(
+            f"Some cells of {listed(columns)} are no numbers, so the page has no map."
+        )
+        return None
+    return numbers.reshape(-1, 2)
 
 
 def _open_blocks(
@@ -167,11 +245,9 @@ def _open_blocks(
     return blocks, ((X, {"known": each}) for X, each in zip(read, known, strict=True))
 
 
-def _texts(
-    fitted: Any, scores: NDArray[np.floating], probabilities: bool, separator: str | None
-) -> Iterator[bytes]:
+def _texts(fitted: Any, values: NDArray[np.number[Any]], separator: str | None) -> Iterator[bytes]:
     """Yield the CSV text of the rows of a block: probabilities, 0 and 1, or joined label names."""
-    values = scores if probabilities else fitted.threshold_rule_.apply(scores)
+    probabilities = values.dtype.kind == "f"
     names = np.array(fitted.label_names_, dtype=object)
     n_rows = max(1, _TEXT_CELLS // fitted.n_labels_)
     for start in range(0, len(values), n_rows):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cgmvae.cli import arguments, console, models
-from cgmvae.cli.arguments import OptionalSourceArgument, option
+from cgmvae.cli.arguments import OptionalSourceArgument, Source, option
 from cgmvae.cli.evaluate import as_fitted, load_labeled
 from cgmvae.data import MultiLabelDataset
 
@@ -32,16 +32,26 @@ def report(
     """
     out = out or arguments.target_for(model, ".html")
     arguments.check_target(out, model, overwrite=overwrite)
+    fitted, rows = model_and_rows(model, source, out)
+    make_page(fitted, rows, out, baselines=baselines)
+    say_written(out, rows)
+
+
+def model_and_rows(model: str, source: Source | None, out: str) -> tuple[Any, Any]:
+    """Return a model and the rows to report on, after checking that ``out`` is not their file."""
     fitted, names = models.load_model(model)
     fitted.origin_ = models.valid_origin(fitted.origin_)
     source = models.source_to_read(model, fitted.origin_, source)
     arguments.check_not_input(Path(out), source.name)
     dataset = load_labeled(source, fitted, names)
     whole = as_fitted(dataset, fitted, names, source.names_present_labels)
-    rows = report_rows(fitted.origin_, dataset, whole.in_memory())
-    make_page(fitted, rows, out, baselines=baselines)
+    return fitted, report_rows(fitted.origin_, dataset, whole.in_memory())
+
+
+def say_written(out: str, rows: Any) -> None:
+    """Print what was written, and about how many rows."""
     n = rows.test.n_samples
-    console.print_text(f"Wrote {out}, about {n:,} row{'s' if n != 1 else ''} of {dataset.name}.")
+    console.print_text(f"Wrote {out}, about {n:,} row{'s' if n != 1 else ''} of {rows.test.name}.")
 
 
 def report_rows(origin: Origin, read: MultiLabelDataset, fitted: MultiLabelDataset) -> Any:

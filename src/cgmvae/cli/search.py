@@ -80,8 +80,8 @@ def search(
     out = out or arguments.target_for(source.name, ".cgmvae")
     for target in filter(None, (out, results, plot)):
         arguments.check_target(target, source.name, overwrite=overwrite)
-    if plot is not None and Path(plot).suffix.lower()[1:] not in arguments.FIGURE_FORMATS:
-        raise InputError(f"{plot} does not end in .png, .svg or .pdf; name a file that does.")
+    if plot is not None:
+        arguments.check_figure(plot)
     with console.kept_warnings() as said:
         dataset = load_training_data(source)
         chosen = choose_split(dataset, split, seed)

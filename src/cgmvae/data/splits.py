@@ -35,8 +35,9 @@ _SUM_TOLERANCE = 1e-8
 #: Decimals to which the sum of two fractions is rounded, so that 0.7 + 0.2 gives the same as 0.9.
 _CUT_DECIMALS = 12
 
-#: Blocks in space that hold rows, at least, unless their size is given.
-_MIN_BLOCKS = 30
+#: Blocks in space that hold rows, at least, unless their size is given: a tenth of them are enough
+#: test blocks for intervals.
+_MIN_BLOCKS = 100
 
 #: Names of columns that look like latitude and longitude, in small letters alone.
 _COORDINATES = (
@@ -283,8 +284,8 @@ def spatial_blocks(coordinates: Any, size: float | None = None) -> NDArray[np.in
         In any unit; in degrees, blocks are as wide as high in degrees.
     size : float, optional
         Width of a block, in that unit; it should be further than rows are alike. By default the
-        largest width, halved or more often, at which at least 30 blocks hold rows, or half as many
-        as there are rows if these are fewer.
+        largest width, reduced by a quarter at a time, at which at least 100 blocks hold rows, or
+        half as many as there are rows if these are fewer.
 
     Examples
     --------
@@ -300,7 +301,7 @@ def spatial_blocks(coordinates: Any, size: float | None = None) -> NDArray[np.in
     enough = min(_MIN_BLOCKS, len(np.unique(places, axis=0)) // 2)
     width = max(float(places.max(initial=0)), np.finfo(float).tiny)
     while len(np.unique(blocks := _cells(places, width))) < enough:
-        width /= 2
+        width *= 0.75
     return blocks
 
 

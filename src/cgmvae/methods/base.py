@@ -52,6 +52,7 @@ from cgmvae.methods.communities import (
     draw_label_sets,
     label_correlation,
     loadings_of,
+    most_probable_sets,
 )
 from cgmvae.methods.conditioning import LogLikelihood, label_set_log_likelihood
 from cgmvae.methods.inputs import (
@@ -321,6 +322,14 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
             raise InputError(f"The level is {level}; it must be between 0 and 1.")
         return count_labels(self.predict_proba(X), loadings_of(self), level)
 
+    def most_probable_set(self, X: Any) -> NDArray[np.bool_]:
+        """Return the label set of each row that is most probable as a whole, (n_samples, n_labels).
+
+        It is right about all labels at once most often, but wrong about single labels more often
+        than ``predict``, whose thresholds are learned for ``threshold_metric``.
+        """
+        return most_probable_sets(self.predict_proba(X), loadings_of(self))
+
     def label_correlation(self, kind: CorrelationKind = "residual") -> LabelCorrelation:
         """Return how labels come together in one of three senses, with an interval of 95%.
 
@@ -353,13 +362,14 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def nearest_labels(self, name: str, k: int = 5) -> list[tuple[str, float]]:
         """Return the k labels most similar to this one with their similarity, highest first."""
-        index = self._label_index(name)
+        index = self.label_index(name)
         similarity = self.label_similarity()[index]
         return [
             (self.label_names_[i], float(similarity[i])) for i in most_similar(similarity, index, k)
         ]
 
-    def _label_index(self, name: str) -> int:
+    def label_index(self, name: str) -> int:
+        """Return the index of the label of this name."""
         check_is_fitted(self)
         if name not in self.label_names_:
             close = difflib.get_close_matches(str(name), self.label_names_, 3)

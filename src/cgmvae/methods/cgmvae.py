@@ -445,7 +445,7 @@ class CGMVAEClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Neural
 
     def label_prior(self, name: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Return mean and variance of the label's Gaussian, (n_members · d,) each."""
-        index = self._label_index(name)
+        index = self.label_index(name)
         with torch.no_grad():
             gaussians = self.network_.label_gaussians()
         mean = gaussians.mean[:, index].reshape(-1).cpu().numpy()

@@ -17,7 +17,12 @@ from scipy.stats import qmc
 
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError
-from cgmvae.methods.conditioning import LabelFactors, learn_factors, probits
+from cgmvae.methods.conditioning import (
+    LabelFactors,
+    label_set_log_likelihood,
+    learn_factors,
+    probits,
+)
 from cgmvae.methods.inputs import Rows, as_known, targets_of_rows
 
 if TYPE_CHECKING:
@@ -32,6 +37,10 @@ _MAX_PAIRED, _MAX_ROWS = 1000, 5000
 #: Points of the factors over which the number of labels is averaged, and numbers that are computed
 #: at a time. More points change expected numbers and intervals by less than one label in a hundred.
 _POINTS, _CELLS = 128, 2**22
+
+#: Draws of the factors by which candidates for the most probable label set are compared, and how
+#: many are kept, in two rounds.
+_ROUNDS = ((32, 8), (1024, 1))
 
 #: Numbers of labels further from their mean than this many standard deviations are left out.
 _FAR = 8
@@ -237,6 +246,40 @@ def draw_label_sets(
     return drawn
 
 
+def most_probable_sets(
+    scores: NDArray[np.floating], loadings: NDArray[np.floating]
+) -> NDArray[np.bool_]:
+    """Return the label set of each row that is most probable as a whole, (n_samples, n_labels).
+
+    Candidates are the most probable sets given points of the factors; without factors, there is
+    one: the labels whose probability is above one half.
+
+    Examples
+    --------
+    >>> most_probable_sets(np.array([[0.6, 0.45]]), np.full((2, 1), 0.95)).tolist()
+    [[True, True]]
+    """
+    if not loadings.shape[1]:
+        return np.asarray(scores > 0.5)
+    points = _points_of_factors(loadings.shape[1])
+    shifts = points @ _slopes(loadings).T  # (n_points, n_labels)
+    found = np.empty(scores.shape, bool)
+    for part, inside in _inside(scores, loadings, len(points)):
+        own = inside[:, None] + shifts > 0  # (n_rows, n_points, n_labels)
+        sets = [np.unique(each, axis=0) for each in own]
+        for n_draws, n_kept in _ROUNDS:
+            row = np.repeat(np.arange(len(sets)), list(map(len, sets)))
+            tried = np.concatenate(sets)
+            likelihood = label_set_log_likelihood(
+                scores[part][row], tried, np.ones_like(tried), loadings, n_draws=n_draws, seed=0
+            ).value
+            order = np.lexsort((-likelihood, row))
+            of_row = np.split(order, np.flatnonzero(np.diff(row)) + 1)
+            sets = [tried[best[:n_kept]] for best in of_row]
+        found[part] = np.concatenate(sets)
+    return found
+
+
 def count_labels(
     scores: NDArray[np.floating], loadings: NDArray[np.floating], level: float
 ) -> LabelCounts:
@@ -247,10 +290,7 @@ def count_labels(
     """
     n_rows, n_labels = scores.shape
     n_factors = loadings.shape[1]
-    points = np.zeros((1, 0))
-    if n_factors:
-        uniform = qmc.Sobol(n_factors, seed=0).random(_POINTS)
-        points = ndtri(np.clip(uniform, 1e-6, 1 - 1e-6))
+    points = _points_of_factors(n_factors) if n_factors else np.zeros((1, 0))
     shifts = points @ _slopes(loadings).T  # (n_points, n_labels)
     lower, upper = np.zeros((2, n_rows), np.int64)
     for part, inside in _inside(scores, loadings, len(points)):
@@ -262,6 +302,12 @@ def count_labels(
         lower[part] = np.minimum((cumulative < tail).sum(1), cumulative.shape[1] - 1)
         upper[part] = np.minimum((cumulative < 1 - tail).sum(1), cumulative.shape[1] - 1)
     return LabelCounts(scores.sum(1, dtype=np.float64), lower, upper)
+
+
+def _points_of_factors(n_factors: int) -> NDArray[np.float64]:
+    """Return points spread as the factors are, (n_points, n_factors)."""
+    uniform = qmc.Sobol(n_factors, seed=0).random(_POINTS)
+    return np.asarray(ndtri(np.clip(uniform, 1e-6, 1 - 1e-6)))
 
 
 def _count_distribution(p: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from cgmvae.report.figures.predictions import (
     LabelF1Display,
     ThresholdCurveDisplay,
 )
+from cgmvae.report.figures.responses import ResponseDisplay
 from cgmvae.report.figures.runs import (
     CriticalDifferenceDisplay,
     FewerDataDisplay,
@@ -33,6 +34,7 @@ __all__ = [
     "LabelSimilarityDisplay",
     "LabelWordsDisplay",
     "LatentMapDisplay",
+    "ResponseDisplay",
     "SimilarityCooccurrenceDisplay",
     "SiteMapDisplay",
     "ThresholdCurveDisplay",

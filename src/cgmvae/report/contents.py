@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -17,10 +17,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import expit
+from sklearn.base import clone
 
 from cgmvae import __version__
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.dataset import DatasetStatistics
+from cgmvae.data.splits import make_split
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import (
     METRIC_TITLES,
@@ -53,8 +55,10 @@ from cgmvae.methods import REGISTRY, MultiLabelClassifier, method_name
 from cgmvae.methods.combination import ExpertRecord
 from cgmvae.preparation import ColumnSummary
 from cgmvae.report.explorer import Explorer, explore
+from cgmvae.report.figures.features import FeatureImportanceDisplay
+from cgmvae.report.figures.responses import ResponseDisplay, response_columns
 from cgmvae.report.figures.style import title_of
-from cgmvae.report.rows import ReportRows, on_features, prepared_rows
+from cgmvae.report.rows import ReportRows, on_features, plain_columns, prepared_rows
 
 Choice = Literal["auto", "all", "none"]
 
@@ -66,6 +70,9 @@ LINEAR_LIMIT = 3e8
 FOREST_LIMIT, FOREST_PER_LABEL = 1e6, 10
 
 N_TREES = 100
+
+#: Maximum seconds of a fit that is repeated with rows drawn at random.
+REFIT_LIMIT = 300.0
 
 #: Folds whose decision values calibrate the support vector machine.
 N_FOLDS = 3
@@ -83,6 +90,14 @@ MAX_NAMED = 30
 
 #: The latent space hardly matters if another row's z costs less micro-F1 than this.
 LATENT_GAIN = 0.01
+
+#: Limits of the permutation importance: columns · rows · labels · repeats, columns, repeats; and
+#: columns that are named for a label, if shuffling them costs this much average precision.
+_MAX_SHUFFLED_CELLS, _MAX_SHUFFLED_COLUMNS, N_SHUFFLES = 5e7, 200, 3
+_N_LEADING, _MATTERS = 3, 0.01
+
+#: Labels whose response curves are drawn, and columns of each.
+N_PANELS = (4, 2)
 
 #: Means over labels that do not depend on a threshold, by title.
 RANKING_METRICS = {"AUC": macro_auc, "average precision": macro_average_precision}
@@ -287,6 +302,24 @@ def compare(
     return verdicts
 
 
+def measure_between_places(
+    model: Any, whole: MultiLabelDataset, title: str, labels: NDArray[np.int64]
+) -> Measured:
+    """Fit the model again without blocks in space, and measure it on rows drawn at random.
+
+    These have training rows near them, so that is how good it is between known places.
+    """
+    again = clone(model)
+    whole = replace(whole, groups=None)
+    split = make_split(whole)
+    train = whole.rows(np.sort(np.concatenate([split.train, split.validation])))
+    test = whole.rows(split.test)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # said when the model was fitted
+        again.fit(train.X, train)
+    return measure(title, again.predict_proba(test.X), again.threshold_rule_, test, labels)
+
+
 def n_units(rows: MultiLabelDataset) -> int:
     """Return the number of independent units: of rows, or of their groups."""
     return rows.n_samples if rows.groups is None else len(np.unique(rows.groups))
@@ -479,6 +512,90 @@ def _about_rivals(metric: str, verdicts: Sequence[Verdict]) -> Iterator[Finding]
         )
 
 
+# --- Columns --------------------------------------------------------------------------------------
+
+
+def column_importance(
+    model: Any, rows: ReportRows, labels: NDArray[np.int64]
+) -> FeatureImportanceDisplay | None:
+    """Return how much labels rely on each column without text; None if there is no such column.
+
+    The columns of some of the ``rows`` are shuffled; these are given as they were read.
+    """
+    columns = plain_columns(model, rows.test.feature_names)
+    if not columns:
+        return None
+    model, test = on_features(model), prepared_rows(model, rows).test
+    n_tried = min(len(columns), _MAX_SHUFFLED_COLUMNS)
+    n_rows = int(_MAX_SHUFFLED_CELLS / (n_tried * N_SHUFFLES * test.n_labels))
+    return FeatureImportanceDisplay.from_estimator(
+        model,
+        test.X,
+        test,
+        feature_names=test.feature_names,
+        candidates=columns,
+        labels=labels,
+        n_repeats=N_SHUFFLES,
+        max_features=n_tried,
+        max_rows=max(n_rows, 50),
+    )
+
+
+def leading_columns(
+    importance: FeatureImportanceDisplay,
+    label: str,
+    n: int,
+    *,
+    among: Sequence[str] | None = None,
+    least: float = -np.inf,
+) -> dict[str, float]:
+    """Return the n columns that a label relies on most, and how much it does.
+
+    They are some of the columns ``among``, and matter at ``least`` so much. If the importances of
+    the label are not defined, they are those of the mean of all labels.
+    """
+    drops, _ = importance.importance(label)
+    if np.isnan(drops).any():
+        drops, _ = importance.importance()
+    found = sorted(zip(drops.tolist(), importance.feature_names, strict=True), key=lambda e: -e[0])
+    chosen = [e for e in found if e[0] >= least and (among is None or e[1] in among)]
+    return {name: drop for drop, name in chosen[:n]}
+
+
+def label_responses(
+    model: Any,
+    rows: ReportRows,
+    importance: FeatureImportanceDisplay | None,
+    labels: Sequence[str] | None = None,
+    *,
+    n_columns: int,
+) -> ResponseDisplay | None:
+    """Return how labels respond to the columns that they rely on; None if no column can be drawn.
+
+    The ``rows`` are given as they were read. By default, all labels are shown whose importance was
+    measured.
+    """
+    if importance is None:
+        return None
+    can_be_drawn = response_columns(rows.test.X, rows.test.feature_names)
+    panels = {
+        (label, column): drop
+        for label in labels or importance.label_names
+        for column, drop in leading_columns(
+            importance, label, n_columns, among=can_be_drawn
+        ).items()
+    }
+    if not panels:
+        return None
+    return ResponseDisplay.from_estimator(
+        model,
+        rows.test.X,
+        panels,
+        feature_names=rows.test.feature_names,
+        reference=rows.reference.X,
+    )
+
+
 # --- Contents -------------------------------------------------------------------------------------
 
 
@@ -503,6 +620,8 @@ class Contents:
     skipped: Mapping[str, str]
     """Why baselines were skipped, by title."""
     verdicts: Sequence[Verdict]
+    between_places: Measured | None
+    """The model on rows drawn at random, if the test rows are in blocks in space of their own."""
     compared: NDArray[np.int64]
     """The labels that methods are compared on, and that maps and lists show, as indices."""
     all_labels: Mapping[str, float]
@@ -515,6 +634,12 @@ class Contents:
     """Share of true labels that are predicted, among those compared."""
     labels: Sequence[LabelScores]
     """The metrics of each label on the test rows: first those compared, by falling skill."""
+    importance: FeatureImportanceDisplay | None
+    """How much labels rely on each column; None without columns that are not text."""
+    relies_on: Mapping[str, Sequence[str]]
+    """The columns that each label compared relies on most, by name."""
+    responses: ResponseDisplay | None
+    """How labels that are predicted best respond to these; None if no column can be drawn."""
     well_predicted: str
     """A sentence on the labels that are predicted well and no better than by their frequency."""
     findings: Sequence[Finding]
@@ -563,6 +688,7 @@ def collect(
     encoded = model.pipeline_.columns
     columns = [] if encoded is None else encoded.describe()
     describe_row = partial(row_text, rows.test.X, rows.test.feature_names)
+    read, whole_model = rows, model
     rows, model = prepared_rows(model, rows), on_features(model)
     test, name = rows.test, method_name(model)
     title = REGISTRY[name].title if name in REGISTRY else name
@@ -590,6 +716,22 @@ def collect(
         key=lambda label: (np.isnan(label.skill), -label.skill),
     )
     rest = sorted({*range(test.n_labels)} - {*compared.tolist()})
+    between_places = None
+    if read.whole is not None and test.coordinates is not None and test.groups is not None:
+        seconds = (origin or {}).get("seconds")
+        if baselines == "all" or (baselines == "auto" and (seconds or REFIT_LIMIT) < REFIT_LIMIT):
+            step("Fitting the model again, with test rows between known places")
+            between_places = measure_between_places(whole_model, read.whole, title, compared)
+        else:
+            reason = "not requested" if baselines == "none" else "it takes as long as the fit did"
+            skipped["test between known places"] = reason
+    step("Trying which columns matter")
+    importance = column_importance(whole_model, read, compared)
+    relies_on: dict[str, Sequence[str]] = {}
+    if importance is not None:
+        for label in importance.label_names:
+            relies_on[label] = [*leading_columns(importance, label, _N_LEADING, least=_MATTERS)]
+    first = [label.label for label in best_first[: N_PANELS[0]]]
     return Contents(
         method=title,
         paper=REGISTRY[name].paper if name in REGISTRY else "",
@@ -600,12 +742,16 @@ def collect(
         measured=[own, *others],
         skipped=skipped,
         verdicts=verdicts,
+        between_places=between_places,
         compared=compared,
         all_labels=evaluate(scored, rule=model.threshold_rule_).metrics,
         oracle=evaluate(scored, protocol="test-oracle").metrics,
         precision=float(correct / max(counts.label_predicted.sum(), 1)),
         recall=float(correct / max(counts.label_true.sum(), 1)),
         labels=[*best_first, *(by_label[label] for label in rest)],
+        importance=importance,
+        relies_on=relies_on,
+        responses=label_responses(whole_model, read, importance, first, n_columns=N_PANELS[1]),
         well_predicted=well_and_badly_predicted(best_first),
         findings=find(model, rows, own, verdicts),
         for_experts=list(about_latent_space(model, test)),

@@ -25,7 +25,6 @@ from cgmvae.evaluation import PAPER_METRICS
 from cgmvae.evaluation.breakdown import MIN_LABEL_ROWS, of_labels
 from cgmvae.report import (
     CalibrationDisplay,
-    FeatureImportanceDisplay,
     LabelF1Display,
     LabelWordsDisplay,
     LatentMapDisplay,
@@ -33,7 +32,7 @@ from cgmvae.report import (
     ThresholdCurveDisplay,
     TrainingHistoryDisplay,
 )
-from cgmvae.report.contents import Contents, Verdict, network_of
+from cgmvae.report.contents import N_PANELS, N_SHUFFLES, Contents, Verdict, network_of
 from cgmvae.report.figures.sites import SiteMapDisplay
 from cgmvae.report.figures.style import (
     AMBER,
@@ -46,7 +45,7 @@ from cgmvae.report.figures.style import (
     Display,
     title_of,
 )
-from cgmvae.report.rows import on_features, plain_columns, words_of
+from cgmvae.report.rows import on_features, words_of
 
 #: The explorer's scripts, in order of their dependencies.
 SCRIPTS = (
@@ -106,9 +105,6 @@ _VARIABLES = {
 
 #: Matplotlib's warning about a character that its font lacks; the reader's fonts may have it.
 _NO_GLYPH = "Glyph .* missing from font"
-
-#: Limits of the permutation importance: columns · rows · labels · repeats, columns, repeats.
-_MAX_SHUFFLED_CELLS, _MAX_SHUFFLED_COLUMNS, _N_SHUFFLES = 5e7, 200, 3
 
 
 def write_page(
@@ -272,7 +268,6 @@ class Picture:
 def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
     """Yield the plots that the model and the rows allow."""
     words = words_of(model)
-    columns = plain_columns(model, contents.rows.test.feature_names)
     model = on_features(model)
     reference, test, own = contents.rows.reference, contents.rows.test, contents.measured[0]
     if test.coordinates is not None:
@@ -327,7 +322,7 @@ def pictures(model: Any, contents: Contents) -> Iterator[Picture]:
             notes=[pairs.describe(pair) for pair in pairs.most_disagreeing().tolist()],
             listed=False,
         )
-    yield from _columns_that_matter(model, contents, words, columns)
+    yield from _columns_that_matter(model, contents, words)
     network = network_of(model)
     of = "" if network is model else "This is about the C-GMVAE expert. "
     if hasattr(network, "label_prior"):
@@ -353,33 +348,31 @@ def _columns_that_matter(
     model: Any,
     contents: Contents,
     words: Mapping[int, str],
-    columns: Mapping[str, Sequence[int]],
 ) -> Iterator[Picture]:
-    """Yield the importance of the columns without text, and the words of each label."""
-    reference, test = contents.rows.reference, contents.rows.test
-    if columns:
-        n_tried = min(len(columns), _MAX_SHUFFLED_COLUMNS)
-        n_rows = int(_MAX_SHUFFLED_CELLS / (n_tried * _N_SHUFFLES * test.n_labels))
-        display = FeatureImportanceDisplay.from_estimator(
-            model,
-            test.X,
-            test,
-            feature_names=test.feature_names,
-            candidates=columns,
-            labels=contents.compared,
-            n_repeats=_N_SHUFFLES,
-            max_features=n_tried,
-            max_rows=max(n_rows, 50),
-        )
-        which = "all" if n_tried == len(columns) else f"{n_tried:,} of"
+    """Yield the importance of the columns without text, responses, and the words of each label."""
+    reference = contents.rows.reference
+    if (importance := contents.importance) is not None:
+        n_tried, n_columns = len(importance.feature_names), importance.n_features
+        which = "all" if n_tried == n_columns else f"{n_tried:,} of"
         kind = "columns that are not text" if words else "columns"
         yield make_picture(
             "Which columns matter",
-            f"Tried on {display.n_rows:,} test rows: {which} {len(columns):,} {kind} were "
-            f"shuffled, one at a time, {_N_SHUFFLES} times each. The bars show by how much the "
+            f"Tried on {importance.n_rows:,} test rows: {which} {n_columns:,} {kind} were "
+            f"shuffled, one at a time, {N_SHUFFLES} times each. The bars show by how much the "
             "average precision drops, averaged over the labels; the more it drops, the more the "
-            "model relies on the column.",
-            display,
+            "model relies on the column. The table of labels names the columns of each.",
+            importance,
+        )
+    if (responses := contents.responses) is not None:
+        yield make_picture(
+            "How labels respond",
+            "For the labels that are predicted best, the columns that they rely on most: how the "
+            "probability changes if nothing but the column does. The thick line is the mean, thin "
+            "ones are single rows, and ticks at the bottom are training rows: where there are few, "
+            "the curve is a guess. The command cgmvae effects writes the curves of all labels.",
+            responses,
+            (PLOT_SIZE[0], 0.5 + 1.9 * -(-len(responses.panels) // N_PANELS[1])),
+            n_columns=N_PANELS[1],
         )
     if words:
         found = LabelWordsDisplay.from_estimator(

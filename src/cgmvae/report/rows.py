@@ -35,6 +35,8 @@ class ReportRows:
     """The rows on which the model was trained, if known."""
     validation: MultiLabelDataset | None = None
     """The rows on which its thresholds were chosen, if known."""
+    whole: MultiLabelDataset | None = None
+    """All of these rows as they were read, if they were split."""
 
     @classmethod
     def all_of(cls, dataset: MultiLabelDataset, standing: Standing) -> ReportRows:
@@ -47,7 +49,7 @@ class ReportRows:
         train, validation, test = (
             dataset.rows(rows) for rows in (split.train, split.validation, split.test)
         )
-        return cls(test, split.test + 1, "unseen", train, validation)
+        return cls(test, split.test + 1, "unseen", train, validation, dataset)
 
     @property
     def reference(self) -> MultiLabelDataset:

@@ -26,11 +26,12 @@ def display_of(data, places, others=()):
 def test_errors_are_counted_over_known_labels():
     data, places = rows(unknown=np.arange(240).reshape(60, 4) % 3 == 0)
     display, data, scores = display_of(data, places)
+    wrong, expected = display.values.values()
     for i in range(60):
         known = ~data.unknown[i]
-        wrong = data.Y[i, known] != (scores[i, known] > 0.5)
-        assert display.wrong[i] == pytest.approx(wrong.mean())
-        assert display.expected[i] == pytest.approx(sum(scores[i]))
+        is_wrong = data.Y[i, known] != (scores[i, known] > 0.5)
+        assert wrong[i] == pytest.approx(100 * is_wrong.mean())
+        assert expected[i] == pytest.approx(sum(scores[i]))
 
 
 def test_north_is_up_and_degrees_of_longitude_are_narrower():

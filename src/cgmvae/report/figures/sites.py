@@ -1,8 +1,9 @@
-"""Rows at their places: where a model errs, and how many labels it predicts."""
+"""Rows at their places: where a model errs, how many labels it predicts, and how new they are."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,30 +17,31 @@ from cgmvae.report.figures.style import GRAY, SEQUENTIAL, Display, Values, tidy
 #: More places than this are drawn as a sample of them.
 _MAX_PLACES = 2000
 
+#: Titles of maps.
+EXPECTED, NOVELTY = "expected number of labels", "novelty"
+
 #: Coordinates within these bounds are taken for latitude and longitude in degrees.
 _DEGREES = (90.0, 180.0)
 
 
 @dataclass(eq=False, repr=False)
 class SiteMapDisplay(Display):
-    """Two maps of test rows: the share of labels that are wrong, and how many are expected.
+    """Maps of rows: the share of labels that are wrong, and how many are expected.
 
     Examples
     --------
     >>> data = MultiLabelDataset([[1], [2]], [[1, 0], [1, 1]], coordinates=[[50, 8], [51, 9]])
     >>> display = SiteMapDisplay.from_predictions(data, [[1, 1], [1, 1]], [[0.9, 0.6], [0.8, 0.9]])
-    >>> display.wrong.tolist(), display.expected.round(1).tolist()
-    ([0.5, 0.0], [1.5, 1.7])
+    >>> [values.round(1).tolist() for values in display.values.values()]
+    [[50.0, 0.0], [1.5, 1.7]]
     """
 
     places: Values
     """From south to north, and from west to east, (n_samples, 2)."""
-    wrong: Values
-    """Share of the known labels of each row that are predicted wrongly, (n_samples,)."""
-    expected: Values
-    """Sum of the probabilities of each row, (n_samples,)."""
+    values: Mapping[str, Values]
+    """What each map shows, (n_samples,) by title."""
     _: KW_ONLY
-    others: Values
+    others: Values = field(default_factory=lambda: np.empty((0, 2)))
     """Places of the training rows, (n_others, 2)."""
 
     @classmethod
@@ -51,28 +53,29 @@ class SiteMapDisplay(Display):
             raise InputError("The rows have no coordinates; give them to the data set.")
         known = np.ones(rows.Y.shape, bool) if rows.unknown is None else ~as_bool(rows.unknown)
         errors = (as_bool(rows.Y) != as_bool(np.asarray(predicted))) & known
-        return cls(
-            rows.coordinates,
-            errors.sum(axis=1) / np.maximum(known.sum(axis=1), 1),
-            np.asarray(scores).sum(axis=1),
-            others=as_places(others if len(others) else np.empty((0, 2))),
-        )
+        values = {
+            "labels that are wrong, in %": 100
+            * errors.sum(axis=1)
+            / np.maximum(known.sum(axis=1), 1),
+            EXPECTED: np.asarray(scores).sum(axis=1),
+        }
+        others = as_places(others if len(others) else np.empty((0, 2)))
+        return cls(rows.coordinates, values, others=others)
 
     def plot(self, ax: Any = None) -> SiteMapDisplay:
-        """Draw the two maps, with the training rows in gray; beyond 2,000 rows, a sample."""
-        panels = self._start_panels(ax, 2, (6, 9), nrows=2, sharex=True, sharey=True)
+        """Draw the maps, with the training rows in gray; beyond 2,000 rows, a sample."""
+        n = len(self.values)
+        panels = self._start_panels(ax, n, (6, 4.5 * n), nrows=n, sharex=True, sharey=True)
         everywhere = np.concatenate([self.places, self.others])
         in_degrees = (np.abs(everywhere) <= _DEGREES).all()
         stretch = 1 / np.cos(np.radians(everywhere[:, 0].mean())) if in_degrees else 1.0
         shown, others = _sample(len(self.places)), _sample(len(self.others))
-        for panel, values, title in (
-            (panels[0], 100 * self.wrong, "labels that are wrong, in %"),
-            (panels[1], self.expected, "expected number of labels"),
-        ):
+        for panel, (title, values) in zip(panels, self.values.items(), strict=True):
             north, east = self.others[others].T
             panel.scatter(east, north, s=5, c=GRAY, alpha=0.5, lw=0)
             north, east = self.places[shown].T
-            points = panel.scatter(east, north, s=22, c=values[shown], cmap=SEQUENTIAL, lw=0)
+            points = panel.scatter(east, north, s=22, c=values[shown], cmap=SEQUENTIAL, lw=0.4)
+            points.set_edgecolor(GRAY)
             panel.figure.colorbar(points, ax=panel, label=title)
             panel.set_aspect(stretch, adjustable="box")
             tidy(panel)

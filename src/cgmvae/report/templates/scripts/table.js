@@ -8,8 +8,8 @@ function startTable() {
   function sortBy(column) {
     const now = heads[column].getAttribute("aria-sort"), sign = now === "ascending" ? -1 : 1;
     const number = (row) => parseFloat(textOf(row, column).replace("−", "-"));
-    const compare = column === 0
-      ? (a, b) => sign * collator.compare(textOf(a, 0), textOf(b, 0))
+    const compare = column === 0 || heads[column].dataset.text !== undefined
+      ? (a, b) => sign * collator.compare(textOf(a, column), textOf(b, column))
       : (a, b) => Number.isNaN(number(a)) - Number.isNaN(number(b)) || sign * (number(a) - number(b));
     body.append(...[...body.rows].sort(compare));
     heads.forEach((head) => head.removeAttribute("aria-sort"));
