@@ -56,6 +56,9 @@ DATA = (
 )
 SPLITS = (0, 1, 2)
 
+#: How thresholds are chosen: one for all metrics, and one for each.
+PROTOCOLS = ("validation", "validation-per-metric")
+
 PLAIN, TERMS, NETWORK = "network, cross-entropy alone", "network, both terms", "calibrated network"
 BLEND, REST = "blend", "blend without the network"
 
@@ -164,6 +167,7 @@ def run_split(name: str, seed: int, effort: Effort) -> dict[str, Any]:
         found[arm] = {
             protocol: [round(float(value), 5) for value in values]
             for protocol, values in metrics.items()
+            if protocol in PROTOCOLS
         }
     return {"arms": found, "seconds": round(time.perf_counter() - start, 1)}
 
@@ -218,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.compute(
                 ("results", name, str(seed)), lambda n=name, s=seed: run_split(n, s, effort)
             )
-    for protocol in ("validation", "validation-per-metric"):
+    for protocol in PROTOCOLS:
         print_tables(results.values["results"], protocol)
     return 0
 

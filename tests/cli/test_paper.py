@@ -37,7 +37,7 @@ def test_wrong_use_is_one_sentence_before_anything_is_written(refused, tmp_path,
         "ebird is not available: put": ("--data", "ebird"),
         "--minutes": ("--minutes", "0"),
         "There is no device 'tpu9'": ("--device", "tpu9"),
-        "file is a file": ("--out", "file"),
+        "Cannot create the folder file": ("--out", "file"),
     }.items():
         assert words in refused("paper", *arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
