@@ -34,10 +34,11 @@ def paper(
     ] = None,
     device: Annotated[str, option("NAME", "auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Make the tables and figures of the paper: one page each, with its numbers as CSV.
+    """Make the tables and figures of the paper, as a folder of pages.
 
     Every method is tuned on each data set with as many settings, and has as much time. What takes
-    longer is left out, and its page says so; the same command resumes it.
+    longer is left out, and its page says so; the same command resumes it. Each page has its numbers
+    as CSV, too.
     """
     from cgmvae.studies.chapters import Paper
     from cgmvae.training.device import find_device
@@ -53,6 +54,7 @@ def paper(
             def show(name: str, progress: Progress) -> None:
                 if name not in bars:
                     stack.close()
+                    bars.clear()
                     console.error_console.print(console.literal(f"{name} …"))
                     bars[name] = stack.enter_context(study_progress(name))
                 bars[name](progress)
