@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,22 @@ import numpy as np
 import typer
 
 from cgmvae.cli.main import app
+from cgmvae.data.catalog import entries
 from cgmvae.methods import CGMVAEClassifier
 from cgmvae.model.plan import DataProfile
 from cgmvae.model.presets import PRESETS
 from cgmvae.studies.published import published_value
+from cgmvae.studies.spec import PAPER_DATA
+from cgmvae.studies.statistics import Difference, paired_difference
 from cgmvae.training.plan import TrainingConfig
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from ablation import STEPS  # noqa: E402
+from measurement import TEST_SHARE  # noqa: E402
+
+DOCS = ROOT / "docs"
 DATA = DOCS / "results" / "data"
 
 _PART = re.compile(r"(<!-- begin (?P<name>[\w-]+) -->\n).*?(<!-- end (?P=name) -->)", re.S)
@@ -315,6 +325,94 @@ def label_sets() -> str:
     return table(header, rows)
 
 
+def training_shares() -> str:
+    """Return the training shares that the paper's table of data sets implies."""
+    found = {name: entries()[name].paper for name in PAPER_DATA}
+    rows = [[name, f"{own.training_share:.2f}"] for name, own in found.items() if own is not None]
+    return table(("data", "training share"), rows)
+
+
+# What carries the accuracy.
+
+#: Means of the five metrics and single ones of ``ablation.json``: columns of its arrays.
+COLUMNS = {"mean of five": slice(None), "micro-F1": [1], "macro-F1": [2]}
+
+
+def step_scores(protocol: str, column: str) -> dict[str, dict[str, np.ndarray]]:
+    """Return the scores after and before each step by data set, (2, n_splits)."""
+    results = json.loads((DATA / "ablation.json").read_text())["results"]
+    found: dict[str, dict[str, np.ndarray]] = {step: {} for step in STEPS}
+    for step, (before, after) in STEPS.items():
+        for data, splits in results.items():
+            arms = [own["arms"] for own in splits.values() if after in own["arms"]]
+            if arms:
+                pairs = [[own[after][protocol], own[before][protocol]] for own in arms]
+                found[step][data] = np.array(pairs)[:, :, COLUMNS[column]].mean(axis=2).T
+    return found
+
+
+def _cell(found: Difference) -> str:
+    if np.isnan(found.low):
+        return _short(f"{found.mean:+.3f}")
+    return _short(f"{found.mean:+.3f}") + " ± " + _short(f"{found.high - found.mean:.3f}")
+
+
+def steps(protocol: str) -> str:
+    """Return what each step adds in the mean over data sets, with intervals over these."""
+    rows = []
+    scores = {column: step_scores(protocol, column) for column in COLUMNS}
+    for step in STEPS:
+        cells = []
+        for column in COLUMNS:
+            own = scores[column][step].values()
+            means = np.array([each.mean(axis=1) for each in own]).T[:, :, None]
+            cells.append(_cell(paired_difference(*means, test_share=0)))
+        rows.append([step, len(scores["micro-F1"][step]), *cells])
+    return table(("step", "data sets", *COLUMNS), rows)
+
+
+def steps_in_words() -> str:
+    """Return what carries the accuracy as a list: the mean of five under both protocols."""
+
+    def found(step: str) -> str:
+        cells = []
+        for protocol in ("validation", "validation-per-metric"):
+            own = step_scores(protocol, "mean of five")[step].values()
+            means = np.array([each.mean(axis=1) for each in own]).T[:, :, None]
+            cells.append(_cell(paired_difference(*means, test_share=0)))
+        return f"{cells[0]} ({cells[1]} with one threshold per metric)"
+
+    first, calibration, blend, network = (
+        found(step)
+        for step in (
+            "KL and contrastive term",
+            "calibration",
+            "all other experts",
+            "the network, to the others",
+        )
+    )
+    return (
+        f"- KL and contrastive term add {first} to the network that is trained by cross-entropy.\n"
+        f"- Calibration adds {calibration}; it is there for the probabilities.\n"
+        f"- The other experts add {blend} to the network, and the network {network} to them.\n"
+    )
+
+
+def steps_by_data(protocol: str) -> str:
+    """Return what each step adds to the mean of the five metrics on each data set."""
+    found = step_scores(protocol, "mean of five")
+    names = list(dict.fromkeys(name for own in found.values() for name in own))
+    rows = []
+    for name in names:
+        pairs = [own.get(name) for own in found.values()]
+        cells = [
+            "–" if p is None else _cell(paired_difference(*p[:, :, None], test_share=TEST_SHARE))
+            for p in pairs
+        ]
+        rows.append([name, *cells])
+    return table(("data", *STEPS), rows)
+
+
 #: The generated parts by name.
 PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
     "commands": command_line,
@@ -327,6 +425,11 @@ PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
     "claims-modules": lambda: grid(MODULES, SMALL),
     "claims-scarce": lambda: grid(SCARCE, SMALL),
     "methods-tuned": tuned_methods,
+    "training-shares": training_shares,
+    "steps-in-words": steps_in_words,
+    "steps": lambda: steps("validation"),
+    "steps-per-metric": lambda: steps("validation-per-metric"),
+    "steps-by-data": lambda: steps_by_data("validation"),
     "comparison-one": lambda: comparison("validation"),
     "comparison-each": lambda: comparison("validation-per-metric"),
     "peers-one": lambda: comparison_peers("validation"),

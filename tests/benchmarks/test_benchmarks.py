@@ -15,6 +15,7 @@ SHARED = {"measurement", "fuzz_inputs"}
 
 #: A result that each benchmark prints, with its number.
 EXPECTED = {
+    "ablation": r"\| yeast \| 2 \| [+-]0\.\d+ ± 0\.\d+ \| ",
     "accuracy": r"\| yeast \| \*C-GMVAE − best peer\* \| [+-]0\.\d+ ±",
     "fit_time": r"\| yeast \| C-GMVAE \| \d+\.\d \| \d+\.\d\d \|",
     "fuzz": r"\| checkpoint \| 30 \| [1-9]\d* \| \d+ \| 0 \|",  # those as they are can be read

@@ -1,5 +1,7 @@
 """The generated parts of pages are those of today's code and data files."""
 
+import re
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +12,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 import generated
 
 PAGES = {str(path.relative_to(ROOT)): path for path in generated.generated_pages()}
+
+#: Pages of results that were measured by one command, and have all of its numbers in a file.
+MEASURED = ("ablation", "generalize", "paper")
 
 
 def test_all_parts_are_on_a_page():
@@ -48,6 +53,47 @@ def test_the_count_of_the_caveats_is_that_of_the_file():
     grid = page.split("<!-- begin claims -->")[1].split("<!-- end claims -->")[0]
     signs = {sign: grid.count(f"{sign}\u00a0") for sign in "✓=✗?"}
     assert f"{signs['✓']} of the {sum(signs.values())} verdicts in the first table" in page
+
+
+def commits(text):
+    """Return the words that look like commits."""
+    return set(re.findall(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7}\b", text))
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_page_of_results_names_commit_date_and_data_file(name):
+    text = (ROOT / "docs" / "results" / f"{name}.md").read_text("utf-8")
+    assert commits(text)
+    assert re.search(r"\b20\d\d-\d\d-\d\d\b", text)
+    files = re.findall(r"`docs/results/data/([\w.-]+)`", text)
+    assert files
+    assert all((generated.DATA / file).exists() for file in files)
+
+
+def test_the_commits_of_pages_and_data_files_are_in_the_history():
+    git = ["git", "-C", str(ROOT)]
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True)
+    if shallow.stdout.strip() != b"false":
+        pytest.skip("there is no whole history")
+    # generalize is measured again by another commit than its page names.
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.stem != "generalize"]
+    files = [path for path in generated.DATA.iterdir() if not path.stem.startswith("generalize")]
+    named = {
+        commit: path.name
+        for path in (*pages, *files)
+        for line in path.read_text("utf-8").splitlines()
+        if path.suffix == ".md" or line.startswith(("#", '{"made"'))
+        for commit in commits(line)
+    }
+    missing = {
+        commit: page
+        for commit, page in named.items()
+        if subprocess.run(
+            [*git, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True
+        ).returncode
+    }
+    assert len(named) > 5
+    assert missing == {}
 
 
 def test_every_data_file_says_where_it_comes_from():

@@ -141,7 +141,7 @@ def test_verdicts(made_up, available, gains, verdict):
     assert row[2].endswith(verdict)
     assert row[-1] == str(len(gains))
     chosen = {row[1]: row[2:] for row in texts(found["settings, network paper"])}
-    assert chosen[COMPLETE.title] == ["dropout 0.3", "181", "0.700"]
+    assert chosen[COMPLETE.title] == ["dropout 0.3", "181", "0.700", "–"]
     assert set(chosen) == {COMPLETE.title, UNIMODAL.title}  # what was not run is left out
     assert found["network tuned, thresholds: validation"].rows == []
 

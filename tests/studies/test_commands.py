@@ -94,7 +94,7 @@ def made_by(monkeypatch):
     def replace(make):
         asked = []
 
-        def run_job(job, store, *, device):
+        def run_job(job, store, *, device, time_limit):
             asked.append(job)
             return make(job, asked)
 

@@ -119,7 +119,7 @@ def _command_of(name: str, title: str) -> Callable[..., None]:
         try:
             with (
                 open_engine(engine, n_jobs=workers, address=address, gpus=gpus) as opened,
-                _progress(name) as progress,
+                study_progress(name) as progress,
             ):
                 commands.remember_scope(study, scope, store)
                 failed = commands.run_study(
@@ -143,7 +143,7 @@ def _command_of(name: str, title: str) -> Callable[..., None]:
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[StudyProgress], None]]:
+def study_progress(title: str) -> Iterator[Callable[[StudyProgress], None]]:
     """Show a bar: finished runs, running jobs, failed jobs."""
     now = TextColumn("{task.fields[now]}", markup=False)
     columns = (TextColumn(title), BarColumn(bar_width=20), MofNCompleteColumn(), now)

@@ -26,6 +26,7 @@ from cgmvae.cli.describe import describe, methods
 from cgmvae.cli.effects import effects
 from cgmvae.cli.evaluate import evaluate
 from cgmvae.cli.fit import fit
+from cgmvae.cli.paper import paper
 from cgmvae.cli.predict import predict
 from cgmvae.cli.report import report
 from cgmvae.cli.search import search
@@ -47,7 +48,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 for command in (
     *(fit, compare, search, predict, evaluate, report, effects, describe),
-    *(serve, export, methods, demo),
+    *(serve, export, methods, demo, paper),
 ):
     app.command(command.__name__, cls=GroupedCommand)(command)
 

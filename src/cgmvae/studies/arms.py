@@ -22,7 +22,7 @@ from cgmvae.errors import InputError
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS
 from cgmvae.methods.diagnostics import ACTIVE_VARIANCE
 from cgmvae.studies.published import published
-from cgmvae.studies.results import Results, Rows, data_rows, spread_note
+from cgmvae.studies.results import Results, Rows, data_rows, settings_table, spread_note
 from cgmvae.studies.rows import load_parts
 from cgmvae.studies.spec import (
     RunSpec,
@@ -200,8 +200,8 @@ def tuned_run(
     if network != "tuned":  # the authors' networks see standardized features
         settings["encoding"] = "standard"
     settings |= {**preset_settings(network, data), **arm.settings}
-    tuning = tuning or ("grid" if data in WHOLE_GRID else "random")
-    if scope.quick:
+    tuning = scope.tuning or tuning or ("grid" if data in WHOLE_GRID else "random")
+    if scope.quick and scope.tuning is None:
         settings, tuning = {**settings, "epochs": QUICK_EPOCHS, "embedding_dim": 32}, "quick"
     return RunSpec(data, "cgmvae", 0, 0, *condition, settings, tuning=tuning)
 
@@ -362,15 +362,12 @@ def _arms(
 
 def _settings_table(results: Results, comparison: Comparison, network: str) -> Table:
     """Return what was chosen for each arm, and from how many settings."""
-    rows: Rows = []
-    for data in filter(is_available, _data(results.scope)):
-        for title, spec in _arms(results.scope, comparison, network, data):
-            if record := results.tuned(spec):
-                best = ", ".join(f"{name} {value:g}" for name, value in record["best"].items())
-                counted = [str(record["n_settings"]), number(record["value"])]
-                rows.append([data, title, best or "the preset's own", *counted])
-    columns = ["data", "arm", "chosen", "of settings", "mean of five on validation rows"]
-    return Table(f"{comparison.title}: settings, network {network}", columns, rows)
+    return settings_table(
+        results,
+        f"{comparison.title}: settings, network {network}",
+        _data(results.scope),
+        lambda data: dict(_arms(results.scope, comparison, network, data)),
+    )
 
 
 def _protocol_note(scope: Scope) -> str:

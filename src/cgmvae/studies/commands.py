@@ -18,6 +18,7 @@ from filelock import FileLock
 
 from cgmvae.data.files import atomic_path, make_folder, read_json
 from cgmvae.errors import InputError
+from cgmvae.studies.limits import TimeLimit
 from cgmvae.studies.results import Results
 from cgmvae.studies.runner import Outcome, run_job, write_errors
 from cgmvae.studies.spec import (
@@ -147,9 +148,12 @@ def run_study(
     engine: Engine = SERIAL,
     *,
     device: str = "auto",
+    time_limit: TimeLimit | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[RunSpec]:
     """Make the missing runs of a study, and return those that failed.
+
+    When its time is over a job is stopped; see :func:`~cgmvae.studies.runner.run_job`.
 
     Jobs that run side by side start with the longest, so that none of them is left alone at the
     end. Other processes may work on the study at the same time, on other machines too. The store
@@ -173,7 +177,12 @@ def run_study(
             return "failed"
 
         outcomes = run(
-            partial(_run_in_folder, folder=str(store.folder.absolute()), device=device),
+            partial(
+                _run_in_folder,
+                folder=str(store.folder.absolute()),
+                device=device,
+                time_limit=time_limit,
+            ),
             jobs,
             engine,
             on_start=start,
@@ -215,8 +224,10 @@ def may_start(job: Job, running: Sequence[Job], *, on_gpu: bool) -> bool:
     return not (on_gpu and is_network(job[0].method)) or n_networks < GPU_JOBS
 
 
-def _run_in_folder(job: Job, report: Report, *, folder: str, device: str) -> Outcome:
-    return run_job(job, Store(folder), device=device)
+def _run_in_folder(
+    job: Job, report: Report, *, folder: str, device: str, time_limit: TimeLimit | None
+) -> Outcome:
+    return run_job(job, Store(folder), device=device, time_limit=time_limit)
 
 
 def study_status(study: Study, scope: Scope, store: Store) -> Status:
@@ -274,8 +285,10 @@ def _counted(runs: Iterator[RunSpec]) -> str:
     return ", ".join(f"{method}: {n}" for method, n in counts.items())
 
 
-def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
-    """Return a table of the environments in which the runs were made."""
+def study_origin(
+    study: Study, scope: Scope, store: Store, command: str | None = None
+) -> list[Table]:
+    """Return a table of the environments in which the runs were made, and by which command."""
     fields = ("date", "device", "commit", "cgmvae", "torch")
     environments = filter(None, map(store.environment, unique(study.runs(scope))))
     # An installed package has no commit.
@@ -283,8 +296,8 @@ def study_origin(study: Study, scope: Scope, store: Store) -> list[Table]:
     if not counts:
         return []
     rows = [[*key, str(n)] for key, n in sorted(counts.items())]
-    command = f"Made by `{describe_command(study, scope)}`."
-    return [Table("Where the runs were made", [*fields, "runs"], rows, [command])]
+    note = f"Made by `{command or describe_command(study, scope)}`."
+    return [Table("Where the runs were made", [*fields, "runs"], rows, [note])]
 
 
 def describe_command(study: Study, scope: Scope) -> str:

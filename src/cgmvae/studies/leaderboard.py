@@ -7,9 +7,7 @@ bootstrap intervals, and a method that takes too long is stopped.
 
 from __future__ import annotations
 
-import signal
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +37,7 @@ from cgmvae.methods.inputs import Rows, targets_of_rows
 from cgmvae.methods.out_of_fold import assign_folds
 from cgmvae.methods.registry import REGISTRY, find_method
 from cgmvae.preparation.features import table_columns
+from cgmvae.studies.limits import OutOfTime, limited
 
 #: A registered method, or a name and an estimator of one's own.
 Competitor: TypeAlias = str | tuple[str, Any]
@@ -89,10 +88,6 @@ class _Tested(NamedTuple):
     predicted: NDArray[np.integer]
     seconds: float
     file_bytes: int | None
-
-
-class _OutOfTime(BaseException):
-    """A method took too long. Like Ctrl-C it is no error, so that nothing catches it."""
 
 
 def compare(
@@ -204,9 +199,9 @@ def leaderboard(
         for name, title, model in models:
             on_start(title)
             try:
-                with _limited(time_limit):
+                with limited(time_limit):
                     results[name] = _test(model, dataset, folds, labels)
-            except _OutOfTime:
+            except OutOfTime:
                 entries.append(Entry(name, title, f"stopped after {time_limit:g} s"))
             except InputError as error:
                 entries.append(Entry(name, title, str(error)))
@@ -348,28 +343,6 @@ def _measured(entry: Entry, tested: _Tested, rows: MultiLabelDataset, metric: st
         metrics=metrics,
         skills=dict(zip(rows.label_names, skills, strict=True)),
     )
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raise :class:`_OutOfTime` in the block after so many seconds, where signals can do that."""
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        raise _OutOfTime
-
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    finally:
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -199,6 +199,29 @@ def data_rows(
     return rows
 
 
+def settings_table(
+    results: Results,
+    title: str,
+    data: Iterable[str],
+    specs: Callable[[str], Mapping[str, RunSpec]],
+) -> Table:
+    """Return what was chosen for each tuned run, from how many settings, in which time."""
+    rows: Rows = []
+    for name in filter(is_available, data):
+        for own, spec in specs(name).items():
+            if record := results.tuned(spec):
+                best = ", ".join(f"{name} {value}" for name, value in record["best"].items())
+                counted = [str(record["n_settings"]), number(record["value"])]
+                seconds = number(record.get("seconds"), 1)
+                rows.append([name, own, best or "as it is", *counted, seconds])
+    columns = ["data", "run", "chosen", "of settings", "mean of five on validation rows", "s"]
+    note = (
+        "Every search draws as many settings; it tries fewer where its time ends before. The first "
+        "are the method as it is."
+    )
+    return Table(title, columns, rows, [note])
+
+
 #: Returns the runs to compare on a data set by title; the titles must be the same on all.
 Specs = Callable[[Scope, str], Mapping[str, RunSpec]]
 

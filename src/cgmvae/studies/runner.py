@@ -9,6 +9,7 @@ import platform
 import subprocess
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,8 +25,9 @@ from numpy.typing import NDArray
 from cgmvae import __version__
 from cgmvae.errors import InputError
 from cgmvae.evaluation import PROTOCOLS, Scored, evaluate, label_table
-from cgmvae.methods import find_method, fit_together
+from cgmvae.methods import CGMVAEClassifier, find_method, fit_together
 from cgmvae.methods.neural import NeuralClassifier
+from cgmvae.studies.limits import OutOfTime, TimeLimit, limited
 from cgmvae.studies.peers import PEERS
 from cgmvae.studies.rows import Parts, load_parts
 from cgmvae.studies.spec import RunSpec
@@ -52,11 +54,29 @@ class Scores(NamedTuple):
     """The fitted estimator, if it is one of this library."""
 
 
-def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Outcome:
+#: How the reason begins why a run has no numbers that took too long.
+STOPPED = "stopped after"
+
+
+def run_job(
+    job: Sequence[RunSpec],
+    store: Store,
+    *,
+    device: str = "auto",
+    time_limit: TimeLimit | None = None,
+) -> Outcome:
     """Make and store the missing runs of a job.
 
-    The outcome is "busy" if another process works on the job.
+    The outcome is "busy" if another process works on the job. When its time is over, half of which
+    its search has, it is stopped, which counts as a failure; networks resume where they were.
     """
+    seconds = None
+    if time_limit is not None:
+        _warm_up()
+        seconds = time_limit.left()
+        if seconds <= 0:
+            return "failed"
+    start = time.perf_counter()
     with store.claim([spec for spec in job if not store.is_done(spec)]) as held:
         if not held:
             return "busy"
@@ -65,10 +85,17 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
             return "done"
         try:
             # The runs of a job that are tuned share their search.
-            tuned = tuned_settings(job[0], store, device=device) if job[0].tuning else None
+            tuned = None
+            if job[0].tuning:
+                tuned = tuned_settings(job[0], store, device=device, time_limit=time_limit)
             pack = _pack(job, missing, store)
             checkpoint = store.checkpoint(pack, _commit() or __version__)
-            records = make_records(pack, tuned=tuned, device=device, checkpoint=checkpoint)
+            spent = time.perf_counter() - start
+            with limited(None if seconds is None else seconds - spent):
+                records = make_records(pack, tuned=tuned, device=device, checkpoint=checkpoint)
+        except OutOfTime:
+            write_errors(missing, store, f"{STOPPED} {seconds:.0f} s")
+            return "failed"
         except Exception as error:
             known = isinstance(error, InputError)
             message = str(error) if known else f"{type(error).__name__}: {error}"
@@ -78,6 +105,19 @@ def run_job(job: Sequence[RunSpec], store: Store, *, device: str = "auto") -> Ou
             store.write(spec, records[spec])
         store.remove_checkpoints(pack)
     return "done"
+
+
+@cache
+def _warm_up() -> None:
+    """Train a tiny network, for all that is imported then.
+
+    An import that a limit of time interrupts would leave half a module.
+    """
+    rows = np.random.default_rng(0).random((64, 3))
+    model = CGMVAEClassifier(epochs=1, embedding_dim=8, n_members=1, device="cpu", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(rows, (rows > 0.5).astype(np.uint8))
 
 
 def _pack(job: Sequence[RunSpec], missing: list[RunSpec], store: Store) -> list[RunSpec]:

@@ -178,6 +178,9 @@ class Scope:
     data sets that have one."""
     comparisons: tuple[str, ...] | None = None
     """Of the ablation, names in :data:`cgmvae.studies.arms.COMPARISONS`."""
+    tuning: str | None = None
+    """The search of every network in studies that tune, of :data:`cgmvae.studies.tuning.TUNINGS`,
+    in place of the study's own; a quick study then trains for as many epochs as a full one."""
 
     def __post_init__(self) -> None:
         if self.split not in SPLIT_KINDS:

@@ -9,8 +9,10 @@ that was stopped resumes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,6 +23,7 @@ from cgmvae.errors import InputError
 from cgmvae.methods.registry import REGISTRY
 from cgmvae.search import PAPER_SPACE, PackedSearch, grid, sample
 from cgmvae.search.space import PAPER_WEIGHT_SPACE, Space
+from cgmvae.studies.limits import OutOfTime, TimeLimit, limited
 from cgmvae.studies.rows import load_parts
 from cgmvae.studies.spec import RunSpec
 from cgmvae.studies.store import Store
@@ -37,6 +40,10 @@ WEIGHT_SPACE: Space = {
 }
 
 
+#: Share of a job's time after which a search that may be cut ends.
+_SEARCH_SHARE = 0.5
+
+
 @dataclass(frozen=True)
 class Tuning:
     """How many settings a search tries."""
@@ -46,12 +53,17 @@ class Tuning:
     of :data:`WEIGHT_SPACE`."""
     rungs: tuple[float, ...] = (0.25, 0.5)
     """See :class:`~cgmvae.search.PackedSearch`."""
+    alike: bool = False
+    """Whether C-GMVAE, too, draws from its space in the registry, which has about as many settings
+    as those of other methods, and not from the paper's, which has a thousand times as many."""
 
 
 TUNINGS: Mapping[str, Tuning] = {
     "grid": Tuning(None),
     "random": Tuning(40),
     "quick": Tuning(3, rungs=()),
+    "equal": Tuning(24, alike=True),
+    "few": Tuning(3, rungs=(), alike=True),
 }
 
 
@@ -62,7 +74,7 @@ def candidates(spec: RunSpec) -> list[dict[str, Any]]:
     candidate is the run as it is; of another method, with its authors' values as far as known.
     """
     tuning, given = TUNINGS[spec.tuning], spec.settings
-    if spec.method != "cgmvae":
+    if spec.method != "cgmvae" or tuning.alike:
         method = REGISTRY[spec.method]
         own = _searched(method.space, given)
         rates = {name: method.original[name] for name in own if name in method.original}
@@ -92,11 +104,15 @@ def _besides_first(tuning: Tuning) -> int | None:
     return None if tuning.n_settings is None else tuning.n_settings - 1
 
 
-def tuned_settings(spec: RunSpec, store: Store, *, device: str = "auto") -> dict[str, Any]:
+def tuned_settings(
+    spec: RunSpec, store: Store, *, device: str = "auto", time_limit: TimeLimit | None = None
+) -> dict[str, Any]:
     """Return the record of a cell's search, made now if it is not stored.
 
     ``best`` are the settings to add to those of the run, ``value`` the validation metric that they
-    reached, ``n_settings`` how many were tried.
+    reached, ``n_settings`` how many were tried in how many ``seconds``. With a limit of time
+    settings are tried in ever larger packs until half of it is over. If not even the first was
+    tried, which is the run as it is, or if the search must be whole, this is out of time.
     """
     cell = replace(spec, split=TUNED_ON, seed=0)
     if cell.tuning not in TUNINGS:
@@ -105,25 +121,57 @@ def tuned_settings(spec: RunSpec, store: Store, *, device: str = "auto") -> dict
     path = folder / f"{cell.key}.json"
     with FileLock(folder / f"{cell.key}.lock"):
         if not path.exists():
-            record = _search(cell, folder / cell.key, device)
+            record = _search(cell, folder / cell.key, device, time_limit)
             with atomic_path(path) as temporary:
                 temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return dict(read_json(path, advice="remove it and run the study again"))
 
 
-def _search(cell: RunSpec, folder: Any, device: str) -> dict[str, Any]:
-    parts = load_parts(cell)
+def _search(cell: RunSpec, folder: Path, device: str, limit: TimeLimit | None) -> dict[str, Any]:
+    parts, settings = load_parts(cell), candidates(cell)
     model: Any = REGISTRY[cell.method].estimator()
     model.set_params(**model.as_parameters(cell.parameters()))
-    search = PackedSearch(
-        model.set_params(device=device),
-        candidates(cell),
-        rungs=TUNINGS[cell.tuning].rungs,
-        n_best=1,
-        refit=False,
-        folder=folder,
-        random_state=0,
-    )
-    search.fit(parts.train.X, parts.train, validation_data=(parts.validation.X, parts.validation))
-    best = search.results_[0]
-    return {"best": best.setting, "value": best.value, "n_settings": len(search.results_)}
+    best, n_tried, start = None, 0, time.perf_counter()
+    is_cut = limit is not None and limit.cuts_searches
+    seconds = None if limit is None else limit.left() * (_SEARCH_SHARE if is_cut else 1)
+    packs = [settings] if limit is None else _growing(settings)
+    for number, pack in enumerate(packs):
+        search = PackedSearch(
+            model.set_params(device=device),
+            pack,
+            rungs=TUNINGS[cell.tuning].rungs,
+            n_best=1,
+            refit=False,
+            folder=folder if limit is None else folder / str(number),
+            random_state=0,
+        )
+        left = None if seconds is None else seconds - (time.perf_counter() - start)
+        try:
+            with limited(left):
+                search.fit(
+                    parts.train.X,
+                    parts.train,
+                    validation_data=(parts.validation.X, parts.validation),
+                )
+        except OutOfTime:
+            if best is None or not is_cut:
+                raise
+            break
+        n_tried += len(search.results_)
+        if best is None or search.results_[0].value > best.value:
+            best = search.results_[0]
+    assert best is not None
+    return {
+        "best": best.setting,
+        "value": best.value,
+        "n_settings": n_tried,
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+
+
+def _growing(settings: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    """Yield 1, 2, 4, 8 … of the settings."""
+    start, size = 0, 1
+    while start < len(settings):
+        yield settings[start : start + size]
+        start, size = start + size, 2 * size
