@@ -514,7 +514,7 @@ ROOMS = (
     ),
     Room(
         "methods/communities.py",
-        ("methods/test_communities.py",),
+        ("methods/test_communities.py", "methods/test_conditioning.py"),
         (
             ("factors @ _slopes(loadings).T + noise > 0", "factors @ loadings.T + noise > 0"),
             ("rest = np.sqrt(1 - np.square(loadings).sum(1))", "rest = 1.0"),
@@ -626,8 +626,8 @@ ROOMS = (
                 "fitted._fit_rows(rows, held, seed)",
             ),
             ("own = len(groups) + np.arange", "own = np.arange"),
-            ("[group] % min(n_folds, len(names))", "[group] % n_folds"),
-            ("n_folds = min(n_folds, n_rows)", "pass"),
+            ("rng.permutation(n_rows) % n_folds", "np.arange(n_rows) % n_folds"),
+            ("scores[inside] = fitted", "scores[outside[: len(inside)]] = fitted"),
         ),
     ),
     Room(

@@ -428,7 +428,9 @@ class TestSpatialBlocks:
     def test_the_chosen_blocks_are_enough_and_hardly_smaller_than_needed(self, rng):
         places = rng.normal(size=(500, 2)) * [1, 3]
         blocks = spatial_blocks(places)
-        assert 30 <= len(np.unique(blocks)) <= 120  # of half the width there are four times as many
+        widths = np.ptp(places, axis=0).max() / 2 ** np.arange(9)
+        numbers = [len(np.unique(spatial_blocks(places, size=width))) for width in widths]
+        assert len(np.unique(blocks)) == next(n for n in numbers if n >= 30)
         np.testing.assert_array_equal(spatial_blocks(places * 1000 + 5), blocks)
 
     @pytest.mark.parametrize("n", [0, 1, 2, 7])

@@ -8,7 +8,7 @@ components use the functions of :mod:`cgmvae.preparation` in float64.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -165,4 +165,19 @@ class Predictor(nn.Module):
         module = self.to(device)
         n_rows = min(int(self.scorer.rows_at_once), _SCORED_CELLS // max(1, rows.shape[1]))
         blocks = rows.split(max(1, n_rows)) if len(rows) else (rows,)
-        return torch.cat([module(block.to(device)).cpu() for block in blocks])
+        return joined((module(block.to(device)).cpu() for block in blocks), len(rows))
+
+
+def joined(parts: Iterable[Tensor], n_rows: int) -> Tensor:
+    """Return the parts of at least one row one below the other, (n_rows, n_columns).
+
+    They are copied as they come. Parts kept until the end would lie between the large tensors that
+    are freed meanwhile, and the allocator could not use that memory again: 6 KB a row.
+    """
+    found, start = torch.empty(0), 0
+    for part in parts:
+        if start == 0:
+            found = part.new_empty(n_rows, part.shape[1])
+        found[start : start + len(part)] = part
+        start += len(part)
+    return found
