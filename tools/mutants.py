@@ -818,7 +818,7 @@ ROOMS = (
     ),
     Room(
         "preparation/pipeline.py",
-        ("preparation/test_features.py", "methods/test_wide_features.py"),
+        ("preparation/test_pipeline.py", "methods/test_wide_features.py"),
         (
             (
                 "PiecewiseLinear(plan.n_bins).fit(scaled)",
