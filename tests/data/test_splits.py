@@ -425,8 +425,9 @@ class TestSpatialBlocks:
         order = sorted(set(cells))
         assert found.tolist() == [order.index(cell) for cell in cells]
 
-    def test_the_chosen_blocks_are_enough_and_hardly_smaller_than_needed(self, rng):
-        places = rng.normal(size=(500, 2)) * [1, 3]
+    @pytest.mark.parametrize("stretch", [1, 2, 4, 8])
+    def test_the_chosen_blocks_are_enough_and_hardly_smaller_than_needed(self, rng, stretch):
+        places = rng.random((500, 2)) * [1, stretch]
         blocks = spatial_blocks(places)
         widths = np.ptp(places, axis=0).max() / 2 ** np.arange(9)
         numbers = [len(np.unique(spatial_blocks(places, size=width))) for width in widths]

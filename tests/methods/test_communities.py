@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, norm, poisson_binom
@@ -18,7 +19,7 @@ from cgmvae.methods.communities import (
     count_labels,
     draw_label_sets,
 )
-from cgmvae.methods.conditioning import LabelFactors, label_set_log_likelihood
+from cgmvae.methods.conditioning import LabelFactors, _Task, label_set_log_likelihood
 from cgmvae.methods.inputs import Rows
 
 LOADINGS = np.array([[0.8, 0.1], [0.6, -0.5], [-0.7, 0.3], [0.2, 0.6]])
@@ -258,3 +259,25 @@ def test_correlations_and_their_errors_against_a_plain_loop(rng):
             excess += (residual.prod() - r * variance.prod()) ** 2
             size += variance.prod()
         assert pairs.residual_error[i, j] == pytest.approx(np.sqrt(excess) / size, rel=2e-3)
+
+
+def test_the_standard_error_is_the_spread_over_seeds():
+    labels, known = SETS[[5, 9]], np.ones((2, 4), bool)
+    found = [
+        label_set_log_likelihood(SCORES, labels, known, LOADINGS, n_draws=16, seed=seed)
+        for seed in range(60)
+    ]
+    spread = np.std([each.value for each in found], axis=0)
+    np.testing.assert_allclose(np.mean([e.standard_error for e in found], axis=0), spread, rtol=0.5)
+
+
+def test_given_labels_are_not_predicted(rng):
+    task = _Task.of(SCORES, SETS[[5, 9]])
+    learned = torch.from_numpy(LOADINGS.astype(np.float32)), torch.zeros(4)
+    given = torch.tensor([[True, True, False, False], [True] * 4])
+    counted = torch.tensor([[True, True, True, False], [True] * 4])
+    first, second = task.losses(given, counted, *learned)
+    right = torch.special.ndtr(task.predict(given, *learned))[0, 2]
+    expected = -torch.log(right if SETS[5, 2] else 1 - right)
+    assert float(first) == pytest.approx(float(expected), rel=1e-4)
+    assert float(second) == 0
