@@ -156,6 +156,11 @@ def _nothing(_: Path) -> tuple[int, int]:
     return 0, 1
 
 
+def _json(printed: str) -> Any:
+    """Return the JSON that was printed, on a slow machine after lines about the progress."""
+    return json.loads(printed[printed.index("{") :])
+
+
 _FIT = ("fit", "data.npz", "--out=fitted.cgmvae", "--members=2", f"--epochs={EPOCHS}", *SETTINGS)
 _SEARCH = ("search", "data.npz", "--out=found.cgmvae", "--space=space.json", "--best=2", *SETTINGS)
 
@@ -165,14 +170,14 @@ COMMANDS = {
         cgmvae(*_FIT, "--overwrite", "--device=cpu", "--json"),
         lambda folder, printed: (
             _weights(folder, "fitted.cgmvae"),
-            json.loads(printed)["metrics"],
+            _json(printed)["metrics"],
         ),
         _epochs,
     ),
     "search": Command(
         "found.cgmvae",
         cgmvae(*_SEARCH, f"--epochs={SEARCH_EPOCHS}", "--overwrite", "--device=cpu", "--json"),
-        lambda folder, printed: (_weights(folder, "found.cgmvae"), json.loads(printed)["best"]),
+        lambda folder, printed: (_weights(folder, "found.cgmvae"), _json(printed)["best"]),
         _epochs_of_packs,
     ),
     "bench": Command(

@@ -137,6 +137,37 @@ ROOMS = (
         ),
     ),
     Room(
+        "model/plan.py",
+        ("model/test_plan.py",),
+        (
+            (
+                "math.log(max(n, 1) / first) / math.log(last / first)",
+                "(n - first) / (last - first)",
+            ),
+            ("low * (high / low) ** share", "low + (high - low) * share"),
+            (
+                "round(min(MAX_EPOCHS, max(least, ROWS_SEEN / n_rows)))",
+                "round(max(least, ROWS_SEEN / n_rows))",
+            ),
+            (
+                "preset.learning_rate * batch_size / MIN_BATCH",
+                "preset.learning_rate * batch_size / MAX_BATCH",
+            ),
+            ("rate /= 2", "rate /= 1"),
+            ("min(bins, MAX_COLUMNS // max(1, data.n_columns))", "bins"),
+            ("(1 - MOSTLY) * features.size", "MOSTLY * features.size"),
+            (
+                "components = None if data.is_sparse else n_components(data)",
+                "components = n_components(data)",
+            ),
+            (
+                "preset.dropout + many * (MIN_DROPOUT - preset.dropout)",
+                "preset.dropout - many * preset.dropout",
+            ),
+            ("round(max(MIN_PATIENCE, PATIENCE * epochs))", "round(max(MIN_PATIENCE, epochs / 2))"),
+        ),
+    ),
+    Room(
         "nn/gaussian.py",
         ("nn/test_gaussian.py", "model/test_objective.py"),
         (
@@ -309,6 +340,22 @@ ROOMS = (
         ),
     ),
     Room(
+        "evaluation/joint.py",
+        ("evaluation/test_joint.py",),
+        (
+            ("positives * (positives + 1) / 2", "positives * (positives - 1) / 2"),
+            ("np.maximum(1, pairs), 1.0)", "np.maximum(1, pairs), 0.5)"),
+            ("np.abs(part.sum(0))", "np.abs(part).sum(0)"),
+            ("np.sqrt(p * (1 - p)).mean()", "(p * (1 - p)).mean()"),
+            ("(0.25, 0.75)", "(0.05, 0.95)"),
+            ("np.maximum(1, 2 * shared + unshared)", "np.maximum(1, shared + unshared)"),
+            ("np.maximum(1, shared + fewer)", "np.maximum(1, 2 * shared + fewer)"),
+            ("np.array(self.dissimilarity).T.ravel()", "np.array(self.dissimilarity).ravel()"),
+            ("one + rng.integers(1, len(labels)", "one + rng.integers(0, len(labels)"),
+            ("draws.std(0).mean()", "draws.std()"),
+        ),
+    ),
+    Room(
         "data/splits.py",
         ("data/test_splits.py",),
         (
@@ -325,6 +372,10 @@ ROOMS = (
             ("want[part] -= 1", "want[part] -= 0"),
             ("(want[part], room[part])", "(room[part], want[part])"),
             ("positives.data == 1", "positives.data != 0"),
+            ("np.floor(places / size)", "np.round(places / size)"),
+            ("width *= 0.75", "width *= 0.5"),
+            ("min(_MIN_BLOCKS, len(np.unique(places, axis=0)) // 2)", "_MIN_BLOCKS // 10"),
+            ("part[rest] = _assign(len(rest), room, room, rng)", "part[rest] = 0"),
         ),
     ),
     Room(
@@ -351,6 +402,56 @@ ROOMS = (
         ),
     ),
     Room(
+        "training/plan.py",
+        ("training/test_plan.py", "methods/test_rows_on_disk.py"),
+        (
+            ("own_steps - 1) + 0.5", "own_steps - 1)"),
+            ("own / member.learning_rate for", "own for"),
+            ("~np.isin(own, member.validation_rows)", "1.0"),
+            ("1 + number * self.steps_of", "1 + number * self.n_steps"),
+            ("period *= factor", "period += factor"),
+            ("(progress - warmup) / (1 - warmup)", "progress"),
+            ("floor + (highest - floor) * factors", "highest * factors"),
+            ('self.config.kl_warmup) if term == "kl"', 'self.config.kl_warmup) if term != "kl"'),
+            ("rows[rows < n_rows]", "rows % n_rows"),
+        ),
+    ),
+    Room(
+        "training/step.py",
+        ("training/test_step.py", "training/test_loop.py"),
+        (
+            ("((norms + losses).abs() < torch.inf)", "(norms.abs() < torch.inf)"),
+            (
+                "batch.weight / total_weight.masked_fill(total_weight == 0, 1.0)[:, None]",
+                "batch.weight / batch.weight.shape[1]",
+            ),
+            ("now.copy_(weight * factor(name))", "now.copy_(weight)"),
+            ("self._alive & (total_weight > 0)", "self._alive"),
+            ("self._alive ^= failed", "pass"),
+            (
+                "torch.where(self._learns, self.flat.values, self._frozen)",
+                "torch.where(self._learns, self._frozen, self.flat.values)",
+            ),
+        ),
+    ),
+    Room(
+        "training/loop.py",
+        ("training/test_loop.py",),
+        (
+            (
+                "self.epoch - self.best_epoch < self.config.patience",
+                "self.epoch - self.best_epoch <= self.config.patience",
+            ),
+            ("value > self.best_value + _ROUNDING", "value >= self.best_value"),
+            ("better &= torch.isfinite(self.flat.values.sum(1))", "pass"),
+            ("sums[name] / n_steps", "sums[name]"),
+            ("known = (batch.known & real[..., None])", "known = batch.known"),
+            ("self.flat.set(self.best)", "pass"),
+            ("new.copy_(values[kept])", "pass"),
+            ("(self.running & ~failed) | (self.best_epoch > 0)", "self.running & ~failed"),
+        ),
+    ),
+    Room(
         "training/optimizer.py",
         ("training/test_optimizer.py",),
         (
@@ -363,10 +464,7 @@ ROOMS = (
             ("torch.stack(dots).sum(1).sqrt_()", "torch.stack(dots).sum(1)"),
             ('_fused_adamw_ if self.kind == "adamw"', '_fused_adamw_ if self.kind != "adamw"'),
             ("block.zero_()  #", "block.mul_(1)  #"),
-            (
-                "betas: tuple[float, float] = (0.9, 0.999)",
-                "betas: tuple[float, float] = (0.9, 0.99)",
-            ),
+            ("_BETAS, _EPSILON = (0.9, 0.999)", "_BETAS, _EPSILON = (0.9, 0.99)"),
         ),
     ),
     Room(
@@ -399,6 +497,37 @@ ROOMS = (
                 "rng.random(len(group)) < _HELD_OUT",
             ),
             ("return known & np.where(only_present", "return np.where(only_present"),
+            ("/ n_draws**0.5", "/ n_draws"),
+            ("(self.sign * ratio) @ slopes - mode", "(self.sign * ratio) @ slopes"),
+            (
+                "0.5 * (normal.square() - factors.square())",
+                "0.5 * (factors.square() - normal.square())",
+            ),
+            (
+                "(torch.special.log_ndtr(self.sign * inside) * self.sign.abs())",
+                "torch.special.log_ndtr(self.sign * inside)",
+            ),
+        ),
+    ),
+    Room(
+        "methods/communities.py",
+        ("methods/test_communities.py", "methods/test_conditioning.py"),
+        (
+            ("factors @ _slopes(loadings).T + noise > 0", "factors @ loadings.T + noise > 0"),
+            ("rest = np.sqrt(1 - np.square(loadings).sum(1))", "rest = 1.0"),
+            ("tail = (1 - level) / 2", "tail = 1 - level"),
+            ("found[:, :1] *= 1 - own", "found[:, :1] *= own"),
+            ("share * share.T", "share * share"),
+            ("(1 - observed**2) / np.sqrt(both)", "1 / np.sqrt(both)"),
+            ("known -= dense(rows.unknown[chosen])", "known -= 0"),
+            ("(mean**2).T @ mean**2 - 2 * r", "(mean**2).T @ mean**2 + 2 * r"),
+            ("(lower > 0) | (upper < 0)", "lower > 0"),
+            ("np.where(certain, positive.astype(scores.dtype), scores)", "scores"),
+            ("sign * _TWO_SIDED * error", "sign * error"),
+            (
+                "points @ _slopes(loadings).T  # (n_points, n_labels)\n    lower",
+                "points @ loadings.T  # (n_points, n_labels)\n    lower",
+            ),
         ),
     ),
     Room(
@@ -410,6 +539,11 @@ ROOMS = (
             ("self._votes(features, rows, own=rows)", "self._votes(features, rows)"),
             ("self._votes(features[own], rows[~own])", "self._votes(features[own], rows)"),
             ("compared = normalize(compared.astype(np.float64))", "pass"),
+            (
+                "np.exp(-SHARPNESS * squared / median",
+                "np.exp(-SHARPNESS * np.sqrt(squared) / median",
+            ),
+            ("own is None else len(rows) - 1", "own is None else len(rows) - 2"),
         ),
     ),
     Room(
@@ -437,10 +571,17 @@ ROOMS = (
         (
             ("moved[:-1] = moved[:-1].clip(0)", "pass"),
             ("true = labels * counted", "true = labels * 1.0"),
-            ("np.full(n_experts, 1 / n_experts)", "np.zeros(n_experts)"),
+            ("np.full(len(odds), 1 / len(odds)), 0)", "np.zeros(len(odds)), 0)"),
+            ("np.mean(shifts**2 + 1 / (curvature + penalty))", "np.mean(shifts**2)"),
+            ("where=True if known is None else known", "where=True"),
             ("min(helps.values()) > MIN_GAIN", "min(helps.values()) > -9"),
             ("if name not in keep", "if True"),
             ("losses[self.unknown] = 0", "pass"),
+            ("shift_penalty * shifts @ shifts) / 2", "shift_penalty * shifts @ shifts)"),
+            (
+                "np.arange(len(scores)) if self.groups is None else self.groups",
+                "np.arange(len(scores))",
+            ),
         ),
     ),
     Room(
@@ -454,6 +595,11 @@ ROOMS = (
                 "is_right = cells.take(row + feature.take(node)) > self.threshold.take(node)",
                 "is_right = cells.take(row + feature.take(node)) >= self.threshold.take(node)",
             ),
+            ("weights / np.bincount(leaf, weights, len(self.sizes))[leaf]", "weights * 1.0"),
+            ("np.mean(moved != leaves) < _MAX_MOVED", "np.mean(moved != leaves) >= 0"),
+            ("targets @ rng.normal(size=(n_labels, N_PROJECTIONS))", "targets[:, :N_PROJECTIONS]"),
+            ('"best" if tree % 2 else "random"', '"random"'),
+            ("[group]\n\n\ndef grow_tree", "[group].clip(0, 1)\n\n\ndef grow_tree"),
         ),
     ),
     Room(
@@ -471,6 +617,43 @@ ROOMS = (
             ("if self.keep_training_rows or not keeps_rows(each[1])", "if True"),
             ("if kept and not self.keep_training_rows", "if False"),
             ("self.auto_network = restore_parameters(network)", "pass"),
+        ),
+    ),
+    Room(
+        "methods/out_of_fold.py",
+        ("methods/test_out_of_fold.py",),
+        (
+            (
+                "fitted._fit_rows(rows.take(outside), held, seed)",
+                "fitted._fit_rows(rows, held, seed)",
+            ),
+            ("own = len(groups) + np.arange", "own = np.arange"),
+            ("rng.permutation(n_rows) % n_folds", "np.arange(n_rows) % n_folds"),
+            ("scores[inside] = fitted", "scores[outside[: len(inside)]] = fitted"),
+        ),
+    ),
+    Room(
+        "methods/binary_relevance.py",
+        ("methods/test_binary_relevance.py",),
+        (
+            ("known = np.flatnonzero(~unknown)", "known = np.arange(len(unknown))"),
+            ('{"sample_weight": rows.weights[known]}', "{}"),
+            ("return float(y[0]) if len(y) else 0.0", "return 0.0"),
+            ("dict.fromkeys(unseeded, seed)", "dict.fromkeys(unseeded, 0)"),
+            ("predict_proba(features)[:, 1]", "predict_proba(features)[:, 0]"),
+        ),
+    ),
+    Room(
+        "methods/predictor.py",
+        ("serving/test_onnx_export.py", "methods/test_binary_relevance.py"),
+        (
+            (
+                "torch.where(self.constant, self.intercepts, torch.sigmoid(log_odds))",
+                "torch.sigmoid(log_odds)",
+            ),
+            ("(probabilities >= self.thresholds.to", "(probabilities > self.thresholds.to"),
+            ("odds = torch.log(p) - torch.log1p(-p)", "odds = torch.log(p)"),
+            ("length < 10 * torch.finfo(rows.dtype).eps", "length < 0"),
         ),
     ),
     Room(
@@ -619,6 +802,35 @@ ROOMS = (
         ),
     ),
     Room(
+        "preparation/ranges.py",
+        ("preparation/test_ranges.py",),
+        (
+            ("np.fmax(low - values, values - high)", "values - high"),
+            (
+                "np.fmin(low, np.fmin.reduce(values, axis=0))",
+                "np.minimum(low, np.minimum.reduce(values, axis=0))",
+            ),
+            (
+                "np.where((width > 0) & np.isfinite(width), width, 1.0)",
+                "np.where(np.isfinite(width), width + 1, 1.0)",
+            ),
+            ("np.fmax(beyond, 0.0)", "beyond"),
+            ('v if kind == "number" else missing for', 'v if kind != "text" else missing for'),
+        ),
+    ),
+    Room(
+        "preparation/pipeline.py",
+        ("preparation/test_pipeline.py", "methods/test_wide_features.py"),
+        (
+            (
+                "PiecewiseLinear(plan.n_bins).fit(scaled)",
+                "PiecewiseLinear(plan.n_bins).fit(numbers)",
+            ),
+            ("fit(self.bins.transform(scaled))", "fit(scaled)"),
+            ("np.argmax(np.abs(scaled))", "np.argmax(scaled)"),
+        ),
+    ),
+    Room(
         "preparation/scaling.py",
         ("preparation/test_scaling.py",),
         (
@@ -644,6 +856,18 @@ ROOMS = (
             ("vectors / mean_size", "vectors"),
             ("return (rows - mean) @", "return rows @"),
             ("slice(None, -n_directions - 1, -1)", "slice(n_directions)"),
+        ),
+    ),
+    Room(
+        "studies/statistics.py",
+        ("studies/test_statistics.py",),
+        (
+            ("row.var(ddof=1) for", "row.var() for"),
+            ("np.sqrt(1 / n + test_share)", "np.sqrt(1 / n)"),
+            ("stats.t.ppf(0.975, n - 1)", "stats.t.ppf(0.95, n - 1)"),
+            ("stats.rankdata(-complete, axis=1)", "stats.rankdata(complete, axis=1)"),
+            ("np.inf) / np.sqrt(2)", "np.inf)"),
+            ("if self.high < bound:", "if self.low < bound:"),
         ),
     ),
 )

@@ -115,6 +115,29 @@ def test_training_rows_in_the_file_are_counted(succeeds, table, method, n_rows):
     assert (n_stored > 0) == (n_rows > 0)
 
 
+@pytest.mark.filterwarnings("ignore:1 of the 101 rows")
+def test_rows_are_counted_as_the_fit_used_them(succeeds, tmp_path, monkeypatch):
+    """Blank rows are no rows; rows without labels, and test rows, are not fitted on."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = [f"{x:.3f},{int(x > 0)},{i % 2}" for i, x in enumerate(rng.normal(size=80))]
+    lines += lines[:10]  # copies are rows
+    lines += [f"{x:.3f},," for x in rng.normal(size=10)]
+    order = rng.permutation(100)
+    text = "\n".join(["depth,sp_owl,sp_hawk", *(lines[i] for i in order), ",,", ""])
+    (tmp_path / "sites.csv").write_text(text)
+    fit = ("fit", "sites.csv", "--label-prefix", "sp_", "--blank-labels", "unknown", "--out", "m")
+    for method, more, start, end in (
+        ("mlknn", (), "m: ML-kNN from ", "; 10 are test rows (random split, seed 0); "),
+        ("votes", ("--no-test",), "m: votes of near rows from ", "; 10 are left out"),
+    ):
+        fitted = succeeds(*fit, "--method", method, *more, "--overwrite")
+        n_rows = library.load("m").plan_.profile.n_rows
+        n_used = n_rows if method == "votes" else n_rows + round(n_rows / 9)
+        assert f"{start}{n_used} rows of sites." in fitted
+        assert f"Fitted on {n_used} of the 100 rows of sites.csv{end}" in succeeds("describe", "m")
+
+
 def test_many_columns_alike_share_a_line(succeeds, tmp_path, monkeypatch, survey):
     monkeypatch.chdir(tmp_path)
     X = np.hstack([survey.X] * 5)

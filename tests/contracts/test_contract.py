@@ -62,7 +62,7 @@ def test_the_score_uses_known_labels(name, survey, rng):
 
 
 @base_behavior
-@pytest.mark.parametrize("form", [frame, sp.csc_array, list])
+@pytest.mark.parametrize("form", [frame, sp.csc_array, sp.dok_array, list])
 def test_forms_of_features_give_the_same_result(name, survey, form):
     check_features(name, survey, form)
 
@@ -206,6 +206,24 @@ def test_infinite_features_are_rejected(name, fitted, survey, sparse):
         fitted.predict_proba(X)
 
 
+@base_behavior
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_values_too_large_to_be_scaled_are_rejected(name, survey, form):
+    X = np.abs(survey.X).astype(np.float64)
+    X[:, 2] *= 1e308 / X[:, 2].max()
+    with pytest.raises(
+        InputError, match=r"Feature 2, counted from 0, has values as large as 1e\+308"
+    ):
+        quick(name, scaling="standardize").fit(form(X), survey.Y)
+
+
+@base_behavior
+def test_columns_of_the_same_name_are_rejected(name, survey):
+    for X in (frame(survey.X, "aabcde"), frame(survey.X, "aabcde").astype({"e": str})):
+        with pytest.raises(InputError, match="Two columns are named 'a'"):
+            quick(name).fit(X, survey.Y)
+
+
 def test_rows_are_predicted_independently(fitted, survey):
     p = fitted.predict_proba(survey.X)
     one_by_one = np.vstack([fitted.predict_proba(row[None]) for row in survey.X[:20]])
@@ -225,6 +243,11 @@ def test_rows_are_predicted_independently(fitted, survey):
         ({"sample_weight": np.ones(119)}, "sample_weight"),
         ({"groups": np.ones(119)}, "120"),
         ({"groups": np.ones(120)}, "at least two groups"),
+        ({"groups": [None, "a", *["b"] * 118]}, "groups cannot be sorted"),
+        (
+            {"validation_data": (np.ones((3, 6)), np.full((3, 5), np.nan))},
+            "validation rows are unk",
+        ),
     ],
 )
 def test_invalid_input_is_rejected(name, survey, changes, message):

@@ -16,6 +16,8 @@ import cgmvae
 from cgmvae.data import make_survey
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
+from cgmvae.methods.model_file import kept_rows, model_state
+from cgmvae.methods.registry import REGISTRY, method_name
 
 #: What a load may take beyond the model, where a description asks for a thousand times as much.
 SPARE_MEMORY = 200 * 2**20
@@ -57,6 +59,20 @@ def test_sparse_rows_unknown_labels_and_origin_are_restored(name, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     assert loaded.label_sets(X) == model.label_sets(X)
     assert loaded.origin_ == model.origin_
+
+
+def test_a_file_has_arrays_of_the_training_rows_only_where_the_registry_says_so(name):
+    """The number of rows is a prime that no size of a network has; CSR arrays have one end more."""
+    data, _ = make_survey(113, 6, 5, seed=0)
+    model = quick(name).fit(data.X, data.Y)
+    n_rows = kept_rows(model)
+    n_learned = model.plan_.profile.n_rows
+    arrays, _ = model_state(model)
+    of_rows = [key for key, array in arrays.items() if {n_learned, n_learned + 1} & {*array.shape}]
+    assert bool(of_rows) == (n_rows > 0) or name == "HARAM", of_rows  # its boxes are groups of rows
+    assert n_rows in (0, n_learned)
+    if not REGISTRY[method_name(model)].keeps_rows:
+        assert n_rows == 0
 
 
 def load_and_predict(path: Path) -> None:

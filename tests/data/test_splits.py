@@ -425,10 +425,13 @@ class TestSpatialBlocks:
         order = sorted(set(cells))
         assert found.tolist() == [order.index(cell) for cell in cells]
 
-    def test_the_chosen_blocks_are_enough_and_hardly_smaller_than_needed(self, rng):
-        places = rng.normal(size=(500, 2)) * [1, 3]
+    @pytest.mark.parametrize("stretch", [1, 2, 4, 8])
+    def test_the_chosen_blocks_are_enough_and_hardly_smaller_than_needed(self, rng, stretch):
+        places = rng.random((500, 2)) * [1, stretch]
         blocks = spatial_blocks(places)
-        assert 100 <= len(np.unique(blocks)) <= 180  # 16/9 as many at the next width
+        widths = np.ptp(places, axis=0).max() * 0.75 ** np.arange(24)
+        numbers = [len(np.unique(spatial_blocks(places, size=width))) for width in widths]
+        assert len(np.unique(blocks)) == next(n for n in numbers if n >= 100)
         np.testing.assert_array_equal(spatial_blocks(places * 1000 + 5), blocks)
 
     @pytest.mark.parametrize("n", [0, 1, 2, 7])

@@ -105,3 +105,9 @@ class TestCommunities:
         np.testing.assert_array_equal(first, again)
         np.testing.assert_array_equal(first[:8], other[:8])
         assert (first[8:] != other[8:]).any()
+
+    def test_no_row_is_compared_with_itself(self):
+        """Of two rows there is one pair, whose dissimilarity does not vary."""
+        labels = np.array([[True, False, False], [True, True, True]])
+        found = community_quality(labels, labels.astype(float), labels[None])
+        assert [own.discrimination for own in found.dissimilarity] == [0, 0, 0]

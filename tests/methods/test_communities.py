@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, norm, poisson_binom
@@ -14,11 +15,13 @@ from cgmvae.errors import InputError
 from cgmvae.methods import BinaryRelevance
 from cgmvae.methods.communities import (
     LabelCorrelation,
+    _learn_pairs,
     count_labels,
     draw_label_sets,
     most_probable_sets,
 )
-from cgmvae.methods.conditioning import label_set_log_likelihood
+from cgmvae.methods.conditioning import LabelFactors, _Task, label_set_log_likelihood
+from cgmvae.methods.inputs import Rows
 
 LOADINGS = np.array([[0.8, 0.1], [0.6, -0.5], [-0.7, 0.3], [0.2, 0.6]])
 SCORES = np.array([[0.5, 0.3, 0.8, 0.1], [0.02, 0.9, 0.4, 0.6]])
@@ -261,3 +264,52 @@ def test_pairs_need_an_interval_without_0_and_a_floor():
     found = LabelCorrelation(value, value - 0.25, value + 0.25)
     assert [pair[:2] for pair in found.pairs("abc")] == [("a", "b")]
     assert found.pairs("abc", floor=0.4) == []
+
+
+def test_correlations_and_their_errors_against_a_plain_loop(rng):
+    """Of rows that know both labels; the error is that of products of residuals."""
+    labels = (rng.random((300, 4)) < [0.2, 0.4, 0.5, 0.7]).astype(np.uint8)
+    unknown = rng.random(labels.shape) < 0.3
+    scores = np.clip(rng.random(labels.shape), 0.1, 0.9)
+    rows = Rows(np.zeros((300, 1)), labels * ~unknown, unknown)
+    factors = LabelFactors(LOADINGS.astype(np.float32), np.zeros(4, np.float32))
+    pairs = _learn_pairs(rows, scores, factors)
+    for i, j in product(range(4), range(4)):
+        if i == j:
+            continue
+        both = ~unknown[:, i] & ~unknown[:, j]
+        one, other = labels[both, i].astype(float), labels[both, j].astype(float)
+        value = np.corrcoef(one, other)[0, 1]
+        assert pairs.observed[i, j] == pytest.approx(value, abs=2e-3)
+        error = (1 - value**2) / np.sqrt(both.sum())
+        assert pairs.observed_error[i, j] == pytest.approx(error, abs=2e-3)
+        r, excess, size = LOADINGS[i] @ LOADINGS[j], 0.0, 0.0
+        for row in np.flatnonzero(both):
+            p, a = scores[row, [i, j]], norm.ppf(scores[row, [i, j]])
+            residual = norm.pdf(a) * (labels[row, [i, j]] - p) / (p * (1 - p))
+            variance = norm.pdf(a) ** 2 / (p * (1 - p))
+            excess += (residual.prod() - r * variance.prod()) ** 2
+            size += variance.prod()
+        assert pairs.residual_error[i, j] == pytest.approx(np.sqrt(excess) / size, rel=2e-3)
+
+
+def test_the_standard_error_is_the_spread_over_seeds():
+    labels, known = SETS[[5, 9]], np.ones((2, 4), bool)
+    found = [
+        label_set_log_likelihood(SCORES, labels, known, LOADINGS, n_draws=16, seed=seed)
+        for seed in range(60)
+    ]
+    spread = np.std([each.value for each in found], axis=0)
+    np.testing.assert_allclose(np.mean([e.standard_error for e in found], axis=0), spread, rtol=0.5)
+
+
+def test_given_labels_are_not_predicted(rng):
+    task = _Task.of(SCORES, SETS[[5, 9]])
+    learned = torch.from_numpy(LOADINGS.astype(np.float32)), torch.zeros(4)
+    given = torch.tensor([[True, True, False, False], [True] * 4])
+    counted = torch.tensor([[True, True, True, False], [True] * 4])
+    first, second = task.losses(given, counted, *learned)
+    right = torch.special.ndtr(task.predict(given, *learned))[0, 2]
+    expected = -torch.log(right if SETS[5, 2] else 1 - right)
+    assert float(first) == pytest.approx(float(expected), rel=1e-4)
+    assert float(second) == 0

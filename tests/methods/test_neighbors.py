@@ -38,6 +38,16 @@ class TestExpert:
         )
         assert known < alone < 0.45 < together
 
+    def test_of_few_rows_all_others_vote(self, rng):
+        X, Y = rng.normal(size=(6, 3)).astype(np.float16), rng.integers(0, 2, (6, 2))
+        model = NearestVotes(scaling="none", encoding="standard").fit(X, Y)
+        for i, own in enumerate(model.oof_proba_):
+            others = np.delete(np.arange(6), i)
+            squared = ((X[others].astype(float) - X[i].astype(float)) ** 2).sum(1)
+            weights = np.exp(-8 * squared / np.sort(squared)[2])
+            share = weights @ Y[others] / weights.sum()
+            np.testing.assert_allclose(own, (5 * share + Y.mean(0)) / 6, rtol=1e-3)
+
     def test_few_rows_and_unknown_labels(self, rng):
         X, Y = rng.normal(size=(4, 2)), np.array([[1, 0], [0, 1], [1, np.nan], [1, 1]])
         model = NearestVotes().fit(X, Y)

@@ -9,8 +9,14 @@ import scipy.sparse as sp
 from cgmvae.data import make_survey
 from cgmvae.evaluation import learn_rule, micro_f1
 from cgmvae.methods import BinaryRelevance, CGMVAEClassifier, MLkNN
+from cgmvae.methods.inputs import Rows
 from cgmvae.methods.neural import begin_fit, member_scores
-from cgmvae.methods.out_of_fold import FewRowsWarning, assign_folds, score_out_of_fold
+from cgmvae.methods.out_of_fold import (
+    FewRowsWarning,
+    assign_folds,
+    join_rows,
+    score_out_of_fold,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("rows_are_few"),
@@ -121,6 +127,31 @@ def test_groups_stay_together(survey):
     rows = {"validation_data": (X[100:], survey.Y[100:]), "groups": groups[:100]}
     _, (_, *folds) = remembered(model, X[:100], survey.Y[:100], **rows)
     assert sum(held.features.shape[0] for _, held in folds) == 120
+
+
+def test_validation_rows_without_groups_are_groups_of_their_own():
+    rows = Rows(np.zeros((3, 1)), np.zeros((3, 2), np.uint8), groups=np.array(["b", "a", "b"]))
+    joined = join_rows(rows, rows._replace(groups=None))
+    assert joined.groups[0] == joined.groups[2] != joined.groups[1]
+    assert len(set(joined.groups)) == 5
+    assert join_rows(rows, rows).groups.tolist() == ["b", "a", "b"] * 2
+
+
+def test_folds_of_many_rows_are_random_and_of_one_size(survey, monkeypatch):
+    rows = Rows(survey.X, survey.Y)
+    monkeypatch.setattr("cgmvae.methods.out_of_fold._MANY_ROWS", 120)
+    first, second = (assign_folds(rows, 5, seed) for seed in (0, 1))
+    assert np.bincount(first).tolist() == [24] * 5
+    assert 0.5 < (first != second).mean() < 1
+
+
+@pytest.mark.parametrize("n_folds", [2, 5, 9])
+def test_there_are_no_more_folds_than_rows_or_groups(survey, n_folds):
+    rows = Rows(survey.X[:4], survey.Y[:4])
+    by_group = rows._replace(groups=np.array(["a", "b", "c", "c"]))
+    for own, most in ((rows, 4), (by_group, 3)):
+        fold = assign_folds(own, n_folds, 0)
+        assert sorted(set(fold)) == list(range(min(n_folds, most)))
 
 
 def test_rows_without_weight_are_in_no_fold(survey):

@@ -199,3 +199,11 @@ def test_a_row_on_a_threshold_goes_to_the_left():
     forest = Forest(*nodes, np.array([0]))
     rows = np.array([[0.4], [0.5], [0.6]], np.float32)
     assert forest.leaves(rows).ravel().tolist() == [0, 0, 1]
+
+
+def test_the_last_of_many_labels_is_learned_too(rng):
+    """Trees of more than 32 labels are grown on projections, in which each label has a part."""
+    X, Y = rng.normal(size=(150, 3)), np.zeros((150, 40), int)
+    Y[:, 39] = X[:, 0] > 0
+    scores = MixedForest(n_trees=20, random_state=0).fit(X, Y).oof_proba_[:, 39]
+    assert scores[Y[:, 39] == 1].mean() > scores[Y[:, 39] == 0].mean() + 0.5

@@ -81,6 +81,45 @@ def test_more_rows_are_passed_over_less_often(kind):
     assert epochs == sorted(epochs, reverse=True)
 
 
+def plan(n_rows, kind="dense", n_columns=20):
+    return CGMVAEClassifier().plan(DataProfile(n_rows, n_columns, 10, kind))
+
+
+def test_halfway_sizes_and_weights_are_geometric_means():
+    """The logarithm of the rows is halfway at the geometric mean of where a law begins and ends."""
+    network = plan(5_000).network
+    sizes = (network.embedding_dim, network.latent_dim, *network.decoder_hidden)
+    assert sizes == (round((128 * 256) ** 0.5), round((32 * 64) ** 0.5), 272, 272)
+    member = plan(round((1_000 * 2_500) ** 0.5)).member
+    assert member["weights"]["contrastive"] == pytest.approx(0.3**0.5, abs=1e-3)
+    assert member["settings"]["temperature"] == pytest.approx((0.2 * 0.4) ** 0.5, abs=1e-3)
+    halfway = plan(round((2_500 * 5_000) ** 0.5))
+    assert halfway.features.n_bins == round((8 * 16) ** 0.5)
+    assert halfway.member["dropout"] == pytest.approx(0.15, abs=1e-3)
+    assert halfway.member["input_dropout"] == pytest.approx(0.05, abs=1e-3)
+
+
+def test_epochs_patience_batch_and_rate():
+    def found(n_rows, kind="dense"):
+        own = plan(n_rows, kind)
+        training = own.training
+        sizes = (training.epochs, training.patience, training.batch_size)
+        return *sizes, round(own.member["learning_rate"], 5)
+
+    assert found(200) == (240, 24, 128, 0.004)
+    assert found(1_200) == (50, 6, 150, 0.00469)
+    assert found(9_000) == (50, 6, 256, 0.008)
+    assert found(200, "sparse") == (240, 24, 128, 0.002)
+    assert found(9_000, "sparse") == (30, 6, 256, 0.004)
+    assert found(45_000, "sparse") == (10, 6, 256, 0.004)
+
+
+def test_wide_tables_have_fewer_bins_and_sparse_ones_no_components():
+    assert [plan(9_000, n_columns=n).features.n_bins for n in (20, 400, 5_000)] == [16, 10, 0]
+    assert plan(9_000).features.n_components == 512
+    assert plan(9_000, "sparse").features.n_components is None
+
+
 class TestStorage:
     @staticmethod
     def rows(n_columns=300, share=0.1, lowest=1):

@@ -36,6 +36,15 @@ def test_few_values_constants_and_sparse_rows_are_left_alone(rng):
     assert PiecewiseLinear(1).fit(X).n_columns == 0
 
 
+def test_the_narrowest_bins_of_float32_stay_finite():
+    """Beside one huge value all others are next to nothing, and edges between them rounded."""
+    X = np.append(np.arange(30) * np.finfo(np.float32).smallest_subnormal, 1e4)[:, None]
+    found = PiecewiseLinear(64).fit(X).transform(X.astype(np.float32))
+    assert found.shape[1] > 20
+    assert np.isfinite(found).all()
+    assert found[-1, 1:].tolist() == [1] * (found.shape[1] - 1)
+
+
 def test_rows_on_disk_are_encoded_when_they_are_read(rng):
     X = rng.normal(size=(50, 3))
     encoding = PiecewiseLinear(8).fit(X)

@@ -99,6 +99,29 @@ def test_the_interval_is_that_of_the_paired_t_test_on_split_means(rng):
     assert found.n_splits == 4
 
 
+def test_shared_rows_widen_the_interval(rng):
+    """1 / n + test by training rows, in place of 1 / n (Nadeau and Bengio 2003)."""
+    first, second = rng.normal(size=(2, 10, 1))
+    alone, shared = (paired_difference(first, second, test_share=share) for share in (0, 0.125))
+    assert shared.mean == alone.mean
+    ratio = (shared.high - shared.low) / (alone.high - alone.low)
+    assert ratio == pytest.approx(math.sqrt((1 / 10 + 1 / 8) / (1 / 10)))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "decision"),
+    [
+        (0.001, 0.02, "found"),
+        (-0.001, 0.02, "undecided"),
+        (0.001, 0.009, "not found"),
+        (-0.02, 0.009, "not found"),
+        (np.nan, np.nan, "not known"),
+    ],
+)
+def test_a_decision_needs_the_interval_above_0_and_not_below_the_bound(low, high, decision):
+    assert Difference(0.005, low, high, 5).decision(0.01) == decision
+
+
 def test_runs_that_one_of_the_two_lacks_count_for_neither():
     first = np.array([[1.0, 5.0], [2.0, np.nan], [np.nan, np.nan]])
     second = np.array([[0.0, np.nan], [0.0, 9.0], [7.0, 7.0]])

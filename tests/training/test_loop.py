@@ -255,6 +255,16 @@ class TestHistory:
             else:
                 assert np.array_equal(known, expected)
 
+    def test_a_term_is_the_mean_over_the_steps(self):
+        class Constant(Logistic):
+            def terms(self, batch, streams):
+                return {k: 0 * own + 2 for k, own in super().terms(batch, streams).items()}
+
+        member = plain_member(weights={"cross_entropy": 1.0})
+        assert len(row_order([member], PLAN)[0][0]) > 1
+        result = train(Constant([member]), [member], survey_rows(), PLAN, device=CPU)
+        np.testing.assert_allclose(result.history.arrays()["cross_entropy"], 2)
+
     def test_terms_without_weight_are_omitted(self):
         _, result = run([plain_member()])
         assert "reconstruction" not in result.history.arrays()
@@ -578,6 +588,12 @@ class TestFailures:
     def test_a_failure_in_the_gradient_alone(self):
         with pytest.warns(UserWarning, match="Member 1 stopped in epoch 2: its gradient"):
             self.fit(self.poisoned(in_gradient=True), after=1)
+
+    def test_a_single_member_that_fails_keeps_its_best_epoch(self):
+        members = self.members[:1]
+        with pytest.warns(UserWarning, match="Member 0 stopped in epoch 3"):
+            result, _ = self.fit(self.poisoned(members, victims=(0,)), after=2, members=members)
+        assert result.best_epoch[0] in (1, 2)
 
     def test_a_failure_leaves_other_members_and_the_best_epoch_unchanged(self):
         clean = self.poisoned()

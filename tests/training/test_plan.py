@@ -189,3 +189,22 @@ def test_ramp():
     assert [ramp(p, 0.5) for p in (0.0, 0.25, 0.5, 0.9)] == [0.0, 0.5, 1.0, 1.0]
     assert ramp(0.0, 0.0) == 1.0
     assert math.isclose(ramp(0.1, 0.3), 1 / 3)
+
+
+def test_the_rate_of_a_step_is_that_of_its_middle_and_never_below_the_floor():
+    config = replace(CONFIG, epochs=2, batch_size=2, warmup=0.0, floor_learning_rate=2e-4)
+    rates = [Planner([member(0, range(4))], config).epoch(number).rates[:, 0] for number in (0, 1)]
+    expected = [2e-4 + 8e-4 * cosine(middle, 0.0) for middle in (1 / 8, 3 / 8, 5 / 8, 7 / 8)]
+    np.testing.assert_allclose(np.concatenate(rates), expected)
+
+
+def test_a_member_that_reads_all_rows_on_disk_learns_nothing_from_its_own_fold():
+    own = replace(member(0, range(30), order_seed=5), validation_rows=np.arange(10, 20))
+    order, weight = Planner([own], CONFIG).epoch(0)[:2]
+    np.testing.assert_array_equal(weight, (order < 10) | (order >= 20))
+
+
+def test_the_weight_of_the_kl_alone_rises():
+    planner = Planner([member(0, range(4))], replace(CONFIG, epochs=4, kl_warmup=0.5))
+    assert [planner.factor("kl", number) for number in range(4)] == [0, 0.5, 1, 1]
+    assert [planner.factor("cross_entropy", number) for number in range(4)] == [1] * 4

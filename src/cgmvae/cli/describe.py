@@ -162,13 +162,16 @@ def _provenance(origin: Mapping[str, Any] | None) -> Iterator[str]:
     if origin is None:
         yield "It does not record which data it was fitted on."
         return
-    data, split = origin["data"], origin["split"]
-    rows = f"{data['n_samples']:,} rows of {data['source']}"
-    if split is None:
-        yield f"Fitted on all {rows}."
-    else:
-        parts = ", ".join(f"{n:,} {part}" for part, n in split["rows"].items())
-        yield f"Fitted on {rows}, {split['kind']} split with seed {split['seed']}: {parts}."
+    data, split, n_fitted = origin["data"], origin["split"], origin["n_fitted"]
+    n_rows, n_test = data["n_samples"], 0
+    text = f"all {n_rows:,}" if n_fitted == n_rows else f"{n_fitted:,} of the {n_rows:,}"
+    text = f"Fitted on {text} rows of {data['source']}"
+    if split is not None:
+        n_test = split["rows"]["test"]
+        text += f"; {n_test:,} are test rows ({split['kind']} split, seed {split['seed']})"
+    if n_left_out := n_rows - n_fitted - n_test:
+        text += f"; {n_left_out:,} are left out"
+    yield f"{text}."
     if metrics := models.recorded_metrics(origin):
         found = (f"{METRIC_TITLES[n]} {console.metric_text(metrics[n])}" for n in METRIC_TITLES)
         yield f"{'Out of fold' if split is None else 'On its test rows'}: {', '.join(found)}."

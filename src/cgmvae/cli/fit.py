@@ -116,7 +116,7 @@ def fit(
         chosen.save(save_split)
     models.save_model(model, out)
     if not json:
-        _print_next_steps(report)
+        _print_next_steps(report, model.origin_["n_fitted"])
 
 
 def load_training_data(source: Source) -> MultiLabelDataset:
@@ -253,14 +253,11 @@ def _print(report: Mapping[str, Any]) -> None:
         models.print_experts(report["experts"])
 
 
-def _print_next_steps(report: Mapping[str, Any]) -> None:
+def _print_next_steps(report: Mapping[str, Any], n_fitted: int) -> None:
     from cgmvae.methods import find_method
 
-    split, out = report["split"], report["model"]
-    used = f"all {report['n_samples']:,}"
-    if split:
-        used = f"{split['rows']['train'] + split['rows']['validation']:,}"
-    title = find_method(report["method"]).title
+    out, title = report["model"], find_method(report["method"]).title
+    used = f"{'all ' * (n_fitted == report['n_samples'])}{n_fitted:,}"
     console.print_text(f"Wrote {out}: {title} from {used} rows of {report['data']}.")
     model = shlex.quote(out)
     console.print_text(f"To predict: cgmvae predict {model} SOURCE --out predictions.csv")

@@ -84,7 +84,7 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # for names that the terminal cannot encode
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="cgmvae", standalone_mode=False)
     except InputError as error:
         console.print_error(command_line_message(error))
         code = 2

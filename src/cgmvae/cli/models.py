@@ -282,6 +282,7 @@ _SPLIT = {
 _RECORD = {
     "data": _DATA,
     "split": dict | None,
+    "n_fitted": int,
     "command": str,
     "versions": dict,
     "date": str,
@@ -329,12 +330,25 @@ def origin_record(
             **_shape(dataset),
         },
         "split": made,
+        "n_fitted": _n_fitted(dataset, split),
         "command": current_command(),
         "versions": {"cgmvae": __version__, "python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seconds": None if seconds is None else round(seconds, 1),
     }
+
+
+def _n_fitted(dataset: MultiLabelDataset, split: Split | None) -> int:
+    """Return how many rows a model is fitted on: those with a label that are not for the test."""
+    unknown = dataset.unknown
+    if split is not None:
+        rows = np.concatenate([split.train, split.validation])
+        unknown = None if unknown is None else unknown[rows]
+    n_rows = dataset.n_samples if split is None else len(rows)
+    if unknown is None:
+        return n_rows
+    return int((np.asarray(unknown.sum(axis=1)).ravel() < dataset.n_labels).sum())
 
 
 def _found_options(source: Source) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Columns:
             raise InputError("Columns need a name, values and a type each; give at least one.")
         if len({len(values) for values in self.values}) != 1:
             raise InputError("The columns differ in length; give them the same number of rows.")
-        _check_unique(self.names)
+        check_unique(self.names)
         _check_types(self.kinds)
 
     @property
@@ -183,7 +183,7 @@ def as_columns(
     _check_types(tuple(given.values()))
     own = X.by_name() if isinstance(X, Columns) else {}
     names = names_of(X)
-    _check_unique(names)
+    check_unique(names)
     wanted = tuple(names if only is None else only)
     _check_present(wanted, names)
     table = dict(zip(X.names, X.values, strict=True)) if isinstance(X, Columns) else X
@@ -552,7 +552,8 @@ def _finite(name: str, values: NDArray[Any]) -> NDArray[np.floating]:
     return numbers
 
 
-def _check_unique(names: Sequence[str]) -> None:
+def check_unique(names: Sequence[str]) -> None:
+    """Raise if two columns have the same name."""
     if len(set(names)) < len(names):
         repeated = next(name for name in names if list(names).count(name) > 1)
         raise InputError(f"Two columns are named {repeated!r}; names must be unique.")

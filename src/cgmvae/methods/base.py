@@ -32,7 +32,7 @@ from torch import nn
 from cgmvae.data.columns import Columns, ColumnType
 from cgmvae.data.dataset import Features, Matrix, MultiLabelDataset, canonical
 from cgmvae.data.mapped import MappedRows, as_mapped, check_finite, dense, is_sparse
-from cgmvae.data.splits import holdout
+from cgmvae.data.splits import group_numbers, holdout
 from cgmvae.declared import as_declared, check_declared
 from cgmvae.errors import InputError, NonFiniteScores, warn
 from cgmvae.evaluation.metrics import count
@@ -446,6 +446,11 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         validation = None
         if validation_data is not None:
             validation = self._check_rows(*validation_data, reset=False).with_known_labels()
+            if not validation.labeled().any():
+                raise InputError(
+                    "All labels of the validation rows are unknown; give rows whose labels are "
+                    "known."
+                )
         return Fit(train, validation, seed)
 
     def _divided(self, fit: Fit) -> Fit:
@@ -498,6 +503,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _validated(self, X: Any, *, reset: bool) -> Features:
         """Return X as numbers, as columns that need encoding, or as rows that stay on disk."""
+        X = X.tocsr() if sp.issparse(X) else X  # a DOK array is a mapping, like a table
         if reset:
             table = table_columns(X)
             self.pipeline_ = FeaturePipeline(None if table is None else table.by_name())
@@ -638,6 +644,7 @@ def _check_groups(groups: Any, n_samples: int) -> NDArray[Any]:
     groups = np.asarray(groups)
     if groups.shape != (n_samples,):
         raise InputError(f"groups must have one value for each of the {n_samples:,} rows.")
+    group_numbers(groups)  # they must be sortable
     return groups
 
 

@@ -32,7 +32,7 @@ from cgmvae.methods.base import MultiLabelClassifier
 from cgmvae.methods.inputs import Fit, Rows, check_dropout, check_whole, recorded_warnings
 from cgmvae.methods.model_file import read_config, with_prefix
 from cgmvae.methods.out_of_fold import assign_folds, warn_of_few_rows
-from cgmvae.methods.predictor import SCORED_CELLS, SCORED_ROWS, MeanOfMembers
+from cgmvae.methods.predictor import SCORED_CELLS, SCORED_ROWS, MeanOfMembers, joined
 from cgmvae.model.plan import DataProfile, Plan, feature_plan, given_fields
 from cgmvae.nn.rng import RandomStreams, TorchStreams
 from cgmvae.nn.sparse import SparseRows
@@ -261,7 +261,7 @@ class NeuralClassifier(MultiLabelClassifier):
     @torch.no_grad()
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         scores = member_scores(self.network_, features)
-        return torch.cat([members.mean(0).cpu() for members in scores]).numpy()
+        return joined((members.mean(0).cpu() for members in scores), features.shape[0]).numpy()
 
     def scorer(self) -> nn.Module:
         """Return the mean of the members as a module."""
@@ -456,13 +456,16 @@ def _score_folds(
     rows = MappedRows.of(features)
     order = rows.reading_order()
     unseen = torch.as_tensor(member_folds[:, None] == fold[order])  # (M, n_rows)
-    parts, start = [], 0
-    for _, block in rows.in_reading_order().blocks():
-        for scores in member_scores(network, block):
-            own = unseen[:, start : start + scores.shape[1], None].to(scores)
-            parts.append(((scores * own).sum(0) / own.sum(0)).cpu())
-            start += scores.shape[1]
-    return torch.cat(parts).numpy()[np.argsort(order)]
+
+    def means() -> Iterator[Tensor]:
+        start = 0
+        for _, block in rows.in_reading_order().blocks():
+            for scores in member_scores(network, block):
+                own = unseen[:, start : start + scores.shape[1], None].to(scores)
+                yield ((scores * own).sum(0) / own.sum(0)).cpu()
+                start += scores.shape[1]
+
+    return joined(means(), len(order)).numpy()[np.argsort(order)]
 
 
 # --- Members of a pack ---------------------------------------------------------------------------

@@ -59,9 +59,8 @@ def assign_folds(rows: Rows, n_folds: int, seed: int) -> NDArray[np.int64]:
             raise InputError(
                 "All rows are in one group; give at least two groups, one to hold out."
             )
-        return rng.permutation(len(names))[group] % min(n_folds, len(names))
+        return rng.permutation(len(names))[group] % n_folds
     n_rows = rows.labels.shape[0]
-    n_folds = min(n_folds, n_rows)
     if n_rows >= _MANY_ROWS:
         return rng.permutation(n_rows) % n_folds
     sizes = [len(part) for part in np.array_split(np.arange(n_rows), n_folds)]

@@ -8,7 +8,7 @@ components use the functions of :mod:`cgmvae.preparation` in float64.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -180,14 +180,29 @@ class Predictor(nn.Module):
         )
         if n_threads > 1:
             n_rows = min(n_rows, max(_MIN_ROWS, -(-len(rows) // n_threads)))
-        blocks = rows.split(max(1, n_rows))
+        blocks = rows.split(max(1, n_rows)) if len(rows) else (rows,)
         if n_threads == 1:
-            return torch.cat([module(block.to(device)).cpu() for block in blocks])
+            return joined((module(block.to(device)).cpu() for block in blocks), len(rows))
         torch.set_num_threads(1)
         try:
             if len(blocks) == 1:
                 return cast(Tensor, module(rows))
             with ThreadPoolExecutor(n_threads, "scoring") as pool:
-                return torch.cat(list(pool.map(torch.no_grad()(module), blocks)))
+                return joined(pool.map(torch.no_grad()(module), blocks), len(rows))
         finally:
             torch.set_num_threads(n_threads)
+
+
+def joined(parts: Iterable[Tensor], n_rows: int) -> Tensor:
+    """Return the parts of at least one row one below the other, (n_rows, n_columns).
+
+    They are copied as they come. Parts kept until the end would lie between the large tensors that
+    are freed meanwhile, and the allocator could not use that memory again: 6 KB a row.
+    """
+    found, start = torch.empty(0), 0
+    for part in parts:
+        if start == 0:
+            found = part.new_empty(n_rows, part.shape[1])
+        found[start : start + len(part)] = part
+        start += len(part)
+    return found

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cgmvae.data.columns import Columns, ColumnType, as_columns, names_of
+from cgmvae.data.columns import Columns, ColumnType, as_columns, check_unique, names_of
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 from cgmvae.errors import InputError, listed, warn
@@ -150,7 +150,10 @@ def table_columns(X: Any) -> Columns | None:
         return as_columns({TEXT_COLUMN: texts}, {TEXT_COLUMN: "text"})
     if isinstance(X, Columns | Mapping):
         return as_columns(X)
-    types = getattr(X, "dtypes", ()) if hasattr(X, "columns") else ()
+    if not hasattr(X, "columns"):
+        return None
+    check_unique(names_of(X))
+    types = getattr(X, "dtypes", ())
     return None if all(map(_is_numeric, types)) else as_columns(X)
 
 

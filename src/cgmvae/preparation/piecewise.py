@@ -80,8 +80,10 @@ class PiecewiseLinear:
         encoded = np.empty((len(X), X.shape[1] + self.n_columns), X.dtype)
         encoded[:, : X.shape[1]] = X
         lower, width = (bins.astype(X.dtype) for bins in (self.lower_, self.upper_ - self.lower_))
+        width = np.maximum(width, np.finfo(X.dtype).tiny)  # float32 rounds the narrowest bins to 0
         for rows, block in MappedRows(X).blocks():
-            encoded[rows, X.shape[1] :] = shares_of_bins(block, self.feature_, lower, width)
+            with np.errstate(over="ignore"):  # infinite shares are clipped
+                encoded[rows, X.shape[1] :] = shares_of_bins(block, self.feature_, lower, width)
         return encoded
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -32,7 +32,7 @@ class TrainingRanges:
     def __init__(self, bounds: NDArray[np.float64]) -> None:
         self.bounds = bounds
         low, high = bounds
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             width = high - low
         self._width = np.where((width > 0) & np.isfinite(width), width, 1.0)
 

@@ -55,6 +55,8 @@ class FeatureScaler:
     def __init__(self, kind: ScalingName = "auto") -> None:
         self.kind = kind
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
     def fit(self, X: Matrix, measured: NDArray[np.bool_] | None = None) -> FeatureScaler:
         """Learn shift and scale from rows.
 
@@ -89,6 +91,13 @@ class FeatureScaler:
             self.shift_ = mean if not rows.is_sparse else self.shift_
         if self.kind_ != "standardize" or rows.is_sparse:
             self.fill_ = (_moments(rows)[0] - self.shift_) / self.scale_
+        finite = np.isfinite([self.shift_, self.scale_, self.fill_]).all(axis=0)
+        if not finite.all():
+            i = int(np.argmin(finite))
+            raise InputError(
+                f"Feature {i:,}, counted from 0, has values as large as {_largest(rows)[i]:.1g}, "
+                "too large to be scaled; divide it by a constant."
+            )
         return self
 
     def _fit_measured(self, rows: MappedRows, measured: NDArray[np.bool_]) -> FeatureScaler:
