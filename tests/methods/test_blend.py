@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
@@ -65,9 +66,8 @@ class TestBlending:
         assert all(0 < expert.score < 1 for expert in fitted.experts_)
 
     def test_an_expert_that_does_not_help_is_dropped_and_not_stored(self, data, tmp_path):
-        model = BlendClassifier(
-            [("trees", trees()), ("noise", Constant(np.full(data.n_labels, 0.5)))]
-        )
+        noise = DummyClassifier(strategy="stratified", random_state=0)
+        model = BlendClassifier([("trees", trees()), ("noise", noise)], random_state=0)
         model.fit(data.X, data.Y)
         assert list(model.models_) == ["trees"]
         assert model.weights_["noise"] == 0

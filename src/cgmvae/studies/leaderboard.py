@@ -135,7 +135,7 @@ def compare(
     Examples
     --------
     >>> from cgmvae.data import make_survey
-    >>> data, _ = make_survey(300, 5, 6, seed=0)
+    >>> data, _ = make_survey(600, 5, 5, seed=0)
     >>> table = compare(data.X, data.Y, methods=["trees", "binary-relevance"])
     >>> sorted(table["method"])
     ['binary-relevance', 'trees']

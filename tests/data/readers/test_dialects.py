@@ -252,7 +252,10 @@ def test_a_long_table_is_recognized(tmp_path):
     [
         ({"long": "site"}, "needs two columns"),
         ({"long": "site,bird"}, "no column 'bird'"),
-        ({"long": "site,species", "label_sets": "species"}, "label_sets and long was given"),
+        (
+            {"long": "site,species", "label_sets": "species"},
+            "label_sets, long; 2 of them were given",
+        ),
         ({"long": ["habitat", "species"]}, r"'site' differs between the rows of habitat 'fen'"),
         ({"long": "species,site"}, "'species' of a long table has blank cells"),
     ],

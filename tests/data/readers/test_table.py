@@ -298,7 +298,7 @@ OWL = {"labels": ["owl"]}
             {},
             "columns are labels; its last 2 columns hold only 0 and 1: give label_count=-2",
         ),
-        (BIRDS, {**OWL, "label_count": 1}, "labels and label_count was given"),
+        (BIRDS, {**OWL, "label_count": 1}, "exactly one of labels.*; 2 of them were given"),
         (BIRDS, {"label_count": 0}, "label_count is 0, but there are 4 columns"),
         (BIRDS, {"label_count": -4}, "label_count is -4, but there are 4 columns"),
         (BIRDS, {"label_prefix": "sp_"}, "No column begins with 'sp_'; the first ones are 'hei"),

@@ -52,11 +52,11 @@ class ResponseDisplay(Display):
     Examples
     --------
     >>> from cgmvae import BinaryRelevance, make_survey
-    >>> data, _ = make_survey(200, 4, 3, n_groups=2, seed=0)
+    >>> data, _ = make_survey(200, 4, 5, n_groups=2, seed=0)
     >>> model = BinaryRelevance(random_state=0).fit(data.X, data)
     >>> display = ResponseDisplay.from_estimator(model, data.X, {("label_1", "feature_0"): 0.2})
     >>> display.responses["feature_0"].probabilities.shape
-    (50, 20, 3)
+    (50, 20, 5)
     """
 
     panels: Mapping[tuple[str, str], float]
