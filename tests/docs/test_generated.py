@@ -75,9 +75,8 @@ def test_the_commits_of_pages_and_data_files_are_in_the_history():
     shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True)
     if shallow.stdout.strip() != b"false":
         pytest.skip("there is no whole history")
-    # generalize is measured again by another commit than its page names.
-    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.stem != "generalize"]
-    files = [path for path in generated.DATA.iterdir() if not path.stem.startswith("generalize")]
+    pages = (ROOT / "docs").rglob("*.md")
+    files = generated.DATA.iterdir()
     named = {
         commit: path.name
         for path in (*pages, *files)
