@@ -480,7 +480,7 @@ ROOMS = (
     ),
     Room(
         "methods/conditioning.py",
-        ("methods/test_conditioning.py",),
+        ("methods/test_conditioning.py", "methods/test_communities.py"),
         (
             (
                 "torch.where(only_present, strengths[2], strengths[0])",
