@@ -1,8 +1,8 @@
 """A forest of all labels at once, as votes of the rows in the leaves of its trees.
 
 One half are extra trees (Geurts et al. 2006), split at random thresholds, the other half trees of a
-random forest (Breiman 2001), split at the best thresholds: they err differently, and together are
-better than as many of either kind (``docs/results/defaults.md``). Each tree is grown on a bootstrap
+random forest (Breiman 2001), split at the best thresholds. Neither kind alone is the better one on
+most data sets (``docs/notebook/defaults.md``). Each tree is grown on a bootstrap
 sample of the rows, or of the groups of rows, until all rows of a leaf have the same labels. A row
 is predicted by the training rows that share its leaves (:mod:`cgmvae.methods.votes`): each tree has
 one vote, divided among the rows of the leaf. Trees whose sample left a row out score it out of bag.
