@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from cgmvae.training.plan import TrainingConfig
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import paper_tables  # noqa: E402
 from ablation import STEPS  # noqa: E402
 from measurement import TEST_SHARE  # noqa: E402
 
@@ -174,12 +176,20 @@ def _short(value: str) -> str:
     return value.replace("0.", ".", 1).replace("-", "−")
 
 
-def grid(arms: Sequence[tuple[str, str, str]], data: Sequence[str], split: str = "random") -> str:
+def old_claims(split: str = "random") -> list[dict[str, str]]:
+    """Return the records of ``claims.csv`` with thresholds from validation rows."""
+    return [
+        r for r in records("claims.csv") if (r["split"], r["thresholds"]) == (split, "validation")
+    ]
+
+
+def grid(
+    arms: Sequence[tuple[str, str, str]], data: Sequence[str], claims: Iterable[dict[str, str]]
+) -> str:
     """Return a grid of claims × networks × data sets; each cell has one entry per F1."""
     found = {
         (r["arm"], r["against"], r["condition"], r["network"], r["data"], r["metric"]): r
-        for r in records("claims.csv")
-        if r["split"] == split and r["thresholds"] == "validation"
+        for r in claims
     }
     rows = []
     for arm, against, condition in arms:
@@ -210,8 +220,19 @@ PARTS = [
     ("contrastive only", PLAIN, "all rows"),
 ]
 MODULES = [("contrastive", other, "all rows") for other in ("covariance", "GNN", "no module")]
+#: Those of today's command.
+CLAIMS = [*PARTS, ("GM only", "N(0, I)", "all rows")]
+CLAIMS += [(BOTH, f"GM + {other}", "all rows") for other in ("covariance", "GNN")]
 SCARCE = [(BOTH, PLAIN, f"{share}% of the rows") for share in (5, 10, 25, 50)]
 SCARCE += [(BOTH, PLAIN, f"{share}% of the labels unknown") for share in (25, 50, 75)]
+
+
+def paper_claims() -> str:
+    """Return the grid of what ``cgmvae paper`` found, and how much of it was run."""
+    found = list(paper_tables.claims())
+    data = list(dict.fromkeys(record["data"] for record in found))
+    text = grid(CLAIMS, data, found) if found else ""
+    return text + paper_tables.missing_claims()
 
 
 def tuned_methods() -> str:
@@ -332,6 +353,52 @@ def training_shares() -> str:
     return table(("data", "training share"), rows)
 
 
+# Speed.
+
+
+def _json(name: str) -> dict[str, Any]:
+    return json.loads((DATA / name).read_text()) if (DATA / name).exists() else {}
+
+
+def _origin(made: dict[str, Any]) -> str:
+    return (
+        f"{made['device']}, {made['date']}, commit {made['commit']}, torch {made['torch']}, "
+        f"`{made['command']}`"
+    )
+
+
+def speed_of_fits() -> str:
+    """Return how long fits and predictions take, by the first method of each run."""
+    results = _json("speed.json")
+    rows, origins = [], []
+    for data, own in results.items():
+        found = own["methods"]
+        first = next(iter(found))
+        for method, values in found.items():
+            cells = [f"{values['seconds']:.1f} s", f"{values['ratio']:.2f}"]
+            cells += [f"{values['bulk_seconds']:.2f} s", f"{values['bulk_ratio']:.2f}"]
+            size = values["file_mib"]
+            cells += [f"{values['row_ms']:.1f} ms", "–" if size is None else f"{size:.1f} MiB"]
+            rows.append([data if method == first else "", method, *map(_short, cells)])
+        origins.append(f"{data}: {_origin(own['made'])}, repeats {own['made']['repeats']}")
+    header = ("data", "method", "fit", "ratio", "predict 24,170 rows", "ratio", "one row", "file")
+    return f"{table(header, rows)}\n{'; '.join(origins)}.\n"
+
+
+def speed_on_gpu() -> str:
+    """Return what takes how long on a GPU; nothing is known before the first run."""
+    results = _json("gpu.json")
+    if not results:
+        return "Not measured with this code yet: `python benchmarks/gpu.py --members 200 --grid`.\n"
+    rows = [[what, f"{seconds:.2f} s"] for what, seconds in results.get("whole", {}).items()]
+    for precision, steps in results.get("steps", {}).items():
+        for n, own in steps.items():
+            members = "one member" if n == "1" else f"{n} members"
+            text = f"{own['step_ms']:.2f} ms; its floor {own['floor_ms']:.2f} ms"
+            rows.append([f"a step of {members}, {precision}", text])
+    return f"{table(('what', 'time'), rows)}\n{_origin(results['made'])}.\n"
+
+
 # What carries the accuracy.
 
 #: Means of the five metrics and single ones of ``ablation.json``: columns of its arrays.
@@ -420,12 +487,27 @@ PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
     "plan-sparse": lambda: plan_table("sparse"),
     "plan-binary": lambda: plan_table("binary"),
     "presets": presets_table,
-    "claims": lambda: grid(PARTS, ALL),
-    "claims-official": lambda: grid(PARTS, SMALL[:2], "official"),
-    "claims-modules": lambda: grid(MODULES, SMALL),
-    "claims-scarce": lambda: grid(SCARCE, SMALL),
+    "paper-made": lambda: paper_tables.made(table),
+    "paper-claims": lambda: paper_claims(),
+    **{
+        f"paper-{chapter.replace('_', '-')}-{metric[:5]}-{protocol}": partial(
+            paper_tables.methods, table, chapter, metric, protocol
+        )
+        for chapter in ("methods", "methods_official")
+        for metric in F1[1:]
+        for protocol in ("validation", "test-oracle")
+        if (chapter, protocol) != ("methods_official", "validation")
+    },
+    "paper-half": lambda: paper_tables.half(table),
+    "paper-times": lambda: paper_tables.times(table),
+    "claims": lambda: grid(PARTS, ALL, old_claims()),
+    "claims-official": lambda: grid(PARTS, SMALL[:2], old_claims("official")),
+    "claims-modules": lambda: grid(MODULES, SMALL, old_claims()),
+    "claims-scarce": lambda: grid(SCARCE, SMALL, old_claims()),
     "methods-tuned": tuned_methods,
     "training-shares": training_shares,
+    "speed-fits": speed_of_fits,
+    "speed-gpu": speed_on_gpu,
     "steps-in-words": steps_in_words,
     "steps": lambda: steps("validation"),
     "steps-per-metric": lambda: steps("validation-per-metric"),

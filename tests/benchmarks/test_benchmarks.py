@@ -17,7 +17,7 @@ SHARED = {"measurement", "fuzz_inputs"}
 EXPECTED = {
     "ablation": r"\| yeast \| 2 \| [+-]0\.\d+ ± 0\.\d+ \| ",
     "accuracy": r"\| yeast \| \*C-GMVAE − best peer\* \| [+-]0\.\d+ ±",
-    "fit_time": r"\| yeast \| C-GMVAE \| \d+\.\d \| \d+\.\d\d \|",
+    "fit_time": r"\| yeast \| C-GMVAE \| \d+\.\d+ \| \d+\.\d+ \| \d+ \| 0\.\d+ \|",
     "fuzz": r"\| checkpoint \| 30 \| [1-9]\d* \| \d+ \| 0 \|",  # those as they are can be read
     "generalize": r"\| yeast \| 0\.\d+ \| 0\.\d+ \| 0\.\d+ \| 0\.\d+ \| [+-]0\.\d+ \|",
     "gpu": r"weights alone and in the pack differ by \d",

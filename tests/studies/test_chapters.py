@@ -143,7 +143,7 @@ def test_networks_share_a_gpu_and_other_methods_the_cores_beside_it(monkeypatch)
     for on_gpu, shares in ((False, (8 / 5, 8 / 5)), (True, (2 / 2, 6 / 3))):
         monkeypatch.setattr(chapters, "uses_gpu", lambda *_, on_gpu=on_gpu: on_gpu)
         limits = chapters._limits(jobs, engine, "auto", 100.0, 0)
-        assert [own.seconds for own in limits] == pytest.approx([100 * each for each in shares])
+        assert [own.seconds for own in limits] == pytest.approx([300 * each for each in shares])
         assert not limits.networks.cuts_searches
         later = chapters._limits(jobs, engine, "auto", 100.0, 1)
         assert later.others.seconds > limits.others.seconds

@@ -59,8 +59,9 @@ MINUTES, QUICK_MINUTES = 30.0, 10.0
 #: The least time of a job, and of a round: in less, hardly data are read.
 _LEAST_SECONDS = 2.0
 
-#: By how much the shares of the time that a job may take grow with each round.
-_GROWTH = 4
+#: How many equal shares of the time a job may take in the first round, since most take less, and
+#: by how much this grows with each round.
+_GENEROUS, _GROWTH = 3, 4
 
 #: Splits that are scored, none of them the one that settings are chosen on, and seeds of models.
 _SPLITS, _SEEDS, _QUICK_SPLITS = (1, 2, 3), (0,), (1, 2)
@@ -147,7 +148,7 @@ CHAPTERS = (
 )
 
 #: What a page of ``--quick`` says of itself.
-_QUICK_NOTE = (
+QUICK_NOTE = (
     "This is the quick version: it shows that everything runs, and decides nothing. It has two "
     "data sets (yeast and scene; most chapters have yeast alone), two splits in place of three to "
     "ten, and searches of 3 settings in place of 24. Methods with their authors' settings are left "
@@ -303,7 +304,7 @@ class Paper:
         more = [*origin, *missing_runs(study, scope, self.store)]
         done = _done(study_status(study, scope, self.store))
         made = f"{_made(record)}; {done}."
-        notes = [f"{_QUICK_NOTE}\n"] if self.quick else []
+        notes = [f"{QUICK_NOTE}\n"] if self.quick else []
         notes.append(f"{made} The cells of the tables: [{chapter.name}.csv]({chapter.name}.csv).\n")
         text = [f"# {chapter.title}\n", *notes, *pictures, render([*found, *more], "md")]
         self._write(f"{chapter.name}.md", "\n".join(text))
@@ -317,7 +318,7 @@ class Paper:
             rows.append(f"| {chapter.title} | {page} | {done} |")
         text = [
             "# The paper's tables and figures\n",
-            *([f"{_QUICK_NOTE}\n"] if self.quick else []),
+            *([f"{QUICK_NOTE}\n"] if self.quick else []),
             f"{_made(record)}.\n",
             "Time is limited for every method: a search stops after half of it and takes the best "
             "setting so far, and a method that takes longer has no numbers; its row says so. The "
@@ -359,7 +360,7 @@ def _limits(
     cut = n_round > 0
     return TimeLimits(
         *(
-            TimeLimit(max(_LEAST_SECONDS, seconds * share * _GROWTH**n_round), end, cut)
+            TimeLimit(max(_LEAST_SECONDS, seconds * share * _GENEROUS * _GROWTH**n_round), end, cut)
             for share in shares
         )
     )
