@@ -33,9 +33,6 @@ from cgmvae.studies.runner import describe_environment
 
 GIB, MIB = 2**30, 2**20
 
-#: Splits that are reported beside the first ones, which most defaults were chosen on.
-UNSEEN = (3, 4, 5, 6, 7)
-
 #: Test rows by the rows that a method is fitted on, training and validation rows.
 TEST_SHARE = 1 / 9
 

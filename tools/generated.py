@@ -13,7 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from cgmvae.training.plan import TrainingConfig
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import generalize  # noqa: E402
 import paper_tables  # noqa: E402
 from ablation import STEPS  # noqa: E402
 from measurement import TEST_SHARE  # noqa: E402
@@ -260,50 +261,145 @@ def tuned_methods() -> str:
     return table(("method", *header), rows)
 
 
-#: Methods of this library in ``generalize.json``; all others are peers.
-OURS = {"C-GMVAE": "C-GMVAE", "blend": "blend", "blend without C-GMVAE": "blend without C-GMVAE"}
+#: A difference of the mean of five metrics that is named.
+NAMED = 0.005
+
+
+@cache
+def _comparison() -> dict[str, Any]:
+    """Return the results of the comparison by data set, method and split."""
+    return dict(_json("generalize.json"))
 
 
 def _means(protocol: str) -> dict[str, dict[str, float]]:
     """Return the mean of the five metrics over splits by data set and method, the best first."""
-    results = json.loads((DATA / "generalize.json").read_text())
-    of_tabm = {each["data"]: float(each[protocol]) for each in records("generalize_tabm.csv")}
-    found = {}
-    for data, own in results.items():
-        means = {
-            method: float(np.mean([splits[seed][protocol] for seed in splits]))
-            for method, splits in own.items()
-            if len(splits) == 3
-        }
-        if data in of_tabm:
-            means["tabm"] = of_tabm[data]
-        found[data] = dict(sorted(means.items(), key=lambda each: -each[1]))
-    return found
+    found = generalize.means(_comparison(), protocol)
+    if (DATA / "generalize_tabm.csv").exists():  # means alone
+        for each in records("generalize_tabm.csv"):
+            own = {"tabm": float(each[protocol])} | found[each["data"]]
+            found[each["data"]] = dict(sorted(own.items(), key=lambda pair: -pair[1]))
+    return {data: own for data, own in found.items() if generalize.BLEND in own}
 
 
 def comparison(protocol: str) -> str:
     """Return the blend and what it consists of, beside the two best peers by name."""
     rows = []
+    names = (generalize.NETWORK, generalize.BLEND, generalize.REST)
     for data, means in _means(protocol).items():
         peers = [
             f"{method} {_short(f'{own:.3f}')}"
             for method, own in means.items()
-            if method not in OURS
+            if method not in names
         ]
-        ours = [_short(f"{means[method]:.3f}") for method in OURS]
+        ours = [_short(f"{means[name]:.3f}") for name in names]
         rows.append([data, *ours, *[*peers, "–", "–"][:2]])
-    return table(("data", *OURS.values(), "best peer", "next"), rows)
+    return table(("data", *names, "best peer", "next"), rows)
 
 
 def comparison_peers(protocol: str) -> str:
-    """Return all peers on all data sets."""
+    """Return all peers on all data sets, and why a peer has no numbers."""
     means = _means(protocol)
-    peers = sorted({m for own in means.values() for m in own} - OURS.keys())
-    rows = [
-        [data, *(_short(f"{own[m]:.3f}") if m in own else "–" for m in peers)]
-        for data, own in means.items()
-    ]
+    peers = sorted({m for own in means.values() for m in own} - set(generalize.OURS))
+    rows = []
+    for data, own in means.items():
+        cells = [data]
+        for peer in peers:
+            splits = _comparison()[data].get(peer, {}).values()
+            why = next((split["not_run"] for split in splits if "not_run" in split), None)
+            text = "–" if why is None else f"not run: {why}"
+            cells.append(_short(f"{own[peer]:.3f}") if peer in own else text)
+        rows.append(cells)
     return table(("data", *peers), rows)
+
+
+def comparison_origin() -> str:
+    """Return which methods were run when, by which commit, on which device."""
+    origins: dict[str, dict[str, set[str]]] = {}
+    for data, methods in _comparison().items():
+        for method, splits in methods.items():
+            for own in splits.values():
+                if "made" in own:
+                    origins.setdefault(own["made"], {}).setdefault(method, set()).add(data)
+    rows = []
+    for made, methods in origins.items():
+        by_data: dict[str, list[str]] = {}
+        for method, data in methods.items():
+            whole = len(data) > len(_comparison()) / 2
+            text = f"{len(data)} sets" if whole else ", ".join(sorted(data))
+            by_data.setdefault(text, []).append(method)
+        text = "; ".join(f"{', '.join(names)} ({data})" for data, names in by_data.items())
+        rows.append([made, text])
+    return table(("made", "methods (data)"), rows)
+
+
+def comparison_ranks(protocol: str) -> str:
+    """Return the mean ranks of our own methods, and of all that were run on most data sets."""
+    found = _means(protocol)
+    texts = [generalize.ranks_in_words(found, own) for own in (generalize.OURS, generalize.METHODS)]
+    return _with_short_numbers("\n\n".join(texts)) + "\n"
+
+
+def _with_short_numbers(text: str) -> str:
+    return re.sub(r"(?<![\d.])0\.(?=\d)", ".", text)
+
+
+def _mean_gap(gaps: dict[str, float]) -> str:
+    values = np.array([gap for gap in gaps.values() if not np.isnan(gap)])[:, None]
+    return _cell(paired_difference(values, np.zeros_like(values), test_share=0))
+
+
+def _listed(gaps: dict[str, float], *, above: bool) -> str:
+    """Return the data sets with a difference that is named, the largest first."""
+    order = sorted(gaps.items(), key=lambda pair: -abs(pair[1]))
+    found = [
+        f"{data} ({_short(f'{gap:+.3f}')})"
+        for data, gap in order
+        if (gap > NAMED if above else gap < -NAMED)
+    ]
+    return ", ".join(found) or "none"
+
+
+def comparison_findings() -> str:
+    """Return what the comparison shows as a list."""
+    one, each = (_means(protocol) for protocol in generalize.PROTOCOLS)
+    of_one, of_each = generalize.gaps(one), generalize.gaps(each)
+
+    def both(name: str) -> str:
+        other = _mean_gap(of_each[name])
+        return f"{_mean_gap(of_one[name])} ({other} with one threshold per metric)"
+
+    alone = {data: own[generalize.NETWORK] - generalize.best_peer(own) for data, own in one.items()}
+    rest, peer = of_one[generalize.REST], of_one["best peer"]
+    test, chosen = generalize.ranks(one, generalize.METHODS)
+    order = sorted(zip(test.mean_ranks, chosen, strict=True))
+    reach = order[0][0] + test.critical_difference
+    behind = ", ".join(name for rank, name in order if rank > reach) or "none"
+    items = (
+        f"Blend minus C-GMVAE alone: {both(generalize.NETWORK)}, the mean over {len(one)} data "
+        "sets with its 95% interval over data sets.",
+        f"What C-GMVAE adds to a blend of the other experts: {both(generalize.REST)}. By more than "
+        f".005: {_listed(rest, above=True)}; behind by more: {_listed(rest, above=False)}.",
+        "Blend minus the best peer of each data set, which is picked by its test score: "
+        f"{both('best peer')}. Ahead by more than .005: {_listed(peer, above=True)}; behind by "
+        f"more: {_listed(peer, above=False)}.",
+        "C-GMVAE alone minus the best peer, ahead by more than .005: "
+        f"{_listed(alone, above=True)}; behind by more: {_listed(alone, above=False)}.",
+        f"The best mean rank has {order[0][1]}; behind it by more than the critical difference: "
+        f"{behind}.",
+    )
+    return "".join(f"- {item}\n" for item in items)
+
+
+def comparison_in_words() -> str:
+    """Return how far the blend is ahead, for the README."""
+    gaps = generalize.gaps(_means("validation"))
+    alone, peer = gaps[generalize.NETWORK], gaps["best peer"]
+    return (
+        f"Over the {len(peer)} sets of the table the blend is {_mean_gap(alone)} above C-GMVAE "
+        f"alone (95% interval over sets), and {_mean_gap(peer)} above the peer that is best on the "
+        "test rows of each. That peer is ahead by more than .005 on: "
+        f"{_listed(peer, above=False)}.\n"
+    )
 
 
 def communities(kind: str) -> str:
@@ -512,6 +608,11 @@ PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
     "steps": lambda: steps("validation"),
     "steps-per-metric": lambda: steps("validation-per-metric"),
     "steps-by-data": lambda: steps_by_data("validation"),
+    "comparison-origin": comparison_origin,
+    "comparison-findings": comparison_findings,
+    "comparison-in-words": comparison_in_words,
+    "comparison-ranks-one": lambda: comparison_ranks("validation"),
+    "comparison-ranks-each": lambda: comparison_ranks("validation-per-metric"),
     "comparison-one": lambda: comparison("validation"),
     "comparison-each": lambda: comparison("validation-per-metric"),
     "peers-one": lambda: comparison_peers("validation"),

@@ -95,6 +95,33 @@ def test_the_page_of_the_paper_says_what_was_found_and_what_was_not_run(tmp_path
     assert "not run" not in claims
 
 
+def test_the_comparison_says_what_was_not_run_and_names_differences(monkeypatch):
+    scores = {"blend": 0.7, "C-GMVAE": 0.69, "blend without C-GMVAE": 0.71, "mlp": 0.5}
+    results = {
+        data: {
+            method: {
+                seed: dict.fromkeys(generated.generalize.PROTOCOLS, [own] * 5) | {"made": "here"}
+                for seed in "012"
+            }
+            for method, own in {**scores, "mlp": peer}.items()
+        }
+        for data, peer in (("flags", 0.75), ("yeast", 0.5))
+    }
+    results["yeast"]["tabm"] = {"0": {"not_run": "more than 600 s", "made": "there"}}
+    results["flags"]["tabm"] = results["flags"]["mlp"]
+    monkeypatch.setattr(generated, "_comparison", lambda: results)
+    monkeypatch.setattr(generated, "records", lambda _: [])
+    parts = generated.PARTS_OF_PAGES
+    assert "| yeast | .500 | not run: more than 600 s |" in parts["peers-one"]()
+    assert "| flags | .690 | .700 | .710 | mlp .750 | tabm .750 |" in parts["comparison-one"]()
+    assert "ahead by more than .005 on: flags (−.050)." in parts["comparison-in-words"]()
+    findings = parts["comparison-findings"]()
+    assert "Blend minus C-GMVAE alone: +.010 ± .000" in findings
+    assert "By more than .005: none; behind by more: flags (−.010), yeast (−.010)." in findings
+    assert "blend without C-GMVAE 1.50" in parts["comparison-ranks-one"]()
+    assert "| there | tabm (yeast) |" in parts["comparison-origin"]()
+
+
 def commits(text):
     """Return the words that look like commits."""
     return set(re.findall(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7}\b", text))
