@@ -56,8 +56,9 @@ from cgmvae.training.engine import SERIAL, Engine
 #: Minutes for all chapters, in full and quick.
 MINUTES, QUICK_MINUTES = 30.0, 10.0
 
-#: The least time of a job, and of a round: in less, hardly data are read.
-_LEAST_SECONDS = 2.0
+#: The least time of a round, and the least limit of a job: with equal shares that are shorter than
+#: a training nothing would be finished.
+_LEAST_ROUND, _LEAST_LIMIT = 2.0, 20.0
 
 #: How many equal shares of the time a job may take in the first round, since most take less, and
 #: by how much this grows with each round.
@@ -221,7 +222,7 @@ class Paper:
         record = self._record(device)
         before, n_round = record["seconds"], 0
         self._write_pages(record, None)
-        while n_round == 0 or (self._waiting(None) and end - time.time() > _LEAST_SECONDS):
+        while n_round == 0 or (self._waiting(None) and end - time.time() > _LEAST_ROUND):
             for alone, title in ((False, "paper"), (True, "time")):
                 if not (jobs := self._waiting(alone)):
                     continue
@@ -360,7 +361,7 @@ def _limits(
     cut = n_round > 0
     return TimeLimits(
         *(
-            TimeLimit(max(_LEAST_SECONDS, seconds * share * _GENEROUS * _GROWTH**n_round), end, cut)
+            TimeLimit(max(_LEAST_LIMIT, seconds * share * _GENEROUS * _GROWTH**n_round), end, cut)
             for share in shares
         )
     )
