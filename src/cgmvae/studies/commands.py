@@ -315,12 +315,14 @@ def missing_runs(study: Study, scope: Scope, store: Store) -> list[Table]:
         own = list(jobs)
         runs = [spec for job in own for spec in job if not store.is_done(spec)]
         minutes = [speeds.get(job[0].method, math.nan) * expected_work(job) / 60 for job in own]
-        rows.append([data, _counted(runs), number(float(np.sum(minutes)), 0)])
+        known = float(np.nansum(minutes)) if not np.isnan(minutes).all() else math.nan
+        at_least = "≥ " if np.isnan(minutes).any() and not math.isnan(known) else ""
+        rows.append([data, _counted(runs), at_least + number(known, 0)])
     for data in study.data(scope):
         if not is_available(data):
             rows.append([data, why_missing(data), ""])
     note = (
-        "Minutes: one job after the other, where each of the methods was run on some data; by the "
+        "Minutes: one job after the other, of the methods that were run on some data; by the "
         "seconds of these runs, times rows and labels."
     )
     columns = ["data", "missing runs", "estimated minutes"]
