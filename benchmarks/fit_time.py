@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -200,10 +201,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "Label not")
     print(environment())
     results, origin = Results(options.out), made("python benchmarks/fit_time.py", "cpu")
+    origin |= {"repeats": options.repeats, "load": round(os.getloadavg()[0], 1)}
     printed = False
     for name in options.data:
         found = summarize([fits(name, quick=options.quick) for _ in range(options.repeats)])
-        results.add((name,), {"made": {**origin, "repeats": options.repeats}, "methods": found})
+        results.add((name,), {"made": origin, "methods": found})
         for method, values in found.items():
             if not printed:
                 print_header("data", "method", *values)

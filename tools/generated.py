@@ -37,6 +37,7 @@ import generalize  # noqa: E402
 import paper_tables  # noqa: E402
 from ablation import STEPS  # noqa: E402
 from measurement import TEST_SHARE  # noqa: E402
+from paper_tables import short as _short  # noqa: E402
 
 DOCS = ROOT / "docs"
 DATA = DOCS / "results" / "data"
@@ -170,11 +171,6 @@ def symbol(record: dict[str, str]) -> str:
     if record["verdict"] == "not found" and record["high"].startswith("-"):
         return "✗"
     return SYMBOLS[record["verdict"]]
-
-
-def _short(value: str) -> str:
-    """Return a number without its leading zero, and with a real minus sign."""
-    return value.replace("0.", ".", 1).replace("-", "−")
 
 
 def old_claims(split: str = "random") -> list[dict[str, str]]:
@@ -336,11 +332,7 @@ def comparison_ranks(protocol: str) -> str:
     """Return the mean ranks of our own methods, and of all that were run on most data sets."""
     found = _means(protocol)
     texts = [generalize.ranks_in_words(found, own) for own in (generalize.OURS, generalize.METHODS)]
-    return _with_short_numbers("\n\n".join(texts)) + "\n"
-
-
-def _with_short_numbers(text: str) -> str:
-    return re.sub(r"(?<![\d.])0\.(?=\d)", ".", text)
+    return _short("\n\n".join(texts)) + "\n"
 
 
 def _mean_gap(gaps: dict[str, float]) -> str:
@@ -465,20 +457,24 @@ def _origin(made: dict[str, Any]) -> str:
 
 def speed_of_fits() -> str:
     """Return how long fits and predictions take, by the first method of each run."""
-    results = _json("speed.json")
-    rows, origins = [], []
-    for data, own in results.items():
-        found = own["methods"]
-        first = next(iter(found))
-        for method, values in found.items():
-            cells = [f"{values['seconds']:.1f} s", f"{values['ratio']:.2f}"]
-            cells += [f"{values['bulk_seconds']:.2f} s", f"{values['bulk_ratio']:.2f}"]
-            size = values["file_mib"]
-            cells += [f"{values['row_ms']:.1f} ms", "–" if size is None else f"{size:.1f} MiB"]
-            rows.append([data if method == first else "", method, *map(_short, cells)])
-        origins.append(f"{data}: {_origin(own['made'])}, repeats {own['made']['repeats']}")
+
+    def text(value: float | None, unit: str = "", digits: int = 1) -> str:
+        return "–" if value is None else _short(f"{value:.{digits}f}") + unit
+
+    rows: list[list[str]] = []
+    origins: dict[str, list[str]] = {}
+    for data, own in _json("speed.json").items():
+        for method, values in own["methods"].items():
+            cells = [text(values["seconds"], " s"), text(values["ratio"], digits=2)]
+            cells += [text(values["bulk_seconds"], " s", 2), text(values["bulk_ratio"], digits=2)]
+            cells += [text(values["row_ms"], " ms"), text(values["file_mib"], " MiB")]
+            rows.append([data, method, *cells])
+        made = own["made"]
+        load = "" if made["load"] is None else f", load average before it {made['load']}"
+        origins.setdefault(f"{_origin(made)}, repeats {made['repeats']}{load}", []).append(data)
     header = ("data", "method", "fit", "ratio", "predict 24,170 rows", "ratio", "one row", "file")
-    return f"{table(header, rows)}\n{'; '.join(origins)}.\n"
+    found = "; ".join(f"{', '.join(data)}: {origin}" for origin, data in origins.items())
+    return f"{table(header, rows)}\n{found}.\n"
 
 
 def speed_on_gpu() -> str:

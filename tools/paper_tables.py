@@ -59,8 +59,9 @@ def _exists(name: str) -> bool:
     return (FOLDER / f"{name}.csv").exists()
 
 
-def _short(value: str) -> str:
-    return re.sub(r"(?<!\d)0\.", ".", value).replace("-", "−")
+def short(value: str) -> str:
+    """Return a text with its numbers without a leading zero, and with real minus signs."""
+    return re.sub(r"(?<![\w.])-(?=[\d.])", "−", re.sub(r"(?<![\d.])0\.(?=\d)", ".", value))
 
 
 Render = Callable[[Sequence[str], Any], str]
@@ -112,11 +113,11 @@ def methods(table: Render, chapter: str, metric: str, protocol: str) -> str:
             known = published_value(
                 metric.replace("-", "_").lower(), _NAMES.get(row, row), paper_data(data.split()[0])
             )
-            text = _short(value) if value else "–"
+            text = short(value) if value else "–"
             if value and " of " in found[-1]:
                 text += f" ({found[-1]} runs)"
             if known is not None and protocol == "test-oracle":
-                text += f" ({_short(f'{known:.3f}')})"
+                text += f" ({short(f'{known:.3f}')})"
             cells.append(text)
         rows.append([name, *cells])
     return table(("method", *own), rows) + _missing(blocks, line)
@@ -158,7 +159,7 @@ def half(table: Render) -> str:
     """Return C-GMVAE with half the rows minus MPVAE with all of them."""
     line, blocks = read_chapter("fewer_data")
     own = blocks.get("C-GMVAE (50%) − MPVAE (100%)", Block(["data"], []))
-    rows = [[row[0], *map(_short, row[1:])] for row in own.rows]
+    rows = [[row[0], *map(short, row[1:])] for row in own.rows]
     text = table(tuple(own.columns), rows) if rows else ""
     return text + _missing(blocks, line)
 
@@ -174,7 +175,7 @@ def times(table: Render) -> str:
         for block in own.values():
             found = next((row for row in block.rows if row[0] == name), [])
             ratio = found[2] if len(found) > 2 else ""
-            cells.append(f"{_short(ratio)} ({_short(found[1])} s)" if ratio.strip("–") else "–")
+            cells.append(f"{short(ratio)} ({short(found[1])} s)" if ratio.strip("–") else "–")
         if set(cells) != {"–"}:
             rows.append([name, *cells])
     return table(("network", *own), rows) + _missing(blocks, line)

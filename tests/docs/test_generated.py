@@ -15,7 +15,7 @@ import generated
 PAGES = {str(path.relative_to(ROOT)): path for path in generated.generated_pages()}
 
 #: Pages of results that were measured by one command, and have all of its numbers in a file.
-MEASURED = ("ablation", "generalize", "paper")
+MEASURED = ("ablation", "generalize", "paper", "speed")
 
 
 def test_all_parts_are_on_a_page():
@@ -54,6 +54,12 @@ def test_the_count_of_the_caveats_is_that_of_the_file():
     grid = page.split("<!-- begin claims -->")[1].split("<!-- end claims -->")[0]
     signs = {sign: grid.count(f"{sign}\u00a0") for sign in "✓=✗?"}
     assert f"{signs['✓']} of the {sum(signs.values())} verdicts in the first table" in page
+
+
+def test_numbers_lose_their_leading_zero_and_nothing_else():
+    given = "C-GMVAE 0.5, 20.20, -0.013 [-0.1, +0.0], 10.0 s, 0.00"
+    shown = "C-GMVAE .5, 20.20, −.013 [−.1, +.0], 10.0 s, .00"
+    assert generated.paper_tables.short(given) == shown
 
 
 METHODS = """# Made 2026-11-20 by `cgmvae paper` on one H200, commit x, in 9 s; 5 of 8 runs.
