@@ -211,9 +211,9 @@ class Paper:
         """Run what is missing within the time, write the pages, and return what is missing still.
 
         All chapters are run together, so that networks have the GPU while other methods have the
-        cores beside it; then those whose jobs run alone. In the first round each job has an equal
-        share of the time, so that what is fast is done; then several times its share, since most
-        are done, and searches may be cut.
+        cores beside it; then those whose jobs run alone. The shortest jobs are first. In the first
+        round each may take a few times its equal share of the time; in later ones more, and
+        searches may be cut.
         """
         minutes = self.minutes or (QUICK_MINUTES if self.quick else MINUTES)
         begin = time.time()
@@ -221,15 +221,13 @@ class Paper:
         make_folder(self.folder)
         record = self._record(device)
         before, n_round = record["seconds"], 0
-        self._write_pages(record, None)
+        self._write_record(record)
         while n_round == 0 or (self._waiting(None) and end - time.time() > _LEAST_ROUND):
             for alone, title in ((False, "paper"), (True, "time")):
                 if not (jobs := self._waiting(alone)):
                     continue
                 own = SERIAL if alone else engine
-                left = end - time.time()
-                if not alone:  # the others are next
-                    left *= len(jobs) / len(self._waiting(None))
+                left = (end - time.time()) * len(jobs) / len(self._waiting(None))
                 make_runs(
                     [spec for job in jobs for spec in job],
                     self.store,
@@ -275,8 +273,11 @@ class Paper:
         seconds = float(earlier.get("seconds", 0.0))
         return {"command": self.command, **environment, "seconds": seconds}
 
-    def _write_pages(self, record: Mapping[str, Any], draw: Draw | None) -> None:
+    def _write_record(self, record: Mapping[str, Any]) -> None:
         self._write("paper.json", json.dumps(record, indent=1) + "\n")
+
+    def _write_pages(self, record: Mapping[str, Any], draw: Draw | None) -> None:
+        self._write_record(record)
         for chapter, study, scope in self.chapters():
             self._write_page(chapter, study, scope, record, draw)
         self._write_index(record)

@@ -176,10 +176,7 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts]) -> Iterator[Scor
     peer = PEERS[job[0].method]
     for spec, own in zip(job, parts, strict=True):
         start = time.perf_counter()
-        if own.cross_validated:
-            validation, test = peer.bagged(own.train, own.test, spec.seed)
-        else:
-            validation, test = peer.scores(own.train, (own.validation, own.test), spec.seed)
+        validation, test = peer.scores(own.train, (own.validation, own.test), spec.seed)
         yield Scores(validation, test, {"fit": time.perf_counter() - start})
 
 
@@ -211,15 +208,12 @@ def _score_method(
         start = time.perf_counter()
         test = model.predict_proba(own.test.X)
         seconds = {"fit": fit_seconds, "predict": time.perf_counter() - start}
-        held = _held_out(own)
-        validation = model.oof_proba_ if held is None else model.predict_proba(held[0])
-        yield Scores(validation, test, seconds, model)
+        yield Scores(model.predict_proba(own.validation.X), test, seconds, model)
 
 
-def _held_out(parts: Parts) -> tuple[Any, Any] | None:
-    """Return the validation rows, or None in a cross-validated run."""
-    own = parts.validation
-    return None if parts.cross_validated else (own.X, own)
+def _held_out(parts: Parts) -> tuple[Any, Any]:
+    """Return the validation rows."""
+    return parts.validation.X, parts.validation
 
 
 def _record(
