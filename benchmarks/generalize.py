@@ -283,11 +283,12 @@ def run(results: Results, cells: Sequence[Cell], jobs: int, limit: float | None)
 
 
 def merge(results: Results, path: Path) -> None:
-    """Add the results of another file; they replace those of the same data, method and split."""
+    """Add the results of another file; numbers replace those of the same fit, reasons do not."""
     for name, methods in Results(path).values.items():
         for method, splits in methods.items():
             for seed, own in splits.items():
-                results.add((name, method, seed), own)
+                if "not_run" not in own or (name, method, seed) not in results:
+                    results.add((name, method, seed), own)
 
 
 # --- What follows from the results ----------------------------------------------------------------

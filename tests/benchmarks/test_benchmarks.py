@@ -64,7 +64,7 @@ def test_a_fit_that_takes_too_long_is_ended_and_other_files_are_added(tmp_path, 
 
     out, other = tmp_path / "own.json", tmp_path / "other.json"
     mine = {"yeast": {"mlp": {"0": {"validation": [0.5] * 5}, "1": {"not_run": "more than 9 s"}}}}
-    theirs = {"yeast": {"mlp": {"1": {"validation": [0.7] * 5}}, "tabm": {"0": {}}}}
+    theirs = {"yeast": {"mlp": {"0": {"not_run": "no"}, "1": {"validation": [0.7] * 5}}}}
     out.write_text(json.dumps(mine))
     other.write_text(json.dumps(theirs))
     command = ["--quick", "--out", str(out), "--merge", str(other), "--jobs", "2"]
