@@ -5,7 +5,7 @@
 On each split one fit gives the network without KL and contrastive term, with them, and calibrated.
 Its probabilities are then blended with those of each other expert and with all of them, and the
 others are blended without it. Every arm gets the same 90% of the rows, learns its threshold on
-out-of-fold rows and is scored on the rest, as in ``benchmarks/accuracy.py``. What a step adds is
+out-of-fold rows and is scored on the rest, as in ``benchmarks/generalize.py``. What a step adds is
 paired over splits. Results are kept after each split; a second run computes only what is missing.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from accuracy import QUICK, Effort, Scores, load_split
+from generalize import QUICK, Effort, Scores, load_split
 from measurement import (
     Results,
     add_out,

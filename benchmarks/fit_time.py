@@ -1,23 +1,24 @@
 """Time until a model is there, compared with what people would use instead.
 
-    python benchmarks/fit_time.py [--data yeast scene sider] [--repeats 3]
+    python benchmarks/fit_time.py [--data yeast scene sider] [--repeats 3] [--out FILE.json]
     python benchmarks/fit_time.py --data reuters_text imdb --repeats 1
 
 For each data set a random forest of 300 trees, the default fits of C-GMVAE and of the blend, and
-LightGBM (100 trees
-per label, if it is installed) are fitted on the same 90% of the rows in one run: seconds, the ratio
-to the first, peak memory, micro-F1 and macro-F1 on the rest with each method's own threshold, the
-size of the model file, seconds for the labels of 24,170 rows (ten times yeast) and their ratio to
-the first, and milliseconds for one row. With sparse features LinearSVC is fitted too, and the
-forest only if the rows are few; with raw text (``reuters_text``, the documents of the data set
-reuters) TfidfVectorizer and LinearSVC are the only other method. Times are medians; a ratio
-compares two methods in one repetition.
+LightGBM (100 trees per label, if it is installed) are fitted on the same 90% of the rows in one
+run: seconds, the ratio to the first, peak memory, micro-F1 and macro-F1 on the rest with each
+method's own threshold, the size of the model file, seconds for the labels of 24,170 rows (ten times
+yeast) and their ratio to the first, and milliseconds for one row. With sparse features LinearSVC is
+fitted too, and the forest only if the rows are few; with raw text (``reuters_text``, the documents
+of the data set reuters) TfidfVectorizer and LinearSVC are the only other method. Times are medians;
+a ratio compares two methods in one repetition. A data set that is run replaces its numbers in the
+file.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -34,7 +35,10 @@ from measurement import (
     TINY,
     TINY_ROWS,
     PeakMemory,
+    Results,
+    add_out,
     environment,
+    made,
     make_parser,
     print_header,
     print_row,
@@ -157,9 +161,37 @@ def fits(name: str, *, quick: bool) -> dict[str, Fitted]:
     return found
 
 
+def summarize(runs: Sequence[dict[str, Fitted]]) -> dict[str, dict[str, Any]]:
+    """Return medians over the repetitions by method, and ratios to the first method."""
+    first = next(iter(runs[0]))
+    found = {}
+    for method, fitted in runs[0].items():
+
+        def median(name: str, method: str = method) -> float:
+            return statistics.median(getattr(run[method], name) for run in runs)
+
+        def ratio(name: str, method: str = method) -> float:
+            pairs = ((getattr(run[method], name), getattr(run[first], name)) for run in runs)
+            return statistics.median(own / other for own, other in pairs)
+
+        found[method] = {
+            "seconds": round(median("seconds"), 2),
+            "ratio": round(ratio("seconds"), 3),
+            "peak_mib": round(fitted.peak / MIB),
+            "micro_f1": round(fitted.micro_f1, 4),
+            "macro_f1": round(fitted.macro_f1, 4),
+            "file_mib": None if fitted.size is None else round(fitted.size / MIB, 1),
+            "bulk_seconds": round(median("bulk"), 3),
+            "bulk_ratio": round(ratio("bulk"), 3),
+            "row_ms": round(1000 * median("row"), 2),
+        }
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table."""
     parser = make_parser(__doc__)
+    add_out(parser)
     parser.add_argument("--data", nargs="*", default=["yeast", "scene", "sider"])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(argv)
@@ -168,32 +200,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     # scikit-learn names every label without an example, and predicts it nowhere.
     warnings.filterwarnings("ignore", "Label not")
     print(environment())
-    columns = ("seconds", "ratio to the first", "peak MiB", "micro-F1", "macro-F1", "file")
-    columns += ("predict many", "ratio to the first", "predict one")
-    print_header("data", "method", *columns)
+    results, origin = Results(options.out), made("python benchmarks/fit_time.py", "cpu")
+    origin |= {"repeats": options.repeats, "load": round(os.getloadavg()[0], 1)}
+    printed = False
     for name in options.data:
-        runs = [fits(name, quick=options.quick) for _ in range(options.repeats)]
-        first = next(iter(runs[0]))
-        for method, fitted in runs[0].items():
-            times = [run[method].seconds for run in runs]
-            ratio = statistics.median(run[method].seconds / run[first].seconds for run in runs)
-            bulk = statistics.median(run[method].bulk for run in runs)
-            bulk_ratio = statistics.median(run[method].bulk / run[first].bulk for run in runs)
-            row = statistics.median(run[method].row for run in runs)
-            size = "–" if fitted.size is None else f"{fitted.size / MIB:.1f} MiB"
-            print_row(
-                name,
-                method,
-                f"{statistics.median(times):.1f}",
-                f"{ratio:.2f}",
-                f"{fitted.peak / MIB:.0f}",
-                f"{fitted.micro_f1:.3f}",
-                f"{fitted.macro_f1:.3f}",
-                size,
-                f"{bulk:.2f} s",
-                f"{bulk_ratio:.2f}",
-                f"{1000 * row:.1f} ms",
-            )
+        found = summarize([fits(name, quick=options.quick) for _ in range(options.repeats)])
+        results.add((name,), {"made": origin, "methods": found})
+        for method, values in found.items():
+            if not printed:
+                print_header("data", "method", *values)
+                printed = True
+            print_row(name, method, *values.values())
     return 0
 
 

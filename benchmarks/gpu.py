@@ -1,7 +1,7 @@
 """Speed of packed training on a GPU, compared with the limits of the card.
 
     python benchmarks/gpu.py [--members 1 8 64 200] [--precision bf16] [--large] [--profile]
-        [--grid]
+        [--grid] [--out FILE.json]
 
 Yeast, E = 1024, batches of 256 rows; otherwise the network of the defaults or, with ``--large``,
 one with the paper's hidden layers and latent dimensions. For each number of members: milliseconds
@@ -30,8 +30,11 @@ import torch
 from measurement import (
     TINY_NETWORK,
     TINY_ROWS,
+    Results,
+    add_out,
     fit_input,
     load_parts,
+    made,
     make_parser,
     print_header,
     print_row,
@@ -164,8 +167,8 @@ def operations_and_weights(scale: Scale) -> tuple[int, int]:
     return counter.get_total_flops(), sum(p.numel() for p in network.parameters())
 
 
-def table(counts: list[int], precision: str, scale: Scale) -> None:
-    """Print the times by number of members."""
+def table(counts: list[int], precision: str, scale: Scale, results: Results) -> None:
+    """Print the times by number of members, and keep them."""
     rate, bandwidth = ceilings(scale)
     operations, weights = operations_and_weights(scale)
     print(f"measured: TF32 {rate / 1e12:.3g} TFLOP/s, copy {bandwidth / 1e12:.3g} TB/s")
@@ -178,9 +181,13 @@ def table(counts: list[int], precision: str, scale: Scale) -> None:
         short, long = (YeastPack(n, epochs, precision, scale) for epochs in scale.epochs)
         short.train()
         epochs = (seconds(long.train) - seconds(short.train)) / np.diff(scale.epochs).item()
-        times = (f"{value * 1e3:.3f}" for value in (step, floor))
-        print_row(n, *times, f"{floor / step:.0%}", f"{epochs / n * 1e3:.3f}")
+        values = [round(1e3 * value, 3) for value in (step, floor, epochs / n)]
+        results.add(("steps", precision, str(n)), dict(zip(STEP_FIELDS, values, strict=True)))
+        print_row(n, *values[:2], f"{floor / step:.0%}", values[2])
 
+
+#: What is kept of a number of members.
+STEP_FIELDS = ("step_ms", "floor_ms", "member_epoch_ms")
 
 #: Parts of kernel names by what the kernels do; the first kind that matches counts.
 KINDS = {
@@ -241,18 +248,22 @@ def alone_and_packed(pack: YeastPack, network: Any) -> None:
     print(f"weights alone and in the pack differ by {', '.join(gaps)} of their norm")
 
 
-def grid(precision: str, scale: Scale) -> None:
-    """Print the long measurements."""
+def grid(precision: str, scale: Scale, results: Results) -> None:
+    """Print the long measurements, and keep them."""
     for epochs in scale.grid_epochs:
         pack = YeastPack(scale.grid_members, epochs, precision, scale)
         trained: list[Any] = []
         taken = seconds(lambda pack=pack, trained=trained: trained.append(pack.train()))
-        print(f"\n{scale.grid_members} trainings of {epochs} epochs: {taken:.1f} s")
+        what = f"{scale.grid_members} trainings of {epochs} epochs in one pack"
+        results.add(("whole", what), round(taken, 2))
+        print(f"\n{what}: {taken:.1f} s")
         alone_and_packed(pack, trained[0])
     one = YeastPack(1, scale.single_epochs, precision, scale)
     X, Y, validation = one.data
     whole = seconds(lambda: one.model.fit(X, Y, validation_data=validation))
-    print(f"one member, {scale.single_epochs} epochs, the whole fit: {whole:.2f} s")
+    what = f"one member, {scale.single_epochs} epochs, the whole fit"
+    results.add(("whole", what), round(whole, 2))
+    print(f"{what}: {whole:.2f} s")
     n_members, n_single = scale.packed
     packed = YeastPack(n_members, scale.epochs[0] * 5, precision, scale)
     together = seconds(packed.train)
@@ -264,12 +275,15 @@ def grid(precision: str, scale: Scale) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the measurements."""
     parser = make_parser(__doc__)
+    add_out(parser)
     parser.add_argument("--members", nargs="*", type=int, default=[1, 8, 64, 200])
     parser.add_argument("--precision", choices=("tf32", "bf16"), default="tf32")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--grid", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args(argv)
+    if options.large and options.out:
+        parser.error("--out keeps the numbers of the default network; leave out --large")
     scale = QUICK if options.quick else LARGE if options.large else Scale()
     if options.quick:
         options.members, options.grid, options.profile = [1, 3], True, True
@@ -278,12 +292,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("there is no GPU here; only --quick runs without one")
     device = torch.cuda.get_device_name() if on_gpu else "CPU (its times say nothing about a GPU)"
     print(f"{device}, torch {torch.__version__}")
+    results = Results(options.out)
+    results.add(("made",), made("python benchmarks/gpu.py"))
     if options.members:
-        table(options.members, options.precision, scale)
+        table(options.members, options.precision, scale, results)
     if options.profile:
         profile(options.precision, scale)
     if options.grid:
-        grid(options.precision, scale)
+        grid(options.precision, scale, results)
     return 0
 
 

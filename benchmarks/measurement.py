@@ -29,11 +29,9 @@ from cgmvae.data import MultiLabelDataset, load_dataset, make_split, read
 from cgmvae.data.catalog import entries
 from cgmvae.data.files import atomic_path
 from cgmvae.methods import CGMVAEClassifier
+from cgmvae.studies.runner import describe_environment
 
 GIB, MIB = 2**30, 2**20
-
-#: Splits that are reported beside the first ones, which most defaults were chosen on.
-UNSEEN = (3, 4, 5, 6, 7)
 
 #: Test rows by the rows that a method is fitted on, training and validation rows.
 TEST_SHARE = 1 / 9
@@ -68,6 +66,11 @@ def environment() -> str:
         f"{os.cpu_count()} CPU cores, load average {os.getloadavg()[0]:.1f}, "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}"
     )
+
+
+def made(command: str, device: str = "auto") -> dict[str, Any]:
+    """Return what a file says of results: commit, date, device, versions, and the command."""
+    return {**describe_environment(device), "command": command}
 
 
 # Times

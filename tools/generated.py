@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ from cgmvae.training.plan import TrainingConfig
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import generalize  # noqa: E402
+import paper_tables  # noqa: E402
 from ablation import STEPS  # noqa: E402
 from measurement import TEST_SHARE  # noqa: E402
+from paper_tables import short as _short  # noqa: E402
 
 DOCS = ROOT / "docs"
 DATA = DOCS / "results" / "data"
@@ -169,17 +173,20 @@ def symbol(record: dict[str, str]) -> str:
     return SYMBOLS[record["verdict"]]
 
 
-def _short(value: str) -> str:
-    """Return a number without its leading zero, and with a real minus sign."""
-    return value.replace("0.", ".", 1).replace("-", "−")
+def old_claims(split: str = "random") -> list[dict[str, str]]:
+    """Return the records of ``claims.csv`` with thresholds from validation rows."""
+    return [
+        r for r in records("claims.csv") if (r["split"], r["thresholds"]) == (split, "validation")
+    ]
 
 
-def grid(arms: Sequence[tuple[str, str, str]], data: Sequence[str], split: str = "random") -> str:
+def grid(
+    arms: Sequence[tuple[str, str, str]], data: Sequence[str], claims: Iterable[dict[str, str]]
+) -> str:
     """Return a grid of claims × networks × data sets; each cell has one entry per F1."""
     found = {
         (r["arm"], r["against"], r["condition"], r["network"], r["data"], r["metric"]): r
-        for r in records("claims.csv")
-        if r["split"] == split and r["thresholds"] == "validation"
+        for r in claims
     }
     rows = []
     for arm, against, condition in arms:
@@ -210,8 +217,19 @@ PARTS = [
     ("contrastive only", PLAIN, "all rows"),
 ]
 MODULES = [("contrastive", other, "all rows") for other in ("covariance", "GNN", "no module")]
+#: Those of today's command.
+CLAIMS = [*PARTS, ("GM only", "N(0, I)", "all rows")]
+CLAIMS += [(BOTH, f"GM + {other}", "all rows") for other in ("covariance", "GNN")]
 SCARCE = [(BOTH, PLAIN, f"{share}% of the rows") for share in (5, 10, 25, 50)]
 SCARCE += [(BOTH, PLAIN, f"{share}% of the labels unknown") for share in (25, 50, 75)]
+
+
+def paper_claims() -> str:
+    """Return the grid of what ``cgmvae paper`` found, and how much of it was run."""
+    found = list(paper_tables.claims())
+    data = list(dict.fromkeys(record["data"] for record in found))
+    text = grid(CLAIMS, data, found) if found else ""
+    return text + paper_tables.missing_claims()
 
 
 def tuned_methods() -> str:
@@ -239,50 +257,141 @@ def tuned_methods() -> str:
     return table(("method", *header), rows)
 
 
-#: Methods of this library in ``generalize.json``; all others are peers.
-OURS = {"C-GMVAE": "C-GMVAE", "blend": "blend", "blend without C-GMVAE": "blend without C-GMVAE"}
+#: A difference of the mean of five metrics that is named.
+NAMED = 0.005
+
+
+@cache
+def _comparison() -> dict[str, Any]:
+    """Return the results of the comparison by data set, method and split."""
+    return dict(_json("generalize.json"))
 
 
 def _means(protocol: str) -> dict[str, dict[str, float]]:
     """Return the mean of the five metrics over splits by data set and method, the best first."""
-    results = json.loads((DATA / "generalize.json").read_text())
-    of_tabm = {each["data"]: float(each[protocol]) for each in records("generalize_tabm.csv")}
-    found = {}
-    for data, own in results.items():
-        means = {
-            method: float(np.mean([splits[seed][protocol] for seed in splits]))
-            for method, splits in own.items()
-            if len(splits) == 3
-        }
-        if data in of_tabm:
-            means["tabm"] = of_tabm[data]
-        found[data] = dict(sorted(means.items(), key=lambda each: -each[1]))
-    return found
+    found = generalize.means(_comparison(), protocol)
+    if (DATA / "generalize_tabm.csv").exists():  # means alone
+        for each in records("generalize_tabm.csv"):
+            own = {"tabm": float(each[protocol])} | found[each["data"]]
+            found[each["data"]] = dict(sorted(own.items(), key=lambda pair: -pair[1]))
+    return {data: own for data, own in found.items() if generalize.BLEND in own}
 
 
 def comparison(protocol: str) -> str:
     """Return the blend and what it consists of, beside the two best peers by name."""
     rows = []
+    names = (generalize.NETWORK, generalize.BLEND, generalize.REST)
     for data, means in _means(protocol).items():
         peers = [
             f"{method} {_short(f'{own:.3f}')}"
             for method, own in means.items()
-            if method not in OURS
+            if method not in names
         ]
-        ours = [_short(f"{means[method]:.3f}") for method in OURS]
+        ours = [_short(f"{means[name]:.3f}") for name in names]
         rows.append([data, *ours, *[*peers, "–", "–"][:2]])
-    return table(("data", *OURS.values(), "best peer", "next"), rows)
+    return table(("data", *names, "best peer", "next"), rows)
 
 
 def comparison_peers(protocol: str) -> str:
-    """Return all peers on all data sets."""
+    """Return all peers on all data sets, and why a peer has no numbers."""
     means = _means(protocol)
-    peers = sorted({m for own in means.values() for m in own} - OURS.keys())
-    rows = [
-        [data, *(_short(f"{own[m]:.3f}") if m in own else "–" for m in peers)]
-        for data, own in means.items()
-    ]
+    peers = sorted({m for own in means.values() for m in own} - set(generalize.OURS))
+    rows = []
+    for data, own in means.items():
+        cells = [data]
+        for peer in peers:
+            splits = _comparison()[data].get(peer, {}).values()
+            why = next((split["not_run"] for split in splits if "not_run" in split), None)
+            text = "–" if why is None else f"not run: {why}"
+            cells.append(_short(f"{own[peer]:.3f}") if peer in own else text)
+        rows.append(cells)
     return table(("data", *peers), rows)
+
+
+def comparison_origin() -> str:
+    """Return which methods were run when, by which commit, on which device."""
+    origins: dict[str, dict[str, set[str]]] = {}
+    for data, methods in _comparison().items():
+        for method, splits in methods.items():
+            for own in splits.values():
+                if "made" in own:
+                    origins.setdefault(own["made"], {}).setdefault(method, set()).add(data)
+    rows = []
+    for made, methods in origins.items():
+        by_data: dict[str, list[str]] = {}
+        for method, data in methods.items():
+            whole = len(data) > len(_comparison()) / 2
+            text = f"{len(data)} sets" if whole else ", ".join(sorted(data))
+            by_data.setdefault(text, []).append(method)
+        text = "; ".join(f"{', '.join(names)} ({data})" for data, names in by_data.items())
+        rows.append([made, text])
+    return table(("made", "methods (data)"), rows)
+
+
+def comparison_ranks(protocol: str) -> str:
+    """Return the mean ranks of our own methods, and of all that were run on most data sets."""
+    found = _means(protocol)
+    texts = [generalize.ranks_in_words(found, own) for own in (generalize.OURS, generalize.METHODS)]
+    return _short("\n\n".join(texts)) + "\n"
+
+
+def _mean_gap(gaps: dict[str, float]) -> str:
+    values = np.array([gap for gap in gaps.values() if not np.isnan(gap)])[:, None]
+    return _cell(paired_difference(values, np.zeros_like(values), test_share=0))
+
+
+def _listed(gaps: dict[str, float], *, above: bool) -> str:
+    """Return the data sets with a difference that is named, the largest first."""
+    order = sorted(gaps.items(), key=lambda pair: -abs(pair[1]))
+    found = [
+        f"{data} ({_short(f'{gap:+.3f}')})"
+        for data, gap in order
+        if (gap > NAMED if above else gap < -NAMED)
+    ]
+    return ", ".join(found) or "none"
+
+
+def comparison_findings() -> str:
+    """Return what the comparison shows as a list."""
+    one, each = (_means(protocol) for protocol in generalize.PROTOCOLS)
+    of_one, of_each = generalize.gaps(one), generalize.gaps(each)
+
+    def both(name: str) -> str:
+        other = _mean_gap(of_each[name])
+        return f"{_mean_gap(of_one[name])} ({other} with one threshold per metric)"
+
+    alone = {data: own[generalize.NETWORK] - generalize.best_peer(own) for data, own in one.items()}
+    rest, peer = of_one[generalize.REST], of_one["best peer"]
+    test, chosen = generalize.ranks(one, generalize.METHODS)
+    order = sorted(zip(test.mean_ranks, chosen, strict=True))
+    reach = order[0][0] + test.critical_difference
+    behind = ", ".join(name for rank, name in order if rank > reach) or "none"
+    items = (
+        f"Blend minus C-GMVAE alone: {both(generalize.NETWORK)}, the mean over {len(one)} data "
+        "sets with its 95% interval over data sets.",
+        f"What C-GMVAE adds to a blend of the other experts: {both(generalize.REST)}. By more than "
+        f".005: {_listed(rest, above=True)}; behind by more: {_listed(rest, above=False)}.",
+        "Blend minus the best peer of each data set, which is picked by its test score: "
+        f"{both('best peer')}. Ahead by more than .005: {_listed(peer, above=True)}; behind by "
+        f"more: {_listed(peer, above=False)}.",
+        "C-GMVAE alone minus the best peer, ahead by more than .005: "
+        f"{_listed(alone, above=True)}; behind by more: {_listed(alone, above=False)}.",
+        f"The best mean rank has {order[0][1]}; behind it by more than the critical difference: "
+        f"{behind}.",
+    )
+    return "".join(f"- {item}\n" for item in items)
+
+
+def comparison_in_words() -> str:
+    """Return how far the blend is ahead, for the README."""
+    gaps = generalize.gaps(_means("validation"))
+    alone, peer = gaps[generalize.NETWORK], gaps["best peer"]
+    return (
+        f"Over the {len(peer)} sets of the table the blend is {_mean_gap(alone)} above C-GMVAE "
+        f"alone (95% interval over sets), and {_mean_gap(peer)} above the peer that is best on the "
+        "test rows of each. That peer is ahead by more than .005 on: "
+        f"{_listed(peer, above=False)}.\n"
+    )
 
 
 def communities(kind: str) -> str:
@@ -330,6 +439,56 @@ def training_shares() -> str:
     found = {name: entries()[name].paper for name in PAPER_DATA}
     rows = [[name, f"{own.training_share:.2f}"] for name, own in found.items() if own is not None]
     return table(("data", "training share"), rows)
+
+
+# Speed.
+
+
+def _json(name: str) -> dict[str, Any]:
+    return json.loads((DATA / name).read_text()) if (DATA / name).exists() else {}
+
+
+def _origin(made: dict[str, Any]) -> str:
+    return (
+        f"{made['device']}, {made['date']}, commit {made['commit']}, torch {made['torch']}, "
+        f"`{made['command']}`"
+    )
+
+
+def speed_of_fits() -> str:
+    """Return how long fits and predictions take, by the first method of each run."""
+
+    def text(value: float | None, unit: str = "", digits: int = 1) -> str:
+        return "–" if value is None else _short(f"{value:.{digits}f}") + unit
+
+    rows: list[list[str]] = []
+    origins: dict[str, list[str]] = {}
+    for data, own in _json("speed.json").items():
+        for method, values in own["methods"].items():
+            cells = [text(values["seconds"], " s"), text(values["ratio"], digits=2)]
+            cells += [text(values["bulk_seconds"], " s", 2), text(values["bulk_ratio"], digits=2)]
+            cells += [text(values["row_ms"], " ms"), text(values["file_mib"], " MiB")]
+            rows.append([data, method, *cells])
+        made = own["made"]
+        load = "" if made["load"] is None else f", load average before it {made['load']}"
+        origins.setdefault(f"{_origin(made)}, repeats {made['repeats']}{load}", []).append(data)
+    header = ("data", "method", "fit", "ratio", "predict 24,170 rows", "ratio", "one row", "file")
+    found = "; ".join(f"{', '.join(data)}: {origin}" for origin, data in origins.items())
+    return f"{table(header, rows)}\n{found}.\n"
+
+
+def speed_on_gpu() -> str:
+    """Return what takes how long on a GPU; nothing is known before the first run."""
+    results = _json("gpu.json")
+    if not results:
+        return "Not measured with this code yet: `python benchmarks/gpu.py --members 200 --grid`.\n"
+    rows = [[what, f"{seconds:.2f} s"] for what, seconds in results.get("whole", {}).items()]
+    for precision, steps in results.get("steps", {}).items():
+        for n, own in steps.items():
+            members = "one member" if n == "1" else f"{n} members"
+            text = f"{own['step_ms']:.2f} ms; its floor {own['floor_ms']:.2f} ms"
+            rows.append([f"a step of {members}, {precision}", text])
+    return f"{table(('what', 'time'), rows)}\n{_origin(results['made'])}.\n"
 
 
 # What carries the accuracy.
@@ -420,16 +579,36 @@ PARTS_OF_PAGES: dict[str, Callable[[], str]] = {
     "plan-sparse": lambda: plan_table("sparse"),
     "plan-binary": lambda: plan_table("binary"),
     "presets": presets_table,
-    "claims": lambda: grid(PARTS, ALL),
-    "claims-official": lambda: grid(PARTS, SMALL[:2], "official"),
-    "claims-modules": lambda: grid(MODULES, SMALL),
-    "claims-scarce": lambda: grid(SCARCE, SMALL),
+    "paper-made": lambda: paper_tables.made(table),
+    "paper-claims": lambda: paper_claims(),
+    **{
+        f"paper-{chapter.replace('_', '-')}-{metric[:5]}-{protocol}": partial(
+            paper_tables.methods, table, chapter, metric, protocol
+        )
+        for chapter in ("methods", "methods_official")
+        for metric in F1[1:]
+        for protocol in ("validation", "test-oracle")
+        if (chapter, protocol) != ("methods_official", "validation")
+    },
+    "paper-half": lambda: paper_tables.half(table),
+    "paper-times": lambda: paper_tables.times(table),
+    "claims": lambda: grid(PARTS, ALL, old_claims()),
+    "claims-official": lambda: grid(PARTS, SMALL[:2], old_claims("official")),
+    "claims-modules": lambda: grid(MODULES, SMALL, old_claims()),
+    "claims-scarce": lambda: grid(SCARCE, SMALL, old_claims()),
     "methods-tuned": tuned_methods,
     "training-shares": training_shares,
+    "speed-fits": speed_of_fits,
+    "speed-gpu": speed_on_gpu,
     "steps-in-words": steps_in_words,
     "steps": lambda: steps("validation"),
     "steps-per-metric": lambda: steps("validation-per-metric"),
     "steps-by-data": lambda: steps_by_data("validation"),
+    "comparison-origin": comparison_origin,
+    "comparison-findings": comparison_findings,
+    "comparison-in-words": comparison_in_words,
+    "comparison-ranks-one": lambda: comparison_ranks("validation"),
+    "comparison-ranks-each": lambda: comparison_ranks("validation-per-metric"),
     "comparison-one": lambda: comparison("validation"),
     "comparison-each": lambda: comparison("validation-per-metric"),
     "peers-one": lambda: comparison_peers("validation"),

@@ -1,5 +1,6 @@
 """Every program in ``benchmarks/`` runs with ``--quick`` and prints its numbers."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -16,8 +17,7 @@ SHARED = {"measurement", "fuzz_inputs"}
 #: A result that each benchmark prints, with its number.
 EXPECTED = {
     "ablation": r"\| yeast \| 2 \| [+-]0\.\d+ ± 0\.\d+ \| ",
-    "accuracy": r"\| yeast \| \*C-GMVAE − best peer\* \| [+-]0\.\d+ ±",
-    "fit_time": r"\| yeast \| C-GMVAE \| \d+\.\d \| \d+\.\d\d \|",
+    "fit_time": r"\| yeast \| C-GMVAE \| \d+\.\d+ \| \d+\.\d+ \| \d+ \| 0\.\d+ \|",
     "fuzz": r"\| checkpoint \| 30 \| [1-9]\d* \| \d+ \| 0 \|",  # those as they are can be read
     "generalize": r"\| yeast \| 0\.\d+ \| 0\.\d+ \| 0\.\d+ \| 0\.\d+ \| [+-]0\.\d+ \|",
     "gpu": r"weights alone and in the pack differ by \d",
@@ -56,3 +56,34 @@ def test_quick_run(name, tmp_path, monkeypatch, capfd):
     assert code == 0, printed + errors
     assert re.search(EXPECTED[name], printed), printed + errors
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fit_that_takes_too_long_is_ended_and_other_files_are_added(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    import generalize
+
+    out, other = tmp_path / "own.json", tmp_path / "other.json"
+    mine = {"yeast": {"mlp": {"0": {"validation": [0.5] * 5}, "1": {"not_run": "more than 9 s"}}}}
+    theirs = {"yeast": {"mlp": {"0": {"not_run": "no"}, "1": {"validation": [0.7] * 5}}}}
+    out.write_text(json.dumps(mine))
+    other.write_text(json.dumps(theirs))
+    command = ["--quick", "--out", str(out), "--merge", str(other), "--jobs", "2"]
+    with pytest.raises(SystemExit):
+        generalize.main(command)  # without a limit
+    assert generalize.main([*command, "--limit", "0.1"]) == 0
+    found = json.loads(out.read_text())
+    assert found["yeast"]["mlp"]["1"] == {"validation": [0.7] * 5}
+    assert generalize.means(found, "validation", [0, 1])["yeast"] == {"mlp": 0.6}
+    for method in (*generalize.OURS, "extra-trees"):
+        assert found["sider"][method]["0"]["not_run"] == "more than 0.1 s"
+        assert "commit" in found["sider"][method]["0"]["made"]
+
+
+@pytest.mark.slow
+def test_a_fit_in_a_process_of_its_own_gives_the_same(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    from generalize import Cell
+
+    cell = Cell("yeast", "linear-svm", 0, True)
+    apart, here = cell.run_apart(600, 1), cell.run()
+    assert apart["linear-svm"]["validation"] == pytest.approx(here["linear-svm"]["validation"])

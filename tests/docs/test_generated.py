@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pages import ROOT
@@ -14,7 +15,7 @@ import generated
 PAGES = {str(path.relative_to(ROOT)): path for path in generated.generated_pages()}
 
 #: Pages of results that were measured by one command, and have all of its numbers in a file.
-MEASURED = ("ablation", "generalize", "paper")
+MEASURED = ("ablation", "generalize", "paper", "speed")
 
 
 def test_all_parts_are_on_a_page():
@@ -55,6 +56,78 @@ def test_the_count_of_the_caveats_is_that_of_the_file():
     assert f"{signs['✓']} of the {sum(signs.values())} verdicts in the first table" in page
 
 
+def test_numbers_lose_their_leading_zero_and_nothing_else():
+    given = "C-GMVAE 0.5, 20.20, -0.013 [-0.1, +0.0], 10.0 s, 0.00"
+    shown = "C-GMVAE .5, 20.20, −.013 [−.1, +.0], 10.0 s, .00"
+    assert generated.paper_tables.short(given) == shown
+
+
+METHODS = """# Made 2026-11-20 by `cgmvae paper` on one H200, commit x, in 9 s; 5 of 8 runs.
+table,method,example-F1,micro-F1,macro-F1,runs
+"yeast, thresholds: test-oracle","C-GMVAE, network tuned",0.668,0.686 ± – ± 0.000,0.446,2 of 4
+"yeast, thresholds: test-oracle",— the paper,,0.665,,
+"scene, thresholds: test-oracle",ML-kNN,stopped after 3 s,,,
+
+table,data,missing runs,estimated minutes
+Not run yet,scene,mlknn: 3,7
+Not run yet,ebird,not available: put it there,
+"""
+CLAIM = "“GM + contrastive” above “GM only”"
+ABLATION = f"""# Made 2026-11-20 by `cgmvae paper` on one H200, commit x, in 9 s; 8 of 8 runs.
+table,data,claim,example-F1,micro-F1,macro-F1,splits
+"A: network paper, thresholds: validation",yeast,{CLAIM},"+0.020 [+0.010, +0.030]: found",\
+"-0.020 [-0.030, -0.010]: not found","+0.001 [-0.003, +0.005]: not found",10
+"A: network paper, thresholds: validation",scene,{CLAIM},"+0.020 [-0.010, +0.030]: undecided",\
+-0.020: too few splits,+0.001,3
+"A: network paper, thresholds: test-oracle",yeast,{CLAIM},"+0.020 [+0.010, +0.030]: found",,,10
+"""
+
+
+def test_the_page_of_the_paper_says_what_was_found_and_what_was_not_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(generated.paper_tables, "FOLDER", tmp_path)
+    (tmp_path / "methods.csv").write_text(METHODS, "utf-8")
+    (tmp_path / "ablation.csv").write_text(ABLATION, "utf-8")
+    text = generated.PARTS_OF_PAGES["paper-methods-micro-test-oracle"]()
+    assert "| C-GMVAE, network tuned | .686 (2 of 4 runs) (.665) | – (.762) |" in text
+    assert "| ML-kNN | – (.625) | – (.667) |" in text
+    assert "– not run: 3 of 8 runs." in text
+    made = generated.PARTS_OF_PAGES["paper-made"]()
+    assert made.count("Made 2026-11-20") == 1
+    assert "| 5 of 8 runs | scene: mlknn: 3 (about 7 minutes) |" in made
+    assert "ebird" not in made
+    claims = generated.PARTS_OF_PAGES["paper-claims"]()
+    cells = "✓ +.020 / ✗ −.020 / = +.001 | ? +.020 / ? −.020 |"
+    assert f"| both over mixture | paper | {cells}" in claims
+    assert "not run" not in claims
+
+
+def test_the_comparison_says_what_was_not_run_and_names_differences(monkeypatch):
+    scores = {"blend": 0.7, "C-GMVAE": 0.69, "blend without C-GMVAE": 0.71, "mlp": 0.5}
+    results = {
+        data: {
+            method: {
+                seed: dict.fromkeys(generated.generalize.PROTOCOLS, [own] * 5) | {"made": "here"}
+                for seed in "012"
+            }
+            for method, own in {**scores, "mlp": peer}.items()
+        }
+        for data, peer in (("flags", 0.75), ("yeast", 0.5))
+    }
+    results["yeast"]["tabm"] = {"0": {"not_run": "more than 600 s", "made": "there"}}
+    results["flags"]["tabm"] = results["flags"]["mlp"]
+    monkeypatch.setattr(generated, "_comparison", lambda: results)
+    monkeypatch.setattr(generated, "records", lambda _: [])
+    parts = generated.PARTS_OF_PAGES
+    assert "| yeast | .500 | not run: more than 600 s |" in parts["peers-one"]()
+    assert "| flags | .690 | .700 | .710 | mlp .750 | tabm .750 |" in parts["comparison-one"]()
+    assert "ahead by more than .005 on: flags (−.050)." in parts["comparison-in-words"]()
+    findings = parts["comparison-findings"]()
+    assert "Blend minus C-GMVAE alone: +.010 ± .000" in findings
+    assert "By more than .005: none; behind by more: flags (−.010), yeast (−.010)." in findings
+    assert "blend without C-GMVAE 1.50" in parts["comparison-ranks-one"]()
+    assert "| there | tabm (yeast) |" in parts["comparison-origin"]()
+
+
 def commits(text):
     """Return the words that look like commits."""
     return set(re.findall(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7}\b", text))
@@ -76,7 +149,7 @@ def test_the_commits_of_pages_and_data_files_are_in_the_history():
     if shallow.stdout.strip() != b"false":
         pytest.skip("there is no whole history")
     pages = (ROOT / "docs").rglob("*.md")
-    files = generated.DATA.iterdir()
+    files = filter(Path.is_file, generated.DATA.rglob("*"))
     named = {
         commit: path.name
         for path in (*pages, *files)
@@ -96,7 +169,7 @@ def test_the_commits_of_pages_and_data_files_are_in_the_history():
 
 
 def test_every_data_file_says_where_it_comes_from():
-    files = sorted(generated.DATA.glob("*.csv"))
+    files = sorted(generated.DATA.rglob("*.csv"))
     assert files
     for path in files:
         assert path.read_text("utf-8").startswith("# "), path

@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from cgmvae.data import catalog
 from cgmvae.errors import InputError
 from cgmvae.methods.registry import REGISTRY
-from cgmvae.studies import chapters, runner, tuning
+from cgmvae.studies import chapters, find_study, runner, tuning
 from cgmvae.studies.chapters import CHAPTERS, Paper
+from cgmvae.studies.commands import missing_runs
 from cgmvae.studies.limits import OutOfTime, TimeLimit
 from cgmvae.studies.runner import run_job
 from cgmvae.studies.spec import RunSpec, Scope, is_network, make_jobs
 from cgmvae.studies.store import Store
 from cgmvae.studies.tuning import TUNINGS, candidates, tuned_settings
+from cgmvae.training.engine import Engine
 
 FOREVER = TimeLimit(600, float("inf"))
 
@@ -49,7 +52,7 @@ def test_pages_have_the_numbers_and_say_where_they_come_from(tmp_path, small, un
     for name in pages:
         assert made in (paper.folder / name).read_text()
     index = (paper.folder / "README.md").read_text()
-    assert re.search(r"\| \[methods.md\]\(methods.md\) \| 4 of 4 \| \d+ \|", index)
+    assert re.search(r"\| \[methods.md\]\(methods.md\) \| 4 of 4 runs \|", index)
     lines = (paper.folder / "methods.csv").read_text().splitlines()
     rows = [
         row for row in csv.reader(lines[1:]) if row[:2] == ["yeast, thresholds: validation", "ASL"]
@@ -68,16 +71,83 @@ def test_pages_have_the_numbers_and_say_where_they_come_from(tmp_path, small, un
     untrained()
     assert paper.make(device="cpu") == []
     again = json.loads((paper.folder / "paper.json").read_text())["seconds"]
-    assert again["methods"] >= origin["seconds"]["methods"]
+    assert again >= origin["seconds"]
+
+
+def test_pages_are_written_from_finished_runs_by_another_machine(tmp_path, small, untrained):
+    paper = Paper(tmp_path, quick=True, data=("yeast",))
+    with pytest.raises(InputError, match="There are no runs in"):
+        paper.write_pages()
+    paper.make(device="cpu")
+    origin = {"device": "one H200", "commit": "1234567", "date": "2026-01-01", "torch": "2.11"}
+    record = json.loads((tmp_path / "paper.json").read_text()) | origin
+    (tmp_path / "paper.json").write_text(json.dumps(record))
+    whole = (tmp_path / "methods.csv").read_text().splitlines()
+    (tmp_path / "methods.csv").unlink()
+    for name in ("predictions.npz", "split.json"):  # large, and on no page
+        for path in tmp_path.rglob(name):
+            path.unlink()
+    untrained()
+    assert paper.write_pages() == []
+    made, *cells = (tmp_path / "methods.csv").read_text().splitlines()
+    assert "Made 2026-01-01" in made
+    assert "on one H200, commit 1234567" in made
+    assert cells == whole[1:]
 
 
 def test_what_time_did_not_allow_is_named_and_resumed(tmp_path, small):
     paper = Paper(tmp_path, quick=True, data=("yeast",))
     assert replace(paper, minutes=1e-9).make(device="cpu") == ["methods: 4 of 4 runs"]
     page = (tmp_path / "methods.md").read_text()
-    assert "| yeast | mlknn: 2, asl: 2 |" in page.split("### Not run yet")[1]
+    assert "| yeast | mlknn: 2, asl: 2 | – |" in page.split("### Not run yet")[1]
     assert paper.make(device="cpu") == []
     assert "Not run yet" not in (tmp_path / "methods.md").read_text()
+
+
+def test_a_failure_stops_nothing_and_is_not_tried_again_in_the_same_call(
+    tmp_path, small, monkeypatch
+):
+    tried = []
+
+    def fail_with_asl(job, **options):
+        tried.append(job[0].method)
+        if job[0].method == "asl":
+            raise RuntimeError("no memory")
+        return make_records(job, **options)
+
+    make_records = runner.make_records
+    monkeypatch.setattr(runner, "make_records", fail_with_asl)
+    paper = Paper(tmp_path, quick=True, data=("yeast",))
+    assert paper.make(device="cpu") == ["methods: 2 of 4 runs"]
+    assert sorted(tried) == ["asl", "mlknn", "mlknn"]
+    assert "RuntimeError: no memory" in (tmp_path / "methods.md").read_text()
+
+
+def test_what_is_missing_comes_with_the_time_that_it_would_take(made_up, available):
+    available("yeast", "scene")
+    scope = Scope(data=("yeast", "scene"), methods=("mlknn",), splits=(1, 2), seeds=(0,))
+    study = find_study("main")
+    for run in study.runs(scope):
+        if run.data == "yeast":
+            made_up.keep(run, 0.5, seconds={"fit": 600.0})
+    (table,) = missing_runs(study, scope, made_up.store)
+    size = {name: catalog.find_entry(name).statistics for name in scope.data}
+    cells = {name: own.samples * own.labels for name, own in size.items()}
+    minutes = 2 * 10 * cells["scene"] / cells["yeast"]
+    assert table.rows == [["scene", "mlknn: 2", f"{minutes:.0f}"]]
+
+
+def test_networks_share_a_gpu_and_other_methods_the_cores_beside_it(monkeypatch):
+    jobs = [(RunSpec("yeast", name),) for name in ("cgmvae", "asl", "mlknn", "haram", "sleec")]
+    engine = Engine("spawn", 8)
+    for on_gpu, shares in ((False, (8 / 5, 8 / 5)), (True, (2 / 2, 6 / 3))):
+        monkeypatch.setattr(chapters, "uses_gpu", lambda *_, on_gpu=on_gpu: on_gpu)
+        limits = chapters._limits(jobs, engine, "auto", 100.0, 0)
+        assert [own.seconds for own in limits] == pytest.approx([300 * each for each in shares])
+        assert not limits.networks.cuts_searches
+        later = chapters._limits(jobs, engine, "auto", 100.0, 1)
+        assert later.others.seconds > limits.others.seconds
+        assert later.others.cuts_searches
 
 
 def test_figures_are_drawn_on_the_page(tmp_path, small):

@@ -73,6 +73,17 @@ def test_what_was_not_run_is_left_out(made_up, available):
     assert names == ["ML-kNN", "ASL"]
 
 
+def test_a_peer_is_left_out_of_data_that_is_too_large(made_up, available):
+    available("delicious")
+    scope = Scope(data=("delicious",), methods=("random-forest", "mlp"))
+    for run in MAIN.runs(scope):
+        made_up.keep(run, 0.5)
+    tables = {table.title: table for table in MAIN.tables(Results(scope, made_up.store))}
+    rows = {str(row[0]): row for row in tables["delicious, thresholds: validation"].rows}
+    assert rows["random forest"][1] == "left out: 15,831,215 rows × labels, more than 5,000,000"
+    assert rows["multi-layer perceptron"][-1] == "9"
+
+
 def test_every_network_is_tuned_with_the_same_budget(made_up, available):
     available("yeast")
     scope = Scope(data=("yeast",))

@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,8 +15,16 @@ import pytest
 from tiny_study import STUDY, runs, written
 
 from cgmvae.errors import InputError
-from cgmvae.studies import find_study
-from cgmvae.studies.commands import RETRIES, make_scope, may_start, run_study, study_status
+from cgmvae.studies import commands, find_study
+from cgmvae.studies.commands import (
+    RETRIES,
+    make_runs,
+    make_scope,
+    may_start,
+    run_study,
+    study_status,
+)
+from cgmvae.studies.limits import TimeLimit, TimeLimits
 from cgmvae.studies.spec import RunSpec, Scope, Study, expected_work, make_jobs
 from cgmvae.studies.store import Store
 from cgmvae.training.engine import Engine, open_engine
@@ -98,6 +107,15 @@ def test_stopping_ends_the_workers_which_have_begun_with_the_longest_jobs(tmp_pa
     assert multiprocessing.active_children() == []
     lengths = sorted(map(expected_work, make_jobs(runs(Scope()))))
     assert sorted(map(expected_work, begun)) == lengths[-2:]
+
+
+def test_workers_that_do_not_notice_the_end_of_the_time_are_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "_GRACE_SECONDS", -1000.0)  # before they can notice it
+    limit = TimeLimit(600, time.time() + 1001)
+    store = Store(tmp_path)
+    make_runs(runs(Scope()), store, TWO_WORKERS, device="cpu", limits=TimeLimits(limit, limit))
+    assert study_status(STUDY, Scope(), store) == (0, 0, 0, 9)
+    assert multiprocessing.active_children() == []
 
 
 def test_workers_say_that_the_folder_cannot_be_written():

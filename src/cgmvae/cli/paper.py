@@ -33,6 +33,9 @@ def paper(
         int | None, option("N", "Parallel jobs (default one per core, of more than two).", min=1)
     ] = None,
     device: Annotated[str, option("NAME", "auto, cpu or cuda.")] = "auto",
+    pages_only: Annotated[
+        bool, flag("--pages-only", "Run nothing: write the pages and figures of finished runs.")
+    ] = False,
 ) -> None:
     """Make the tables and figures of the paper, as a folder of pages.
 
@@ -59,7 +62,10 @@ def paper(
                     bars[name] = stack.enter_context(study_progress(name))
                 bars[name](progress)
 
-            missing = whole.make(engine, device=device, draw=_drawer(), on_progress=show)
+            if pages_only:
+                missing = whole.write_pages(_drawer())
+            else:
+                missing = whole.make(engine, device=device, draw=_drawer(), on_progress=show)
     except KeyboardInterrupt:
         raise console.Stopped(
             f"Stopped; finished runs are kept in {out}, and the same command resumes."

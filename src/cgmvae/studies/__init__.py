@@ -40,7 +40,6 @@ STUDIES: Mapping[str, Entry] = {
         "What training and prediction cost, beside the paper's table", "cgmvae.studies.timing.STUDY"
     ),
     "interpret": Entry("Which labels are similar, by groups", "cgmvae.studies.interpret.STUDY"),
-    "peers": Entry("C-GMVAE against common alternatives", "cgmvae.studies.paper.PEER_STUDY"),
 }
 
 

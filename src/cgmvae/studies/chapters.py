@@ -5,7 +5,7 @@
     FOLDER/README.md    what is where, what was run, and what is missing
     FOLDER/NAME.md      a chapter: its tables, figures, and where its runs were made
     FOLDER/NAME.csv     the cells of its tables
-    FOLDER/paper.json   command, commit, date, device, and seconds by chapter
+    FOLDER/paper.json   command, commit, date, device, and seconds of all calls
     FOLDER/runs/        the runs, from which the same command resumes
 """
 
@@ -27,37 +27,42 @@ from cgmvae.studies import find_study
 from cgmvae.studies.commands import (
     GPU_JOBS,
     Progress,
+    Status,
+    make_runs,
     missing_runs,
-    run_study,
     study_origin,
     study_status,
+    uses_gpu,
 )
 from cgmvae.studies.interpret import GROUPS
-from cgmvae.studies.limits import TimeLimit
+from cgmvae.studies.limits import TimeLimit, TimeLimits
 from cgmvae.studies.results import Results
 from cgmvae.studies.runner import STOPPED, describe_environment
 from cgmvae.studies.spec import (
+    Job,
     Scope,
     Study,
     StudyFigure,
     is_available,
+    is_network,
     make_jobs,
     unique,
     why_missing,
 )
 from cgmvae.studies.store import Store
 from cgmvae.studies.tables import render
-from cgmvae.training.device import find_device
 from cgmvae.training.engine import SERIAL, Engine
 
 #: Minutes for all chapters, in full and quick.
 MINUTES, QUICK_MINUTES = 30.0, 10.0
 
-#: The least time of a job, and of a chapter that is tried again: in less, hardly data are read.
-_LEAST_SECONDS = 2.0
+#: The least time of a round, and the least limit of a job: with equal shares that are shorter than
+#: a training nothing would be finished.
+_LEAST_ROUND, _LEAST_LIMIT = 2.0, 20.0
 
-#: How many times its equal share of the time a job may take in the first round, and after it.
-_FIRST, _GENEROUS = 0.3, 5.0
+#: How many equal shares of the time a job may take in the first round, since most take less, and
+#: by how much this grows with each round.
+_GENEROUS, _GROWTH = 3, 4
 
 #: Splits that are scored, none of them the one that settings are chosen on, and seeds of models.
 _SPLITS, _SEEDS, _QUICK_SPLITS = (1, 2, 3), (0,), (1, 2)
@@ -144,7 +149,7 @@ CHAPTERS = (
 )
 
 #: What a page of ``--quick`` says of itself.
-_QUICK_NOTE = (
+QUICK_NOTE = (
     "This is the quick version: it shows that everything runs, and decides nothing. It has two "
     "data sets (yeast and scene; most chapters have yeast alone), two splits in place of three to "
     "ten, and searches of 3 settings in place of 24. Methods with their authors' settings are left "
@@ -205,68 +210,77 @@ class Paper:
     ) -> list[str]:
         """Run what is missing within the time, write the pages, and return what is missing still.
 
-        A chapter has a share of the time that is left, by the number of its missing jobs. In the
-        first round each of them has a part of its own share, so that what is fast is done; then up
-        to a few times its share, since most are done, and searches may be cut.
+        All chapters are run together, so that networks have the GPU while other methods have the
+        cores beside it; then those whose jobs run alone. The shortest jobs are first. In the first
+        round each may take a few times its equal share of the time; in later ones more, and
+        searches may be cut.
         """
         minutes = self.minutes or (QUICK_MINUTES if self.quick else MINUTES)
-        end = time.time() + 60 * minutes
+        begin = time.time()
+        end = begin + 60 * minutes
         make_folder(self.folder)
         record = self._record(device)
-        n_round, is_stopped = 0, True
-        while is_stopped:
-            is_stopped, chapters = False, self.chapters()
-            while chapters:
-                n_jobs = [len(_jobs(study, scope, self.store)) for _, study, scope in chapters]
-                chapter, study, scope = chapters.pop(0)
-                if n_round and not n_jobs[0]:
+        before, n_round = record["seconds"], 0
+        self._write_record(record)
+        while n_round == 0 or (self._waiting(None) and end - time.time() > _LEAST_ROUND):
+            for alone, title in ((False, "paper"), (True, "time")):
+                if not (jobs := self._waiting(alone)):
                     continue
-                own = SERIAL if chapter.alone else engine
-                start = time.time()
-                share = (end - start) * n_jobs[0] / max(1, sum(n_jobs))
-                if n_round and share < _LEAST_SECONDS:
-                    continue
-                part = _GENEROUS if n_round else _FIRST
-                seconds = part * share * _at_a_time(own, device) / max(1, n_jobs[0])
-                failed = run_study(
-                    study,
-                    scope,
+                own = SERIAL if alone else engine
+                left = (end - time.time()) * len(jobs) / len(self._waiting(None))
+                make_runs(
+                    [spec for job in jobs for spec in job],
                     self.store,
                     own,
                     device=device,
-                    time_limit=TimeLimit(
-                        max(seconds, _LEAST_SECONDS), start + share, cuts_searches=n_round > 0
-                    ),
-                    on_progress=partial(on_progress, chapter.name),
+                    limits=_limits(jobs, own, device, left, n_round),
+                    on_progress=partial(on_progress, title),
                 )
-                errors = map(self.store.error, failed)
-                is_stopped |= any(each is None or each.startswith(STOPPED) for each in errors)
-                before = record["seconds"].get(chapter.name, 0.0)
-                record["seconds"][chapter.name] = round(before + time.time() - start, 1)
-                self._write("paper.json", json.dumps(record, indent=1) + "\n")
-                self._write_page(chapter, study, scope, record, draw)
-                self._write_index(record)
+            record["seconds"] = round(before + time.time() - begin, 1)
+            self._write_pages(record, None)
             n_round += 1
-        found = [
-            (chapter.name, study_status(study, scope, self.store))
-            for chapter, study, scope in self.chapters()
-        ]
+        return self.write_pages(draw)
+
+    def write_pages(self, draw: Draw | None = None) -> list[str]:
+        """Write the pages from the runs that are there, and return what is missing."""
+        path = self.folder / "paper.json"
+        if not path.exists():
+            raise InputError(f"There are no runs in {self.folder}; leave out --pages-only first.")
+        self._write_pages(read_json(path, advice="remove it"), draw)
         return [
-            f"{name}: {sum(status) - status.done} of {sum(status)} runs"
-            for name, status in found
-            if status.done < sum(status)
+            f"{chapter.name}: {sum(status) - status.done} of {sum(status)} runs"
+            for chapter, study, scope in self.chapters()
+            if (status := study_status(study, scope, self.store)).done < sum(status)
         ]
+
+    def _waiting(self, alone: bool | None) -> list[Job]:
+        """Return the jobs that are not done and may still be; of all chapters or of a kind."""
+        runs = [
+            spec
+            for chapter, study, scope in self.chapters()
+            if alone in (None, chapter.alone)
+            for spec in study.runs(scope)
+            if (self.store.error(spec) or STOPPED).startswith(STOPPED)
+        ]
+        jobs = make_jobs(unique(runs))
+        return [job for job in jobs if not all(map(self.store.is_done, job))]
 
     def _record(self, device: str) -> dict[str, Any]:
         """Return the origin of the folder, with the seconds of earlier calls."""
         path = self.folder / "paper.json"
         earlier = read_json(path, advice="remove it") if path.exists() else {}
         environment = describe_environment(device)
-        return {
-            "command": self.command,
-            **environment,
-            "seconds": {name: float(own) for name, own in earlier.get("seconds", {}).items()},
-        }
+        seconds = float(earlier.get("seconds", 0.0))
+        return {"command": self.command, **environment, "seconds": seconds}
+
+    def _write_record(self, record: Mapping[str, Any]) -> None:
+        self._write("paper.json", json.dumps(record, indent=1) + "\n")
+
+    def _write_pages(self, record: Mapping[str, Any], draw: Draw | None) -> None:
+        self._write_record(record)
+        for chapter, study, scope in self.chapters():
+            self._write_page(chapter, study, scope, record, draw)
+        self._write_index(record)
 
     def _write(self, name: str, text: str) -> None:
         with atomic_path(self.folder / name) as temporary:
@@ -290,8 +304,9 @@ class Paper:
             pictures.append(f"![{figure.name}]({name})\n")
         origin = study_origin(study, scope, self.store, self.command)
         more = [*origin, *missing_runs(study, scope, self.store)]
-        made = _made(record, chapter.name)
-        notes = [f"{_QUICK_NOTE}\n"] if self.quick else []
+        done = _done(study_status(study, scope, self.store))
+        made = f"{_made(record)}; {done}."
+        notes = [f"{QUICK_NOTE}\n"] if self.quick else []
         notes.append(f"{made} The cells of the tables: [{chapter.name}.csv]({chapter.name}.csv).\n")
         text = [f"# {chapter.title}\n", *notes, *pictures, render([*found, *more], "md")]
         self._write(f"{chapter.name}.md", "\n".join(text))
@@ -300,46 +315,54 @@ class Paper:
     def _write_index(self, record: Mapping[str, Any]) -> None:
         rows = []
         for chapter, study, scope in self.chapters():
-            status = study_status(study, scope, self.store)
-            done = f"{status.done} of {sum(status)}" if sum(status) else "no runs"
-            seconds = record["seconds"].get(chapter.name)
             page = f"[{chapter.name}.md]({chapter.name}.md)"
-            cells = [chapter.title, page, done, "–" if seconds is None else f"{seconds:.0f}"]
-            rows.append(f"| {' | '.join(cells)} |")
-        total = sum(record["seconds"].values())
-        made = (
-            f"Made {record['date']} by `{record['command']}` on {record['device']}, commit "
-            f"{record['commit'] or 'unknown'}, torch {record['torch']}, in {total:.0f} s of all "
-            "calls together."
-        )
+            done = _done(study_status(study, scope, self.store))
+            rows.append(f"| {chapter.title} | {page} | {done} |")
         text = [
             "# The paper's tables and figures\n",
-            *([f"{_QUICK_NOTE}\n"] if self.quick else []),
-            f"{made}\n",
+            *([f"{QUICK_NOTE}\n"] if self.quick else []),
+            f"{_made(record)}.\n",
             "Time is limited for every method: a search stops after half of it and takes the best "
             "setting so far, and a method that takes longer has no numbers; its row says so. The "
             "same command resumes what is missing, with as much time again.\n",
-            "| in the paper | page | runs | seconds |",
-            "|---|---|---|---|",
+            "| in the paper | page | runs |",
+            "|---|---|---|",
             *rows,
             "",
         ]
         self._write("README.md", "\n".join(text))
 
 
-def _made(record: Mapping[str, Any], chapter: str) -> str:
+def _made(record: Mapping[str, Any]) -> str:
     return (
         f"Made {record['date']} by `{record['command']}` on {record['device']}, commit "
-        f"{record['commit'] or 'unknown'}, in {record['seconds'][chapter]:.0f} s."
+        f"{record['commit'] or 'unknown'}, torch {record['torch']}, in {record['seconds']:.0f} s "
+        "of all calls together"
     )
 
 
-def _jobs(study: Study, scope: Scope, store: Store) -> list[Any]:
-    jobs = make_jobs(unique(study.runs(scope)))
-    return [job for job in jobs if not all(map(store.is_done, job))]
+def _done(status: Status) -> str:
+    return f"{status.done} of {sum(status)} runs" if sum(status) else "no runs"
 
 
-def _at_a_time(engine: Engine, device: str) -> int:
-    """Return how many jobs run side by side; few networks share a GPU."""
-    on_gpu = engine.kind != "joblib" and find_device(device).type == "cuda"
-    return min(engine.n_jobs, GPU_JOBS) if on_gpu else engine.n_jobs
+def _limits(
+    jobs: Sequence[Job], engine: Engine, device: str, seconds: float, n_round: int
+) -> TimeLimits:
+    """Return the limits of jobs that have these seconds, in a round: 0 is the first."""
+    n_networks = sum(is_network(job[0].method) for job in jobs)
+    n_others, at_a_time = len(jobs) - n_networks, engine.n_jobs
+    shares = [at_a_time / len(jobs)] * 2
+    if uses_gpu(engine, device):
+        beside = max(1, at_a_time - GPU_JOBS)
+        shares = [
+            min(at_a_time, GPU_JOBS) / max(1, n_networks),
+            beside / max(1, n_others) if n_others else 0.0,
+        ]
+    end = time.time() + seconds
+    cut = n_round > 0
+    return TimeLimits(
+        *(
+            TimeLimit(max(_LEAST_LIMIT, seconds * share * _GENEROUS * _GROWTH**n_round), end, cut)
+            for share in shares
+        )
+    )

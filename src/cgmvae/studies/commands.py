@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from filelock import FileLock
 
 from cgmvae.data.files import atomic_path, make_folder, read_json
 from cgmvae.errors import InputError
-from cgmvae.studies.limits import TimeLimit
+from cgmvae.studies.limits import OutOfTime, TimeLimits, limited
 from cgmvae.studies.results import Results
 from cgmvae.studies.runner import Outcome, run_job, write_errors
 from cgmvae.studies.spec import (
@@ -35,7 +37,7 @@ from cgmvae.studies.spec import (
     why_missing,
 )
 from cgmvae.studies.store import Store
-from cgmvae.studies.tables import FORMATS, Table, render
+from cgmvae.studies.tables import FORMATS, Table, number, render
 from cgmvae.training.device import find_device
 from cgmvae.training.engine import SERIAL, Engine, Report, run
 
@@ -44,6 +46,9 @@ RETRIES = 2
 
 #: Networks that are trained on one GPU at a time: more of them slow each other down.
 GPU_JOBS = 2
+
+#: Seconds after the end of the time after which processes are ended.
+_GRACE_SECONDS = 5.0
 
 #: Seconds between checks of runs that another process makes.
 _POLL_SECONDS = 1.0
@@ -148,19 +153,34 @@ def run_study(
     engine: Engine = SERIAL,
     *,
     device: str = "auto",
-    time_limit: TimeLimit | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[RunSpec]:
-    """Make the missing runs of a study, and return those that failed.
+    """Make the missing runs of a study, and return those that failed; see :func:`make_runs`."""
+    return make_runs(study.runs(scope), store, engine, device=device, on_progress=on_progress)
 
-    When its time is over a job is stopped; see :func:`~cgmvae.studies.runner.run_job`.
+
+def make_runs(
+    runs: Sequence[RunSpec],
+    store: Store,
+    engine: Engine = SERIAL,
+    *,
+    device: str = "auto",
+    limits: TimeLimits | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> list[RunSpec]:
+    """Make the missing ones of some runs, and return those that failed.
+
+    When its time is over a job is stopped; see :func:`~cgmvae.studies.runner.run_job`. Processes
+    that do not notice are ended.
 
     Jobs that run side by side start with the longest, so that none of them is left alone at the
-    end. Other processes may work on the study at the same time, on other machines too. The store
-    has the reasons of failures.
+    end; with limits of time with the shortest, so that most are done, and on a GPU with networks,
+    which only some of the processes may train. Other processes may work on the same runs at the
+    same time, on other machines too. The store has the reasons of failures.
     """
-    runs = unique(study.runs(scope))
+    runs = unique(runs)
     progress = Progress(0, len(runs))
+    on_gpu = uses_gpu(engine, device)
 
     def report() -> None:
         progress.done = sum(map(store.is_done, runs))
@@ -181,19 +201,19 @@ def run_study(
                 _run_in_folder,
                 folder=str(store.folder.absolute()),
                 device=device,
-                time_limit=time_limit,
+                limits=limits,
             ),
             jobs,
             engine,
             on_start=start,
             on_killed=give_up,
             retries=RETRIES,
-            may_start=partial(
-                may_start,
-                on_gpu=engine.kind != "joblib" and find_device(device).type == "cuda",
-            ),
+            may_start=partial(may_start, on_gpu=on_gpu),
         )
-        with closing(outcomes):
+        left = None
+        if limits is not None and engine.kind == "spawn":
+            left = limits.networks.end + _GRACE_SECONDS - time.time()
+        with suppress(OutOfTime), limited(left), closing(outcomes):
             for number, outcome in outcomes:
                 job = jobs[number]
                 if job in progress.running:
@@ -205,7 +225,9 @@ def run_study(
                 report()
 
     waiting = [job for job in make_jobs(runs) if not all(map(store.is_done, job))]
-    if engine.n_jobs > 1:
+    if limits is not None:
+        waiting.sort(key=lambda job: (on_gpu and not is_network(job[0].method), expected_work(job)))
+    elif engine.n_jobs > 1:
         waiting.sort(key=expected_work, reverse=True)
     report()
     while waiting:
@@ -218,6 +240,11 @@ def run_study(
     return progress.failed
 
 
+def uses_gpu(engine: Engine, device: str) -> bool:
+    """Return whether networks share the GPU of this machine."""
+    return engine.kind != "joblib" and find_device(device).type == "cuda"
+
+
 def may_start(job: Job, running: Sequence[Job], *, on_gpu: bool) -> bool:
     """Return whether a job may start beside those that run: few networks share a GPU."""
     n_networks = sum(is_network(own[0].method) for own in running)
@@ -225,9 +252,12 @@ def may_start(job: Job, running: Sequence[Job], *, on_gpu: bool) -> bool:
 
 
 def _run_in_folder(
-    job: Job, report: Report, *, folder: str, device: str, time_limit: TimeLimit | None
+    job: Job, report: Report, *, folder: str, device: str, limits: TimeLimits | None
 ) -> Outcome:
-    return run_job(job, Store(folder), device=device, time_limit=time_limit)
+    limit = None
+    if limits is not None:
+        limit = limits.networks if is_network(job[0].method) else limits.others
+    return run_job(job, Store(folder), device=device, time_limit=limit)
 
 
 def study_status(study: Study, scope: Scope, store: Store) -> Status:
@@ -272,15 +302,49 @@ def study_tables(study: Study, scope: Scope, store: Store, format: str) -> str:
 
 
 def missing_runs(study: Study, scope: Scope, store: Store) -> list[Table]:
-    """Return a table of what a study lacks: runs by data set, and data sets."""
-    runs = [spec for spec in unique(study.runs(scope)) if not store.is_done(spec)]
-    runs.sort(key=lambda spec: spec.data)
-    rows = [[data, _counted(group)] for data, group in groupby(runs, lambda spec: spec.data)]
-    rows += [[data, why_missing(data)] for data in study.data(scope) if not is_available(data)]
-    return [Table("Not run yet", ["data", "missing runs"], rows)] if rows else []
+    """Return a table of what a study lacks: runs by data set, and data sets.
+
+    With it goes an estimate of how long they would take, by the time that the same methods took on
+    other data for as many rows and labels.
+    """
+    missing = [job for job in make_jobs(study.runs(scope)) if not all(map(store.is_done, job))]
+    missing.sort(key=lambda job: job[0].data)
+    speeds = _speeds(store, study.runs(scope))
+    rows = []
+    for data, jobs in groupby(missing, lambda job: job[0].data):
+        own = list(jobs)
+        runs = [spec for job in own for spec in job if not store.is_done(spec)]
+        minutes = [speeds.get(job[0].method, math.nan) * expected_work(job) / 60 for job in own]
+        known = float(np.nansum(minutes)) if not np.isnan(minutes).all() else math.nan
+        at_least = "≥ " if np.isnan(minutes).any() and not math.isnan(known) else ""
+        rows.append([data, _counted(runs), at_least + number(known, 0)])
+    for data in study.data(scope):
+        if not is_available(data):
+            rows.append([data, why_missing(data), ""])
+    note = (
+        "Minutes: one job after the other, of the methods that were run on some data; by the "
+        "seconds of these runs, times rows and labels."
+    )
+    columns = ["data", "missing runs", "estimated minutes"]
+    return [Table("Not run yet", columns, rows, [note] if missing else [])] if rows else []
 
 
-def _counted(runs: Iterator[RunSpec]) -> str:
+def _speeds(store: Store, runs: Sequence[RunSpec]) -> dict[str, float]:
+    """Return the seconds per expected work of the methods that have runs, with their searches."""
+    seconds: dict[str, float] = {}
+    work: dict[str, float] = {}
+    for job in make_jobs(runs):
+        if (report := store.report(job[0])) is not None:
+            own = report.get("seconds", {}), report.get("tuned") or {}
+            spent = own[0].get("fit", math.nan) + own[1].get("seconds", 0.0)
+            if not math.isnan(spent):  # of a training that was resumed
+                method = job[0].method
+                seconds[method] = seconds.get(method, 0.0) + spent
+                work[method] = work.get(method, 0.0) + expected_work(job)
+    return {method: seconds[method] / work[method] for method in seconds}
+
+
+def _counted(runs: Sequence[RunSpec]) -> str:
     counts = Counter(spec.method for spec in runs)
     return ", ".join(f"{method}: {n}" for method, n in counts.items())
 

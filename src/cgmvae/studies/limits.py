@@ -28,6 +28,13 @@ class TimeLimit(NamedTuple):
         return min(self.seconds, self.end - time.time())
 
 
+class TimeLimits(NamedTuple):
+    """The limits of jobs by kind: networks share a GPU, and other methods the cores beside it."""
+
+    networks: TimeLimit
+    others: TimeLimit
+
+
 @contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
     """Raise :class:`OutOfTime` in the block after so many seconds, where signals can do that.

@@ -1,8 +1,4 @@
-"""The paper's tables of data sets (``stats``) and of methods (``main``, ``main-tuned``).
-
-The study ``peers`` has the tables of ``main`` for C-GMVAE and common alternatives: forests, boosted
-trees, linear models, chains, networks.
-"""
+"""The paper's tables of data sets (``stats``) and of methods (``main``, ``main-tuned``)."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from cgmvae.data import catalog, load_dataset
 from cgmvae.evaluation import METRIC_TITLES, PAPER_METRICS, PROTOCOLS
 from cgmvae.methods.registry import PAPER_METHODS, REGISTRY
 from cgmvae.studies.arms import COMPLETE, NETWORKS, QUICK_EPOCHS, SEEDS, SPLITS, tuned_run
-from cgmvae.studies.peers import PEERS
 from cgmvae.studies.published import published_value
 from cgmvae.studies.results import (
     Results,
@@ -39,15 +34,10 @@ from cgmvae.studies.spec import (
     paper_data,
     paper_row,
 )
-from cgmvae.studies.statistics import SHARED_ROWS, Difference, difference_text, finding
 from cgmvae.studies.tables import Table, number
 from cgmvae.studies.tuning import TUNED_ON
 
 _data = data_choice((*PAPER_DATA, *STAND_INS), quick=("yeast", "scene"))
-
-PEER_DATA = (
-    "yeast", "scene", "sider", "reuters_tfidf", "bbs_2003_2009", "mirflickr_tags", "delicious",
-)  # fmt: skip
 
 
 # --- The data sets --------------------------------------------------------------------------------
@@ -102,12 +92,6 @@ class MethodTables:
     note: str
     splits: Sequence[int] = (0, 1, 2)
     seeds: Sequence[int] = (0, 1, 2)
-    beside_paper: bool = True
-    """Whether the paper's numbers are below those of each method."""
-    figures: Sequence[str] = PROTOCOLS
-    """The protocols whose ranks are drawn."""
-    first: Callable[[Results], list[Table]] = lambda _: []
-    """Further tables, above the others."""
 
     def study(self) -> Study:
         """Return the study."""
@@ -129,12 +113,12 @@ class MethodTables:
             results, "Settings", data, lambda name: self.entries(results.scope, name)
         )
         ranks = rank_table(results, data, self.entries)
-        return [*self.first(results), ranks, *scores, settings]
+        return [ranks, *scores, settings]
 
     def _figures(self, results: Results) -> list[StudyFigure]:
         results = self._results(results)
         data = self.data(results.scope)
-        return rank_figures(results, data, self.entries, self.name, self.figures)
+        return rank_figures(results, data, self.entries, self.name, PROTOCOLS)
 
     def _scores(self, results: Results, data: str, protocol: str) -> Table:
         entries = self.entries(results.scope, data)
@@ -145,7 +129,7 @@ class MethodTables:
             rows.append(cells)
             method = waiting.pop(0)
             last = method not in waiting
-            if self.beside_paper and protocol == "test-oracle" and method in REGISTRY and last:
+            if protocol == "test-oracle" and method in REGISTRY and last:
                 own = REGISTRY[method].row
                 values = [
                     published_value(metric, own, paper_data(data)) for metric in PAPER_METRICS
@@ -205,60 +189,4 @@ MAIN_TUNED = MethodTables(
     f"{TUNED_ON}; the scores are those of other splits.",
     SPLITS,
     SEEDS,
-).study()
-
-
-# --- Common alternatives --------------------------------------------------------------------------
-
-_peer_data = data_choice(PEER_DATA, quick=("yeast", "scene"))
-
-OURS = "cgmvae"
-
-
-def _peers(scope: Scope, data: str) -> dict[str, RunSpec]:
-    """Return C-GMVAE and the chosen peers."""
-    chosen = scope.chosen_methods(tuple(PEERS))
-    return {
-        method_title(name): RunSpec(data, name, cross_validated=True, settings=scope.settings(name))
-        for name in (OURS, *PEERS)
-        if name == OURS or name in chosen
-    }
-
-
-def _difference_table(results: Results) -> Table:
-    """Return how far C-GMVAE is above the best peer of each data set and metric."""
-    rows: Rows = []
-    by_metric: dict[str, dict[str, Difference]] = {name: {} for name in PAPER_METRICS}
-    for data in filter(is_available, _peer_data(results.scope)):
-        ours, *peers = _peers(results.scope, data).values()
-        cells = []
-        for metric, differences in by_metric.items():
-            peer = results.best(peers, metric) if peers else None
-            if peer is None or not (found := results.difference(ours, peer, metric)).n_splits:
-                continue
-            differences[data] = found
-            cells.append(f"{difference_text(found)} ({method_title(peer.method)})")
-        if cells:
-            rows.append([data, *cells])
-    notes = [
-        "Protocol validation; paired over splits and seeds, with the 95% interval over splits. "
-        f"{SHARED_ROWS} The best peer of each data set and metric is chosen by its mean on the "
-        "same test rows, which favors the peers."
-    ]
-    notes += [
-        finding(f"C-GMVAE above the best peer, {METRIC_TITLES[metric]}", found)
-        for metric, found in by_metric.items()
-    ]
-    return Table("C-GMVAE minus the best peer", ["data", *METRIC_TITLES.values()], rows, notes)
-
-
-PEER_STUDY = MethodTables(
-    "peers",
-    _peer_data,
-    _peers,
-    " C-GMVAE has its default settings. The peers are bagged over five folds, and their settings "
-    "are chosen on the fold that is left out. All learn thresholds out of fold.",
-    beside_paper=False,
-    figures=["validation"],
-    first=lambda results: [_difference_table(results)],
 ).study()

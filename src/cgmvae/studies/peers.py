@@ -255,6 +255,7 @@ def _catboost(task: _Task) -> Scores:
         loss_function="Logloss" if one else "MultiLogloss",
         early_stopping_rounds=TREE_PATIENCE,
         random_seed=task.seed,
+        thread_count=torch.get_num_threads(),
         allow_writing_files=False,
         verbose=False,
     )

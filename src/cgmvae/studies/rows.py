@@ -22,8 +22,6 @@ class Parts(NamedTuple):
     train: MultiLabelDataset
     validation: MultiLabelDataset
     test: MultiLabelDataset
-    cross_validated: bool = False
-    """Whether the validation rows are training rows, which are scored out of fold."""
 
 
 @lru_cache(maxsize=2)
@@ -34,8 +32,7 @@ def _dataset(name: str) -> MultiLabelDataset:
 def load_parts(spec: RunSpec) -> Parts:
     """Return the rows of a run; labels are hidden in the training rows only.
 
-    Rows without a positive label are dropped, as in the paper. In a cross-validated run the
-    training rows are also the validation rows: they are scored out of fold.
+    Rows without a positive label are dropped, as in the paper.
     """
     data = _dataset(spec.data)
     kind = "random" if data.groups is None else "group"
@@ -45,14 +42,9 @@ def load_parts(spec: RunSpec) -> Parts:
     train, validation, test = (
         data.rows(rows) for rows in (split.train, split.validation, split.test)
     )
-    both = np.sort(np.concatenate([split.train, split.validation]))
-    if spec.cross_validated:
-        train = data.rows(both)
     if spec.hidden_labels:
         train = hide_labels(train, spec.hidden_labels, spec.split)
-    if spec.cross_validated:
-        validation = train
-    return Parts(split, train, validation, test, spec.cross_validated)
+    return Parts(split, train, validation, test)
 
 
 def hide_labels(rows: MultiLabelDataset, fraction: float, seed: int) -> MultiLabelDataset:

@@ -30,11 +30,11 @@ from cgmvae.methods.neural import NeuralClassifier
 from cgmvae.studies.limits import OutOfTime, TimeLimit, limited
 from cgmvae.studies.peers import PEERS
 from cgmvae.studies.rows import Parts, load_parts
-from cgmvae.studies.spec import RunSpec
+from cgmvae.studies.spec import RunSpec, is_network
 from cgmvae.studies.store import RunRecord, Store
 from cgmvae.studies.tuning import tuned_settings
 from cgmvae.training.checkpoint import Checkpoint
-from cgmvae.training.device import find_device
+from cgmvae.training.device import find_device, free_memory
 
 Outcome = Literal["done", "busy", "failed"]
 
@@ -72,7 +72,7 @@ def run_job(
     """
     seconds = None
     if time_limit is not None:
-        _warm_up()
+        _warm_up(device if is_network(job[0].method) else "cpu")
         seconds = time_limit.left()
         if seconds <= 0:
             return "failed"
@@ -97,10 +97,16 @@ def run_job(
             write_errors(missing, store, f"{STOPPED} {seconds:.0f} s")
             return "failed"
         except Exception as error:
+            if seconds is not None and time.perf_counter() - start >= seconds:
+                write_errors(missing, store, f"{STOPPED} {seconds:.0f} s")  # it became an error
+                return "failed"
             known = isinstance(error, InputError)
             message = str(error) if known else f"{type(error).__name__}: {error}"
             write_errors(missing, store, message, "" if known else traceback.format_exc())
             return "failed"
+        finally:
+            if time_limit is not None and is_network(job[0].method):
+                free_memory()  # the next network may be another process's
         for spec in missing:
             store.write(spec, records[spec])
         store.remove_checkpoints(pack)
@@ -108,13 +114,13 @@ def run_job(
 
 
 @cache
-def _warm_up() -> None:
-    """Train a tiny network, for all that is imported then.
+def _warm_up(device: str) -> None:
+    """Train a tiny network, for all that is imported then, and compiled for a GPU.
 
     An import that a limit of time interrupts would leave half a module.
     """
     rows = np.random.default_rng(0).random((64, 3))
-    model = CGMVAEClassifier(epochs=1, embedding_dim=8, n_members=1, device="cpu", random_state=0)
+    model = CGMVAEClassifier(epochs=1, embedding_dim=8, n_members=1, device=device, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(rows, (rows > 0.5).astype(np.uint8))
@@ -170,10 +176,7 @@ def _score_peer(job: Sequence[RunSpec], parts: Sequence[Parts]) -> Iterator[Scor
     peer = PEERS[job[0].method]
     for spec, own in zip(job, parts, strict=True):
         start = time.perf_counter()
-        if own.cross_validated:
-            validation, test = peer.bagged(own.train, own.test, spec.seed)
-        else:
-            validation, test = peer.scores(own.train, (own.validation, own.test), spec.seed)
+        validation, test = peer.scores(own.train, (own.validation, own.test), spec.seed)
         yield Scores(validation, test, {"fit": time.perf_counter() - start})
 
 
@@ -205,15 +208,12 @@ def _score_method(
         start = time.perf_counter()
         test = model.predict_proba(own.test.X)
         seconds = {"fit": fit_seconds, "predict": time.perf_counter() - start}
-        held = _held_out(own)
-        validation = model.oof_proba_ if held is None else model.predict_proba(held[0])
-        yield Scores(validation, test, seconds, model)
+        yield Scores(model.predict_proba(own.validation.X), test, seconds, model)
 
 
-def _held_out(parts: Parts) -> tuple[Any, Any] | None:
-    """Return the validation rows, or None in a cross-validated run."""
-    own = parts.validation
-    return None if parts.cross_validated else (own.X, own)
+def _held_out(parts: Parts) -> tuple[Any, Any]:
+    """Return the validation rows."""
+    return parts.validation.X, parts.validation
 
 
 def _record(

@@ -60,8 +60,6 @@ class RunSpec:
     """Fraction of the training labels that is made unknown."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the estimator in JSON types; the others keep their defaults."""
-    cross_validated: bool = False
-    """Whether the validation rows are trained on too, and thresholds learned out of fold."""
     official: bool = False
     """Whether the split is the publisher's."""
     tuning: str = ""

@@ -40,6 +40,9 @@ WEIGHT_SPACE: Space = {
 }
 
 
+#: By how much each pack of a search with a limit of time is larger than the one before.
+_GROWTH = 4
+
 #: Share of a job's time after which a search that may be cut ends.
 _SEARCH_SHARE = 0.5
 
@@ -170,8 +173,10 @@ def _search(cell: RunSpec, folder: Path, device: str, limit: TimeLimit | None) -
 
 
 def _growing(settings: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
-    """Yield 1, 2, 4, 8 … of the settings."""
+    """Yield the first of the settings, the next four, and so on; the last pack has the rest."""
     start, size = 0, 1
     while start < len(settings):
+        if len(settings) - start <= 2 * size:
+            size = len(settings) - start
         yield settings[start : start + size]
-        start, size = start + size, 2 * size
+        start, size = start + size, _GROWTH * size
