@@ -647,6 +647,18 @@ class TestFailures:
         assert bool(torch.isfinite(network(features)).all())
         assert np.isnan(result.history.arrays()["validation"][0, 1])
 
+    def test_an_epoch_that_ends_with_infinite_weights_is_never_the_best(self):
+        """Its scores may be finite, since they need not depend on all weights."""
+        members = [plain_member(k, learning_rate=rate) for k, rate in enumerate((1e-2, 1e308))]
+        members = [replace(each, weights={"kl": 1e-3}) for each in members]
+        plan = replace(self.plan, schedule="constant", warmup=0.0, batch_size=64, kl_warmup=0.0)
+        network = Separate(2)
+        network.parts.data[1] = -1e308  # one step makes it infinite, and is the first epoch
+        with pytest.warns(UserWarning, match="Member 1 stopped in epoch"):
+            result = train(network, members, survey_rows(), plan, device=CPU)
+        assert result.best_epoch.tolist() == [1, 0]
+        assert bool(torch.isfinite(weights_of(network)).all())
+
     def test_no_epoch_with_finite_scores(self):
         plan = replace(self.plan, schedule="constant", batch_size=64, epochs=1)
         with pytest.raises(InputError, match="lower the learning rate"):
