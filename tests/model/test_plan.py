@@ -105,6 +105,8 @@ def test_halfway_sizes_and_weights_are_geometric_means():
     assert halfway.features.n_bins == round((8 * 16) ** 0.5)
     assert halfway.member["dropout"] == pytest.approx(0.15, abs=1e-3)
     assert halfway.member["input_dropout"] == pytest.approx(0.05, abs=1e-3)
+    bits = plan(2_449, "binary").member
+    assert (bits["dropout"], bits["input_dropout"]) == pytest.approx((0.3, 0.3), abs=1e-3)
 
 
 def test_epochs_patience_batch_and_rate():
@@ -119,6 +121,7 @@ def test_epochs_patience_batch_and_rate():
     assert found(9_000) == (50, 6, 256, 0.008)
     assert found(200, "sparse") == (240, 24, 128, 0.002)
     assert found(9_000, "sparse") == (30, 6, 256, 0.004)
+    assert found(18_000, "sparse")[0] == 25
     assert found(45_000, "sparse") == (10, 6, 256, 0.004)
 
 

@@ -154,94 +154,36 @@ class TestWhatAFitBuilds:
 
         return fitted
 
-    @staticmethod
-    def sizes(model):
-        config = model.network_.config
-        return config.embedding_dim, config.latent_dim, config.feature_hidden, config.decoder_hidden
-
-    @staticmethod
-    def dropouts(model):
-        (own,) = model.member_settings_
-        return own["dropout"], own["input_dropout"]
-
     @pytest.mark.parametrize(
-        ("n_rows", "kind", "sizes"),
+        ("n_rows", "kind", "sizes", "dropouts", "training", "contrastive"),
         [
-            (60, "dense", (128, 32, (64,), (192, 192))),
-            (5_000, "dense", (181, 45, (64,), (272, 272))),
-            (10_000, "dense", (256, 64, (64,), (384, 384))),
-            (60, "bits", (256, 64, (64,), (192,))),
-            (5_000, "counts", (256, 64, (64,), (192,))),
+            (60, "dense", (128, 32, (192, 192)), (0.2, 0.1), (240, 128, 24, 4e-3), (0.3, 0.2)),
+            (5_000, "dense", (181, 45, (272, 272)), (0.1, 0.0), (50, 256, 6, 8e-3), (1.0, 0.4)),
+            (10_000, "dense", (256, 64, (384, 384)), (0.1, 0.0), (50, 256, 6, 8e-3), (1.0, 0.4)),
+            (60, "bits", (256, 64, (192,)), (0.5, 0.5), (240, 128, 24, 2e-3), (0.3, 0.2)),
+            (1_600, "counts", (256, 64, (192,)), (0.2, 0.1), (38, 200, 6, 3.125e-3), (0.3, 0.2)),
+            (6_000, "bits", (256, 64, (192,)), (0.1, 0.1), (30, 256, 6, 4e-3), (0.3, 0.2)),
         ],
     )
-    def test_sizes(self, fit, n_rows, kind, sizes):
+    def test_members(self, fit, n_rows, kind, sizes, dropouts, training, contrastive):
         model = fit(n_rows, kind)
-        assert self.sizes(model) == sizes
-        assert model.network_.config.label_scale == (0.3 if kind == "dense" else 1.0)
-
-    @pytest.mark.parametrize(
-        ("n_rows", "kind", "dropouts"),
-        [
-            (60, "dense", (0.2, 0.1)),
-            (3_536, "dense", (0.15, 0.05)),
-            (5_000, "dense", (0.1, 0.0)),
-            (60, "counts", (0.2, 0.1)),
-            (5_000, "counts", (0.1, 0.1)),
-            (60, "bits", (0.5, 0.5)),
-            (2_449, "bits", (0.3, 0.3)),
-            (6_000, "bits", (0.1, 0.1)),
-        ],
-    )
-    def test_dropout(self, fit, n_rows, kind, dropouts):
-        assert self.dropouts(fit(n_rows, kind)) == pytest.approx(dropouts, abs=1e-4)
-
-    @pytest.mark.parametrize(
-        ("n_rows", "kind", "epochs", "batch_size", "patience", "learning_rate"),
-        [
-            (60, "dense", 240, 128, 24, 4e-3),
-            (300, "dense", 200, 128, 20, 4e-3),
-            (1_600, "dense", 50, 200, 6, 6.25e-3),
-            (5_000, "dense", 50, 256, 6, 8e-3),
-            (300, "bits", 200, 128, 20, 2e-3),
-            (1_600, "counts", 38, 200, 6, 3.125e-3),
-            (5_000, "counts", 30, 256, 6, 4e-3),
-            (18_000, "counts", 25, 256, 6, 4e-3),
-        ],
-    )
-    def test_training(self, fit, n_rows, kind, epochs, batch_size, patience, learning_rate):
-        model = fit(n_rows, kind)
-        assert (fit.plan.epochs, fit.plan.batch_size, fit.plan.patience) == (
-            epochs,
-            batch_size,
-            patience,
-        )
-        assert model.member_settings_[0]["learning_rate"] == pytest.approx(learning_rate)
-
-    @pytest.mark.parametrize(
-        ("n_rows", "kind", "weight", "temperature"),
-        [
-            (1_000, "dense", 0.3, 0.2),
-            (1_581, "dense", 0.5477, 0.2828),
-            (2_500, "dense", 1.0, 0.4),
-            (2_500, "counts", 0.3, 0.2),
-        ],
-    )
-    def test_the_contrastive_term(self, fit, n_rows, kind, weight, temperature):
-        model = fit(n_rows, kind)
-        found = model.member_settings_[0]["weights"]["contrastive"]
-        assert found == pytest.approx(weight, abs=1e-3)
-        assert model.network_.temperature.tolist() == pytest.approx([temperature], abs=1e-3)
+        config, plan, (own,) = model.network_.config, fit.plan, model.member_settings_
+        assert (config.embedding_dim, config.latent_dim, config.decoder_hidden) == sizes
+        assert config.feature_hidden == (64,)
+        assert config.label_scale == (0.3 if kind == "dense" else 1.0)
+        assert (own["dropout"], own["input_dropout"]) == pytest.approx(dropouts, abs=1e-4)
+        found = plan.epochs, plan.batch_size, plan.patience, own["learning_rate"]
+        assert found == pytest.approx(training)
+        weight, temperature = own["weights"]["contrastive"], model.network_.temperature.item()
+        assert (weight, temperature) == pytest.approx(contrastive, abs=1e-3)
 
     @pytest.mark.parametrize(
         ("n_rows", "n_columns", "encoding", "n_bins", "width"),
         [
             (70, 7, "auto", 8, 63),
             (70, 8, "auto", 8, 64),
-            (70, 800, "auto", 5, 64),
-            (70, 3_000, "auto", 0, 64),
             (70, 800, "piecewise-linear", 8, 64),
             (5_000, 20, "auto", 16, 340),
-            (5_000, 40, "auto", 16, 512),
             (70, 70, "standard", 0, 64),
         ],
     )
@@ -258,7 +200,9 @@ class TestWhatAFitBuilds:
             expected = dataclasses.replace(PRESETS[name].network, embedding_dim=8, **small)
             assert model.network_.config == expected
             assert fit.plan == TrainingConfig(**PRESETS[name].training)
-            assert self.dropouts(model) == (PRESETS[name].dropout, PRESETS[name].input_dropout)
+            (own,) = model.member_settings_
+            dropouts = own["dropout"], own["input_dropout"]
+            assert dropouts == (PRESETS[name].dropout, PRESETS[name].input_dropout)
 
     def test_an_unknown_preset_is_rejected(self, survey):
         with pytest.raises(InputError, match=r"'tuend'.*paper, released, tuned"):
