@@ -1,5 +1,6 @@
 """Fixtures that every part of the tests shares."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let labels be constant or unknown without a warning: many tests are about such labels."""
     for name in ("LabelWarning", "UnlabeledRowsWarning"):
         config.addinivalue_line("filterwarnings", f"ignore::cgmvae.methods.inputs.{name}")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules, which stay: it runs in many tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

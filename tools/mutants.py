@@ -1,39 +1,64 @@
 """Break the source in small ways, one at a time, and check that the tests notice.
 
-Each mutant is a change of a few characters that alters what the package computes. It is applied to
-a temporary copy of the package, on which the tests of its room are run. A mutant that no test
-catches is a hole in the tests. Usage::
+Each mutant is a change of a few characters that alters what the package computes. The tests of its
+room run on the changed source until one fails; a mutant that no test catches is a hole in the
+tests. Usage::
 
-    python tools/mutants.py [--only WORD ...] [--workers N]
+    python tools/mutants.py [--only WORD ...] [--sample N] [--workers N] [--results FILE]
 
-``--only`` takes mutants of files whose path contains one of the words. The exit status is 1 if less
-than 95% of the mutants are caught. Real data sets are not used, so that everybody can run this.
+``--only`` takes mutants of files whose path contains one of the words, ``--sample`` takes some that
+are spread evenly over the list. The results are appended to a file, one JSON object a line, and a
+stopped run is resumed from it: what was tried on the same source is not tried again. The end is a
+table with one line per room, and the mutants that survived. The exit status is 1 if less than 95%
+are caught. Real data sets are not used, so that everybody can run this.
+
+All libraries are imported once. Each mutant is tried in a fork of that process, in which the
+changed text is imported instead of the file; processes that a test starts see the file as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import hashlib
+import importlib
+import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "cgmvae"
 
 #: Fraction of the mutants that the tests must catch.
 MIN_CAUGHT = 0.95
 
 #: Seconds after which a run is stopped: a mutant that hangs is caught.
-TIME_LIMIT = 120
+TIME_LIMIT = 300
 
-#: Exit status of pytest if all tests passed, and if some failed.
-_PASSED, _FAILED = 0, 1
+#: Exit status of pytest if all tests passed, if some failed, and ours if it could not be run.
+_PASSED, _FAILED, _BROKEN = 0, 1, 70
+
+#: What the tests import besides the package and its tests.
+LIBRARIES = (
+    "torch", "torch._dynamo", "numpy", "pandas", "pyarrow.parquet", "arff", "safetensors.torch",
+    "scipy.optimize", "scipy.sparse.linalg", "scipy.special", "scipy.stats", "sklearn.ensemble",
+    "sklearn.linear_model", "sklearn.metrics", "sklearn.model_selection", "sklearn.neighbors",
+    "sklearn.svm", "sklearn.utils.estimator_checks", "joblib", "hypothesis.extra.numpy",
+    "torchmetrics", "filelock", "requests", "platformdirs", "pytest", "doctest", "pdb",
+    "xdist.plugin", "_pytest.doctest", "_pytest.junitxml", "_pytest.unittest",
+)  # fmt: skip
+
+#: Plugins of pytest that the tests, and the options of all runs, need.
+PLUGINS = "xdist.plugin,_hypothesis_pytestplugin"
 
 
 class Room(NamedTuple):
@@ -63,8 +88,13 @@ class Result(NamedTuple):
     """What the tests said about a mutant."""
 
     mutant: Mutant
-    is_caught: bool
+    caught_by: str
+    """Name of the test that failed; empty if none did."""
     seconds: float
+
+
+#: Why a mutant survives, by its file and new text, where that is known.
+REASONS: dict[tuple[str, str], str] = {}
 
 
 ROOMS = (
@@ -577,6 +607,8 @@ ROOMS = (
             ("min(helps.values()) > MIN_GAIN", "min(helps.values()) > -9"),
             ("if name not in keep", "if True"),
             ("losses[self.unknown] = 0", "pass"),
+            ("if now.value <= before:", "if True:"),
+            ("float((counted * np.logaddexp(0, z)", "float((2 * counted * np.logaddexp(0, z)"),
             ("shift_penalty * shifts @ shifts) / 2", "shift_penalty * shifts @ shifts)"),
             (
                 "np.arange(len(scores)) if self.groups is None else self.groups",
@@ -883,71 +915,214 @@ def mutants(words: Sequence[str] = ()) -> list[Mutant]:
     ]
 
 
+# --- One mutant in a process of its own ---------------------------------------------------------
+
+
+def _test(mutant: Mutant, output: Path) -> int:
+    """Run the tests of a mutant in this process, until one fails; return pytest's exit status."""
+    import pytest
+
+    class FirstFailure:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed:
+                output.with_suffix(".failed").write_text(report.nodeid, encoding="utf-8")
+
+    with output.open("w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    for name in [name for name in os.environ if name.startswith(("PYTEST", "CGMVAE"))]:
+        del os.environ[name]
+    # "CI": no random examples, and none that are kept.
+    os.environ |= {"PYTHONPATH": str(PACKAGE.parent), "CI": "1"}
+    # Other plugins take a second to load.
+    os.environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": PLUGINS}
+    sys.path.insert(0, str(PACKAGE.parent))
+    os.chdir(ROOT)
+    if mutant.file:
+        _import_changed(PACKAGE / mutant.file, mutant)
+    tests = [f"tests/{test}" for test in mutant.tests]
+    options = ["-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+    # What pytest would rewrite is imported already.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return int(pytest.main([*options, *tests], plugins=[FirstFailure()]))
+
+
+def _import_changed(path: Path, mutant: Mutant) -> None:
+    """Let this process import a file with the change of a mutant, past its compiled form."""
+    text = path.read_text(encoding="utf-8")
+    changed = text.replace(mutant.old, mutant.new, 1).encode()
+    path_stats, get_data = SourceFileLoader.path_stats, SourceFileLoader.get_data
+
+    def stats_of_others(loader: SourceFileLoader, name: str) -> Any:
+        if name == str(path):
+            raise OSError("The compiled form is that of the file as it is.")
+        return path_stats(loader, name)
+
+    def changed_data(loader: SourceFileLoader, name: str) -> bytes:
+        return changed if name == str(path) else get_data(loader, name)
+
+    SourceFileLoader.path_stats, SourceFileLoader.get_data = stats_of_others, changed_data
+
+
+# --- All mutants --------------------------------------------------------------------------------
+
+
+class _Process(NamedTuple):
+    """A process that runs the tests of a mutant."""
+
+    mutant: Mutant
+    started: float
+    output: Path
+    """What pytest prints; the name of the test that failed is written beside it."""
+
+
 def run(chosen: Sequence[Mutant], workers: int) -> Iterator[Result]:
-    """Run the tests of each mutant, some at a time, and yield what they said, in order.
+    """Run the tests of each mutant, some at a time, and yield what they say.
 
     Raises ``RuntimeError`` if tests fail without a mutant, or cannot be run.
     """
-    tests = tuple(dict.fromkeys(test for mutant in chosen for test in mutant.tests))
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    gc.freeze()
     with tempfile.TemporaryDirectory() as folder:
-        if _fails(_copy(folder), tests, None):
-            raise RuntimeError("Tests fail on the source as it is; make them pass first.")
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(_try, chosen)
+        # Modules are compiled once, whatever the environment says of their compiled form.
+        sys.pycache_prefix, sys.dont_write_bytecode = folder, False
+        # First a change that changes nothing, once for each set of tests.
+        sets_of_tests = dict.fromkeys(mutant.tests for mutant in chosen)
+        for result in _try([Mutant("", tests, "", "") for tests in sets_of_tests], workers):
+            if result.caught_by:
+                raise RuntimeError(f"Without any mutant, this fails: {result.caught_by}")
+        yield from _try(chosen, workers)
 
 
-def _try(mutant: Mutant) -> Result:
-    """Run the tests of a mutant."""
-    start = time.monotonic()
+def _try(chosen: Sequence[Mutant], workers: int) -> Iterator[Result]:
+    """Run the tests of each mutant in a process of its own, and yield what they say."""
+    waiting = list(chosen)[::-1]
+    running: dict[int, _Process] = {}
     with tempfile.TemporaryDirectory() as folder:
-        source = _copy(folder)
-        path = source / "cgmvae" / mutant.file
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace(mutant.old, mutant.new, 1), encoding="utf-8")
-        is_caught = _fails(source, mutant.tests, TIME_LIMIT)
-    return Result(mutant, is_caught, time.monotonic() - start)
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    mutant, output = waiting.pop(), Path(folder, str(len(waiting)))
+                    running[_start(mutant, output)] = _Process(mutant, time.monotonic(), output)
+                time.sleep(0.02)
+                for number, process in list(running.items()):
+                    seconds = time.monotonic() - process.started
+                    if seconds > TIME_LIMIT:
+                        os.killpg(number, signal.SIGKILL)
+                    ended, status = os.waitpid(number, os.WNOHANG)
+                    if ended:
+                        del running[number]
+                        yield Result(process.mutant, _failed(status, process.output), seconds)
+        finally:
+            for number in running:
+                os.killpg(number, signal.SIGKILL)
+                os.waitpid(number, 0)
 
 
-def _copy(folder: str) -> Path:
-    """Copy the package into a folder; return the path to import it from."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    return Path(shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=ignored))
-
-
-def _fails(source: Path, tests: Sequence[str], limit: float | None) -> bool:
-    """Return whether a test fails with the package at ``source``, or all take too many seconds."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "CGMVAE"))}
-    # "CI": no random examples, and none that are kept.
-    environment |= {"PYTHONPATH": str(source), "CI": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider"]
-    command += [f"tests/{test}" for test in tests]
+def _start(mutant: Mutant, output: Path) -> int:
+    """Fork a process that tests a mutant; return its number, which is that of its group, too."""
+    sys.stdout.flush()
+    number = os.fork()
+    if number:
+        os.setpgid(number, number)
+        return number
+    status = _BROKEN
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, timeout=limit, capture_output=True, text=True
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    if done.returncode not in (_PASSED, _FAILED):
-        raise RuntimeError(f"The tests could not be run:\n{done.stdout}{done.stderr}")
-    return done.returncode == _FAILED
+        os.setpgid(0, 0)
+        status = _test(mutant, output)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _failed(status: int, output: Path) -> str:
+    """Return the test that failed in a process that has ended; nothing if all passed."""
+    if os.WIFSIGNALED(status):
+        return f"signal {os.WTERMSIG(status)}, sent if tests take more than {TIME_LIMIT} s"
+    code = os.WEXITSTATUS(status)
+    if code not in (_PASSED, _FAILED):
+        raise RuntimeError(f"The tests could not be run:\n{output.read_text(encoding='utf-8')}")
+    return output.with_suffix(".failed").read_text(encoding="utf-8") if code else ""
+
+
+# --- Results that are kept ----------------------------------------------------------------------
+
+
+def source_version() -> str:
+    """Return the commit, and a checksum of what differs from it in the source and its tests."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    commit, differing = git("rev-parse", "HEAD").strip(), git("diff", "HEAD", "--", "src", "tests")
+    own = hashlib.sha256(differing.encode()).hexdigest()[:12]
+    return f"{commit} and changes {own}" if differing else commit
+
+
+def stored(file: Path, version: str) -> dict[Mutant, Result]:
+    """Return the results of a file that are of this version of the source."""
+    found = {}
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    for entry in map(json.loads, lines):
+        if entry["version"] == version:
+            mutant = Mutant(entry["file"], tuple(entry["tests"]), entry["old"], entry["new"])
+            found[mutant] = Result(mutant, entry["caught_by"], entry["seconds"])
+    return found
+
+
+def store(file: Path, version: str, result: Result) -> None:
+    """Append a result to a file."""
+    entry = {"version": version} | result.mutant._asdict()
+    entry |= {"caught_by": result.caught_by, "seconds": round(result.seconds, 1)}
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return a Markdown table of how many mutants are caught, a line for each folder of tests."""
+    lines = ["| folder | mutants | caught |", "|---|---|---|"]
+    for folder in dict.fromkeys(result.mutant.file.partition("/")[0] for result in results):
+        own = [each for each in results if each.mutant.file.startswith(f"{folder}/")]
+        lines.append(f"| `{folder}` | {len(own)} | {sum(bool(each.caught_by) for each in own)} |")
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try the mutants, print which are caught, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--sample", type=int, metavar="N")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
     options = parser.parse_args(argv)
-    results = []
-    for result in run(mutants(options.only), options.workers):
-        results.append(result)
-        verdict = "caught  " if result.is_caught else "SURVIVED"
+    chosen = mutants(options.only)
+    if options.sample:
+        chosen = chosen[:: max(1, len(chosen) // options.sample)]
+    version = source_version()
+    found = stored(options.results, version)
+    start, n_stored = time.monotonic(), sum(mutant in found for mutant in chosen)
+    for result in run([mutant for mutant in chosen if mutant not in found], options.workers):
+        store(options.results, version, result)
+        found[result.mutant] = result
+        verdict = "caught  " if result.caught_by else "SURVIVED"
         print(f"{verdict} {result.seconds:5.1f} s  {result.mutant}", flush=True)
-    survivors = [result.mutant for result in results if not result.is_caught]
-    share = 1 - len(survivors) / len(results)
-    print(f"\n{len(results) - len(survivors)} of {len(results)} mutants are caught ({share:.1%}).")
-    for mutant in survivors:
-        print(f"survived: {mutant}")
+    results = [found[mutant] for mutant in chosen]
+    n_caught = sum(bool(result.caught_by) for result in results)
+    share = n_caught / len(results)
+    seconds = time.monotonic() - start
+    print(f"\nCommit {version}, {n_stored} results of before, {seconds:.0f} s for the rest:\n")
+    print(table(results))
+    print(f"\n{n_caught} of {len(results)} mutants are caught ({share:.1%}).")
+    for mutant, caught_by, _ in results:
+        if not caught_by:
+            reason = REASONS.get((mutant.file, mutant.new), "no reason is known")
+            print(f"survived: {mutant}\n    {reason}")
     return int(share < MIN_CAUGHT)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from quick_estimators import NAMES, quick
+from quick_estimators import NAMES, fitted_on
 
 
 def pytest_generate_tests(metafunc):
@@ -17,15 +17,10 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("name", getattr(metafunc.function, "names", NAMES))
 
 
-_FITTED = {}
-
-
 @pytest.fixture
 def fitted(name, survey):
     """Return a method fitted on the survey; tests must not change it."""
-    if name not in _FITTED:
-        _FITTED[name] = quick(name).fit(survey.X, survey.Y)
-    model, rows = _FITTED[name], survey.X.copy()
+    model, rows = fitted_on(name, "survey"), survey.X.copy()
     before = model.predict_proba(rows)
     yield model
     assert np.array_equal(model.predict_proba(rows), before), "the test changed the model"

@@ -6,8 +6,13 @@ new method is checked without a change.
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
+from cgmvae.data import make_survey
 from cgmvae.methods import (
     METHODS,
     BinaryRelevance,
@@ -107,3 +112,20 @@ def quick_parameters(method: Any, name: str, **changes: Any) -> dict[str, Any]:
     taken = inspect.signature(method).parameters
     shared = {key: value for key, value in SHARED.items() if key in taken}
     return shared | OWN.get(name, {}) | changes
+
+
+def rows_of(kind: str) -> tuple[Any, Any]:
+    """Return the survey, or sparse features of it and labels of which some are unknown."""
+    data, _ = make_survey(120, 6, 5, seed=0)
+    if kind == "survey":
+        return data.X, data.Y
+    Y = data.Y.astype(np.float64)
+    Y[::7, 1] = np.nan
+    return sp.csr_array(np.where(np.abs(data.X) < 0.5, 0, data.X)), Y
+
+
+@cache
+def fitted_on(name: str, kind: str) -> MultiLabelClassifier:
+    """Return a fitted method, which tests must not change; ``kind`` is that of :func:`rows_of`."""
+    rule = {} if kind == "survey" else {"threshold_rule": "per-label"}
+    return quick(name, **rule).fit(*rows_of(kind))

@@ -1,6 +1,7 @@
 """Model files of every method: exact round trips, and safe handling of untrusted files."""
 
 import contextlib
+import copy
 import json
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quick_estimators import NAMES, quick
+from quick_estimators import NAMES, fitted_on, quick, rows_of
 
 import cgmvae
 from cgmvae.data import make_survey
@@ -23,14 +24,6 @@ from cgmvae.methods.registry import REGISTRY, method_name
 SPARE_MEMORY = 200 * 2**20
 
 
-def sparse_rows():
-    """Return sparse features, and labels of which some are unknown."""
-    data, _ = make_survey(120, 6, 5, seed=0)
-    Y = data.Y.astype(np.float64)
-    Y[::7, 1] = np.nan
-    return sp.csr_array(np.where(np.abs(data.X) < 0.5, 0, data.X)), Y
-
-
 class Files(dict):
     """Arrays and descriptions by name, which hypothesis need not print."""
 
@@ -41,17 +34,16 @@ class Files(dict):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Return a file of each method: of dense rows, and of sparse ones with unknown labels."""
-    folder, (data, _) = tmp_path_factory.mktemp("models"), make_survey(120, 6, 5, seed=0)
+    folder = tmp_path_factory.mktemp("models")
     for name in NAMES:
-        quick(name).fit(data.X, data.Y).save(folder / name)
-        model = quick(name, threshold_rule="per-label").fit(*sparse_rows())
-        model.save(folder / f"{name} sparse")
+        fitted_on(name, "survey").save(folder / name)
+        fitted_on(name, "sparse").save(folder / f"{name} sparse")
     return Files({path.name: read_tensors(path) for path in folder.iterdir()})
 
 
 def test_sparse_rows_unknown_labels_and_origin_are_restored(name, tmp_path):
-    X, Y = sparse_rows()
-    model = quick(name, threshold_rule="per-label").fit(X, Y)
+    X, _ = rows_of("sparse")
+    model = copy.copy(fitted_on(name, "sparse"))
     model.origin_ = {"data": {"source": "birds.csv", "rows": 120}, "split": None}
     model.save(tmp_path / "model")
     loaded = cgmvae.load(tmp_path / "model")

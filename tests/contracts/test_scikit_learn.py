@@ -29,7 +29,7 @@ EXPECTED = {
 EXPECTED_OF_NETWORKS = {
     "check_methods_subset_invariance": (
         "A float32 matrix product of other size rounds differently, beyond the 1e-7 of the check; "
-        "see test_rows_are_predicted_independently."
+        "see test_a_row_is_predicted_alike_wherever_it_is."
     ),
 }
 

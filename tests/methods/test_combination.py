@@ -17,6 +17,8 @@ from cgmvae.evaluation import (
 )
 from cgmvae.methods.combination import (
     Combination,
+    _equal_shares,
+    _least_loss,
     _Task,
     estimate_penalty,
     learn_combination,
@@ -57,6 +59,19 @@ class TestLearning:
             for penalty in (1000.0, 1.0)
         )
         assert (np.abs(near - 0.5) < np.abs(far - 0.5)).all()
+
+    @pytest.mark.parametrize("before", [1.0, 1e4])
+    def test_the_least_loss_does_not_depend_on_where_the_search_begins(self, rng, before):
+        labels, odds = experts(rng, 60)
+        start, other = (
+            _least_loss(labels, odds, None, (penalty, penalty), _equal_shares(labels, odds))
+            for penalty in (100.0, before)
+        )
+        far = np.array([20.0, 20.0, 5.0]), other[1]  # whole steps of Newton's method lead astray
+        for begin in (other, far):
+            again = _least_loss(labels, odds, None, (100.0, 100.0), begin)
+            for found, expected in zip(again, start, strict=True):
+                np.testing.assert_allclose(found, expected, atol=1e-4)
 
     def test_few_rows_move_weights_less_than_many(self, rng):
         labels, odds = experts(rng)

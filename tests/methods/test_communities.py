@@ -34,7 +34,7 @@ def probability(scores, present):
     correlation = LOADINGS @ LOADINGS.T
     np.fill_diagonal(correlation, 1)
     return multivariate_normal.cdf(
-        sign * norm.ppf(scores), cov=correlation * np.outer(sign, sign), abseps=1e-7
+        sign * norm.ppf(scores), cov=correlation * np.outer(sign, sign), abseps=1e-5
     )
 
 

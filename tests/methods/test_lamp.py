@@ -10,7 +10,6 @@ from sklearn.base import clone
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import cgmvae
-from cgmvae.errors import InputError
 from cgmvae.methods import fit_together, lamp
 from cgmvae.methods.inputs import Rows
 from cgmvae.methods.lamp import LaMP, LaMPConfig, LaMPNetwork, MessagePassing, label_graph
@@ -326,18 +325,10 @@ class TestEstimator:
         assert not models[0].label_graph_[0, 1]
         assert models[1].label_graph_[0, 1]
 
-    @pytest.mark.parametrize(
-        "changes", [{"graph": "full"}, {"n_heads": 4}, {"n_steps": 1}, {"graph": np.eye(5)}]
-    )
-    def test_different_networks_cannot_be_fitted_together(self, survey, changes):
-        with pytest.raises(InputError, match="fitted together"):
-            fit_together([tiny(), tiny(**changes)], [(survey.X, survey.Y, None)] * 2)
-
-    @pytest.mark.parametrize("form", [np.asarray, lambda edges: edges.astype(float).tolist()])
-    def test_a_given_graph_is_used_and_saved(self, survey, tmp_path, form):
+    def test_a_given_graph_is_used_and_saved(self, survey, tmp_path):
         edges = np.zeros((5, 5), bool)
         edges[0, 1] = edges[3, 3] = edges[4, 0] = True
-        model = tiny(graph=form(edges)).fit(survey.X, survey.Y)
+        model = tiny(graph=edges.astype(float).tolist()).fit(survey.X, survey.Y)
         np.testing.assert_array_equal(model.label_graph_, edges)
         given = model.graph
         model.save(tmp_path / "model")

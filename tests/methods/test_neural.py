@@ -113,22 +113,19 @@ def test_missing_masks_and_weights_are_filled_in(survey):
     assert nothing.weight is None
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_an_invalid_checkpoint_is_rejected(tiny, survey, tmp_path):
+    path = tmp_path / "state"
+    tiny(checkpoint=Checkpoint(path)).fit(survey.X, survey.Y)
+    state, fingerprint = read_tensors(path)
+    for name, value in (
         *(("epoch", np.array([epoch])) for epoch in (-(2**62), 0, 5)),
         *(("members", np.array(places, np.int64)) for places in (0, [], [7], [[0, 1]])),
         ("history.validation", np.zeros((4, 1))),
         ("values", np.zeros(3)),
-    ],
-)
-def test_an_invalid_checkpoint_is_rejected(tiny, survey, tmp_path, name, value):
-    path = tmp_path / "state"
-    tiny(checkpoint=Checkpoint(path)).fit(survey.X, survey.Y)
-    state, fingerprint = read_tensors(path)
-    write_tensors(path, state | {name: value}, fingerprint)
-    with pytest.raises(InputError, match=f"a wrong '{name.partition('.')[0]}'"):
-        tiny(checkpoint=path).fit(survey.X, survey.Y)
+    ):
+        write_tensors(path, state | {name: value}, fingerprint)
+        with pytest.raises(InputError, match=f"a wrong '{name.partition('.')[0]}'"):
+            tiny(checkpoint=path).fit(survey.X, survey.Y)
 
 
 def test_a_fit_removes_its_checkpoint(tiny, survey, tmp_path):

@@ -331,20 +331,6 @@ def test_joint_fits_keep_their_own_structures(survey):
     assert models[0].edges_ != models[1].edges_
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"structure": CHAIN},
-        {"max_parents": 1},
-        {"n_restarts": 1},
-    ],
-)
-def test_different_networks_cannot_be_fitted_together(survey, other):
-    data = [(survey.X, survey.Y, None)] * 2
-    with pytest.raises(InputError, match="fitted together"):
-        fit_together([quick(), quick(**other)], data)
-
-
 def test_a_model_needs_pgmpy_for_nothing_but_learning_a_structure(survey, tmp_path, monkeypatch):
     model = quick().fit(survey.X, survey.Y)
     model.save(tmp_path / "model")

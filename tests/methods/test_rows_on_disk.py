@@ -9,7 +9,6 @@ from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
 from cgmvae.methods import METHODS, BinaryRelevance, MLkNN
 from cgmvae.training import plan
-from cgmvae.training.checkpoint import Checkpoint
 
 
 @pytest.fixture
@@ -65,25 +64,6 @@ def test_the_order_of_indices_does_not_matter(tiny, survey, on_disk):
     models = [tiny().fit(X[rows], Y[rows], validation_data=held) for rows in (named, shuffled)]
     scores = [model.predict_proba(survey.X) for model in models]
     np.testing.assert_array_equal(scores[0], scores[1])
-
-
-def test_a_stopped_training_continues(tiny, survey, on_disk, tmp_path):
-    class Stopped(Exception):
-        pass
-
-    def stop(epoch, n_epochs, best):
-        if epoch == 2:
-            raise Stopped
-
-    X = on_disk(survey.X)
-    whole = tiny().fit(X, survey.Y)
-    path = tmp_path / "state"
-    with pytest.raises(Stopped):
-        tiny(checkpoint=path, progress=stop).fit(X, survey.Y)
-    continued = tiny(checkpoint=Checkpoint(path)).fit(X, survey.Y)
-    np.testing.assert_array_equal(continued.predict_proba(X), whole.predict_proba(X))
-    with pytest.raises(InputError, match="other settings or rows"):
-        tiny(checkpoint=path).fit(on_disk(survey.X + 1), survey.Y)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])

@@ -53,9 +53,7 @@ PAPER = {
     "own",
     [
         {},
-        {"network": PLAIN["network"] | {"n_draws": 2}},
-        {"training": {"optimizer": "adam"}},
-        {"training": {"first_stage": 0.5}},
+        {"training": {"optimizer": "adam", "first_stage": 0.5}},
         PAPER,
     ],
 )

@@ -5,10 +5,10 @@ import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 import torch
 from joblib import parallel_config
 from torch import nn
-from work_to_send import described, killed
+from work_to_send import described, endless, killed
 
 from cgmvae.data import make_survey
 from cgmvae.errors import InputError
@@ -219,35 +219,58 @@ def test_a_killed_job_is_tried_again_and_then_given_up():
     assert sorted(started) == [0, 1, 1, 1, 2, 3]
 
 
-RUNNING = """
-import os, signal, sys, time
+SPAWNING = """
+import signal
 from cgmvae.training.engine import Engine, run
+from work_to_send import endless
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
-def work(job, report):
-    os.write(1, f"{os.getpid()}\\n".encode())
-    time.sleep(300)
 if __name__ == "__main__":
-    list(run(work, range(3), Engine(sys.argv[1], 3)))
+    list(run(endless, range(2), Engine("spawn", 2)))
 """
 
 
-@pytest.mark.parametrize("kind", ["fork", "spawn"])
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_process_that_is_ended_leaves_no_others_behind(tmp_path, kind, ending):
+def spawning():
+    """Run a command that spawns two processes; only its own exec and imports take a while."""
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    os.execve(sys.executable, [sys.executable, "-c", SPAWNING], os.environ | {"PYTHONPATH": path})
+
+
+def forking():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        list(run(endless, range(2), FORK))
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize(
+    ("start", "ending"),
+    [
+        (forking, signal.SIGINT),
+        (forking, signal.SIGTERM),
+        (forking, signal.SIGKILL),
+        (spawning, signal.SIGKILL),
+    ],
+)
+def test_a_process_that_is_ended_leaves_no_others_behind(start, ending):
     """Ctrl-C goes to the whole group, of which only the first process has something to say."""
-    (tmp_path / "running.py").write_text(RUNNING)
-    command = [sys.executable, str(tmp_path / "running.py"), kind]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    ) as process:
-        started = [int(process.stdout.readline()) for _ in range(3)]
-        if ending == signal.SIGINT:
-            os.killpg(process.pid, ending)
-        else:
-            process.send_signal(ending)
-        errors = process.stderr.read()
-    assert errors.count("Traceback") == (ending == signal.SIGINT)
+    (output, out), (errors, err) = os.pipe(), os.pipe()
+    process = os.fork()
+    if not process:
+        os.setsid()
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        start()
+    os.close(out)
+    os.close(err)
+    with os.fdopen(output) as lines:
+        started = [int(lines.readline()) for _ in range(2)]
+        (os.killpg if ending == signal.SIGINT else os.kill)(process, ending)
+        with os.fdopen(errors) as said:
+            assert said.read().count("Traceback") == (ending == signal.SIGINT)
+    os.waitpid(process, 0)
     end = time.monotonic() + 30
     while running := [pid for pid in started if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < end, running

@@ -42,11 +42,6 @@ def test_sparse_and_dense_rows_are_equal(table, index, dtype):
         assert torch.equal(found, expected)
 
 
-def test_an_empty_sparse_matrix():
-    store = RowStore(sp.csr_array((3, 2)), dtype=torch.float32, device=CPU)
-    assert torch.equal(store.gather(torch.tensor([2, 0])), torch.zeros(2, 2))
-
-
 def test_duplicate_entries_are_summed_without_changing_the_matrix():
     matrix = sp.csr_array(
         (np.array([1.0, 2.0, 5.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 2)
@@ -54,16 +49,6 @@ def test_duplicate_entries_are_summed_without_changing_the_matrix():
     store = RowStore(matrix, dtype=torch.float64, device=CPU)
     assert store.gather(torch.tensor([0, 1])).tolist() == [[0.0, 3.0], [5.0, 0.0]]
     assert matrix.nnz == 3
-
-
-def test_read_only_arrays_give_no_warning(table):
-    table.flags.writeable = False
-    sparse = sp.csr_array(table)
-    for array in (sparse.data, sparse.indices, sparse.indptr):
-        array.flags.writeable = False
-    for matrix in (table, sparse):
-        store = RowStore(matrix, dtype=torch.float64, device=CPU)
-        assert torch.equal(store.gather(torch.arange(9)), torch.tensor(table))
 
 
 def test_digest_depends_on_content_shape_and_type(table):
