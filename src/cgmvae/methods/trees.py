@@ -45,8 +45,8 @@ _BLOCK_ROWS, _BLOCK_CELLS = 1024, 1 << 22
 #: Steps that all rows take down their trees before those that have arrived are left out.
 _STEPS = 4
 
-#: Cells of sparse rows that are made dense to grow trees.
-_MAX_DENSE = 1 << 26
+#: Cells of sparse rows that are made dense to grow trees, unless fewer than this share are stored.
+_MAX_DENSE, _FEW_STORED = 1 << 26, 0.02
 
 #: The most votes times labels that are counted once, for all rows that reach their leaves.
 _MAX_SUMS = 1 << 23
@@ -382,12 +382,15 @@ def _whole(values: NDArray[np.integer]) -> nn.Buffer:
 
 
 def _in_growing_form(features: Matrix) -> Any:
-    """Return rows as trees grow on them fastest: dense, unless that would take very much memory.
+    """Return rows as trees grow on them fastest, without taking very much memory.
 
-    Dense rows take a quarter to a half of the time of sparse ones.
+    With 3% of the values stored, dense rows take two thirds of the time of sparse ones; with less
+    than 1%, sparse rows take half of the time of dense ones.
     """
-    if sp.issparse(features) and features.shape[0] * features.shape[1] > _MAX_DENSE:
-        return sp.csc_matrix(features.astype(np.float32))
+    if sp.issparse(features):
+        n_cells = features.shape[0] * features.shape[1]
+        if n_cells > _MAX_DENSE or features.nnz < _FEW_STORED * n_cells:
+            return sp.csc_matrix(features.astype(np.float32))
     return dense(features).astype(np.float32, copy=False)
 
 
