@@ -150,8 +150,8 @@ ROOMS = (
                 "round(max(least, ROWS_SEEN / n_rows))",
             ),
             (
-                "preset.learning_rate * batch_size / MIN_BATCH",
-                "preset.learning_rate * batch_size / MAX_BATCH",
+                "min(batch_size, MAX_BATCH) / MIN_BATCH",
+                "min(batch_size, MAX_BATCH) / MAX_BATCH",
             ),
             ("rate /= 2", "rate /= 1"),
             ("min(bins, MAX_COLUMNS // max(1, data.n_columns))", "bins"),
@@ -164,7 +164,7 @@ ROOMS = (
                 "preset.dropout + many * (MIN_DROPOUT - preset.dropout)",
                 "preset.dropout - many * preset.dropout",
             ),
-            ("round(max(MIN_PATIENCE, PATIENCE * epochs))", "round(max(MIN_PATIENCE, epochs / 2))"),
+            ("round(max(least, PATIENCE * epochs))", "round(max(least, epochs / 2))"),
         ),
     ),
     Room(
