@@ -180,8 +180,8 @@ ROOMS = (
                 "round(max(least, ROWS_SEEN / n_rows))",
             ),
             (
-                "preset.learning_rate * batch_size / MIN_BATCH",
-                "preset.learning_rate * batch_size / MAX_BATCH",
+                "min(batch_size, MAX_BATCH) / MIN_BATCH",
+                "min(batch_size, MAX_BATCH) / MAX_BATCH",
             ),
             ("rate /= 2", "rate /= 1"),
             ("min(bins, MAX_COLUMNS // max(1, data.n_columns))", "bins"),
@@ -194,7 +194,7 @@ ROOMS = (
                 "preset.dropout + many * (MIN_DROPOUT - preset.dropout)",
                 "preset.dropout - many * preset.dropout",
             ),
-            ("round(max(MIN_PATIENCE, PATIENCE * epochs))", "round(max(MIN_PATIENCE, epochs / 2))"),
+            ("round(max(least, PATIENCE * epochs))", "round(max(least, epochs / 2))"),
         ),
     ),
     Room(
@@ -629,17 +629,18 @@ ROOMS = (
             ),
             ("weights / np.bincount(leaf, weights, len(self.sizes))[leaf]", "weights * 1.0"),
             ("np.mean(moved != leaves) < _MAX_MOVED", "np.mean(moved != leaves) >= 0"),
+            ("several = np.diff(shares.indptr) != 1", "several = np.diff(shares.indptr) < 0"),
             ("targets @ rng.normal(size=(n_labels, N_PROJECTIONS))", "targets[:, :N_PROJECTIONS]"),
             ('"best" if tree % 2 else "random"', '"random"'),
             ("[group]\n\n\ndef grow_tree", "[group].clip(0, 1)\n\n\ndef grow_tree"),
         ),
     ),
     Room(
-        "methods/trees.py",
+        "methods/votes.py",
         ("serving/test_onnx_export.py",),
         (
-            ("np.asarray(shares.sum(axis=1)).reshape", "np.ones(shares.shape[0]).reshape"),
-            ("known = known - dense(shares", "known = known - 0 * dense(shares"),
+            ("np.asarray(weights.sum(axis=1)).reshape", "np.ones(weights.shape[0]).reshape"),
+            ("known = known - dense(weights", "known = known - 0 * dense(weights"),
         ),
     ),
     Room(
@@ -648,6 +649,7 @@ ROOMS = (
         (
             ("if self.keep_training_rows or not keeps_rows(each[1])", "if True"),
             ("if kept and not self.keep_training_rows", "if False"),
+            ("if each.equals(own)), own)", "if True), own)"),
             ("self.auto_network = restore_parameters(network)", "pass"),
         ),
     ),
@@ -693,8 +695,8 @@ ROOMS = (
         ("methods/test_nearest.py",),
         (
             ("between[excluded, own[part][excluded]]", "between[excluded, excluded]"),
-            ("np.lexsort((columns, values", "np.lexsort((-columns, values"),
-            ("ROUNDING * queries.squares", "0 * queries.squares"),
+            ("keys.sort(axis=1)", "keys[:, ::-1].sort(axis=1)"),
+            ("ROUNDING * squares", "0 * squares"),
         ),
     ),
     Room(

@@ -25,6 +25,7 @@ from cgmvae.methods import (
 )
 from cgmvae.methods.blend import _probabilities, default_experts
 from cgmvae.methods.inputs import Rows
+from cgmvae.methods.predictor import PreparedFeatures
 
 WIDTHS = dict.fromkeys(("feature_hidden", "label_hidden", "decoder_hidden"), (8,))
 
@@ -56,6 +57,32 @@ class TestBlending:
         for model, weight in zip(fitted.models_.values(), fitted.combination_.weights, strict=True):
             odds = odds + weight * logit(model.predict_proba(scaled).astype(float))
         np.testing.assert_allclose(fitted.predict_proba(data.X), expit(odds), atol=1e-6)
+
+    def test_equal_preparation_is_done_once(self, tmp_path, monkeypatch):
+        data = make_survey(200, 20, 5, seed=4)[0]
+        experts = [("network", network()), ("votes", NearestVotes()), ("trees", trees())]
+        experts.append(("fewer", NearestVotes(principal_components=3)))
+        model = BlendClassifier(experts, random_state=0).fit(data.X, data.Y)
+        model.save(tmp_path / "model.cgmvae")
+        applied = []
+        original = PreparedFeatures.forward
+        monkeypatch.setattr(
+            PreparedFeatures,
+            "forward",
+            lambda self, rows: (applied.append(len(self.mean)), original(self, rows))[1],
+        )
+        for each in (model, cgmvae.load(tmp_path / "model.cgmvae")):
+            columns = {name: own.pipeline_.n_columns for name, own in each.models_.items()}
+            assert columns["network"] == columns["votes"] == 64
+            found = each.models_
+            assert found["network"].pipeline_ is found["votes"].pipeline_
+            assert len({id(own.pipeline_) for own in found.values()}) == len(found) - 1
+            scaled, applied[:] = each.inputs(data.X), []
+            alone = [own.predict_proba(scaled) for own in found.values()]
+            n_alone, applied[:] = len(applied), []
+            expected = each.combination_.apply(alone)
+            np.testing.assert_allclose(each.predict_proba(data.X), expected, atol=1e-6)
+            assert len(applied) == n_alone - 1
 
     def test_every_expert_is_listed_with_its_weight(self, fitted):
         assert [expert.name for expert in fitted.experts_] == ["network", "trees", "votes"]

@@ -91,4 +91,6 @@ def test_smallest_equals_a_stable_sort(rng, n_columns):
         values = rng.integers(0, levels, (50, n_columns)).astype(np.float32)
         for n in (1, 3, 10):
             expected = np.argsort(values, axis=1, kind="stable")[:, :n]
-            np.testing.assert_array_equal(smallest(values, n), expected)
+            found, columns = smallest(values, n)
+            np.testing.assert_array_equal(columns, expected)
+            np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))

@@ -110,8 +110,8 @@ def test_halfway_sizes_and_weights_are_geometric_means():
 
 
 def test_epochs_patience_batch_and_rate():
-    def found(n_rows, kind="dense"):
-        own = plan(n_rows, kind)
+    def found(n_rows, kind="dense", n_labels=20):
+        own = CGMVAEClassifier().plan(DataProfile(n_rows, 100, n_labels, kind))
         training = own.training
         sizes = (training.epochs, training.patience, training.batch_size)
         return *sizes, round(own.member["learning_rate"], 5)
@@ -120,9 +120,12 @@ def test_epochs_patience_batch_and_rate():
     assert found(1_200) == (50, 6, 150, 0.00469)
     assert found(9_000) == (50, 6, 256, 0.008)
     assert found(200, "sparse") == (240, 24, 128, 0.002)
-    assert found(9_000, "sparse") == (30, 6, 256, 0.004)
-    assert found(18_000, "sparse")[0] == 25
-    assert found(45_000, "sparse") == (10, 6, 256, 0.004)
+    assert found(1_500, "sparse") == (40, 6, 188, 0.00294)
+    assert found(2_400, "sparse") == (25, 5, 300, 0.004)
+    assert found(9_000, "sparse") == (20, 4, 512, 0.004)
+    assert found(9_000, "sparse", n_labels=1_000) == (30, 6, 256, 0.004)
+    assert found(9_000, n_labels=1_000) == found(9_000)
+    assert found(45_000, "sparse") == (10, 4, 512, 0.004)
 
 
 def test_wide_tables_have_fewer_bins_and_sparse_ones_no_components():

@@ -37,3 +37,15 @@ def test_the_feature_that_is_furthest_from_its_mean_is_found(rows, n_components,
         row = rows.mean(axis=0)
         row[feature] = value
         assert pipeline.largest_input(pipeline.transform(row[None])[0]) == feature
+
+
+@pytest.mark.parametrize("plan", [FeaturePlan("standardize", 4, 6), FeaturePlan("none")])
+def test_pipelines_are_equal_if_they_learned_the_same(rows, plan):
+    def fitted(numbers, own=plan):
+        pipeline = FeaturePipeline()
+        return pipeline.fit(pipeline.fit_columns(numbers), own)
+
+    assert fitted(rows).equals(fitted(rows))
+    assert not fitted(rows).equals(fitted(rows + np.eye(80, 4)))  # another range, at least
+    assert not fitted(rows).equals(fitted(rows, FeaturePlan("standardize", 4, 5)))
+    assert not fitted(rows).equals(fitted(rows, FeaturePlan("max-abs")))

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
@@ -66,7 +65,7 @@ from cgmvae.methods.inputs import (
     targets_of_rows,
 )
 from cgmvae.methods.model_file import save_model
-from cgmvae.methods.predictor import Predictor, PreparedFeatures
+from cgmvae.methods.predictor import Predictor, PreparedFeatures, scored
 from cgmvae.model.plan import DataProfile, Plan, stored_by_values
 from cgmvae.preparation.features import match_columns, numeric_matrix, table_columns
 from cgmvae.preparation.pipeline import FeaturePipeline, FeaturePlan, computed
@@ -578,10 +577,21 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator, ABC):
         by_scorer = self.predicts_by_scorer and not is_sparse(numbers)
         predictor = self.predictor() if by_scorer else None
         if predictor is None:
-            return self._score_rows(self.pipeline_.transform(numbers))
-        rows = torch.from_numpy(np.require(dense(numbers), np.float64, ["C", "W"]))
-        with torch.no_grad():
-            return predictor.scored(rows).numpy()
+            return self._score_rows(self.columns(numbers))
+        return scored(predictor, dense(numbers))
+
+    def columns(self, numbers: Matrix) -> Matrix:
+        """Return encoded rows in memory as the method sees them; components by the predictor."""
+        if not self.pipeline_.reduces:
+            return self.pipeline_.transform(numbers)
+        return scored(PreparedFeatures(self.pipeline_), dense(numbers))
+
+    def score_columns(self, columns: Matrix) -> NDArray[np.floating]:
+        """Return probabilities for what :meth:`columns` returns."""
+        scorer = self.scorer() if self.predicts_by_scorer and not is_sparse(columns) else None
+        if scorer is None:
+            return self._score_rows(columns)
+        return scored(scorer, dense(columns))
 
     def predictor(self) -> Predictor | None:
         """Return the fitted model as one module; None if :meth:`scorer` is None."""

@@ -50,6 +50,7 @@ from cgmvae.methods.out_of_fold import N_FOLDS, FewRowsWarning, assign_folds, sc
 from cgmvae.methods.predictor import WeightedExperts
 from cgmvae.methods.registry import REGISTRY, method_name
 from cgmvae.methods.trees import MixedForest
+from cgmvae.preparation import FeaturePipeline
 from cgmvae.training.device import find_device
 
 Experts: TypeAlias = Sequence[tuple[str, Any]]
@@ -173,6 +174,7 @@ class BlendClassifier(_BaseComposition, MultiLabelClassifier):
         for model in self.models_.values():
             if isinstance(model, MultiLabelClassifier):
                 model.label_names_ = self.label_names_
+        self._share_pipelines()
         self.combination_ = weighed.combination
         weights = dict(zip(weighed.names, weighed.combination.weights.tolist(), strict=True))
         self.experts_ = [
@@ -197,10 +199,29 @@ class BlendClassifier(_BaseComposition, MultiLabelClassifier):
         return unseen
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
-        models = self.models_.values()
-        return self.combination_.apply(
-            [_probabilities(model, features, self.n_labels_) for model in models]
-        )
+        own = [m.pipeline_ for m in self.models_.values() if isinstance(m, MultiLabelClassifier)]
+        columns: dict[int, Matrix] = {}  # of pipelines that several experts share
+
+        def scores(model: Any) -> NDArray[np.floating]:
+            pipeline = getattr(model, "pipeline_", None)
+            if sum(pipeline is each for each in own) < 2:
+                return _probabilities(model, features, self.n_labels_)
+            if id(pipeline) not in columns:
+                columns[id(pipeline)] = model.columns(features)
+            found: NDArray[np.floating] = model.score_columns(columns[id(pipeline)])
+            return found
+
+        return self.combination_.apply([scores(model) for model in self.models_.values()])
+
+    def _share_pipelines(self) -> None:
+        """Give one pipeline to experts whose own have learned the same, to be applied once."""
+        distinct: list[FeaturePipeline] = []
+        for model in self.models_.values():
+            # What comes from an encoder of one's own is not what the other experts get.
+            if isinstance(model, MultiLabelClassifier) and getattr(model, "encoder_", None) is None:
+                own = model.pipeline_
+                model.pipeline_ = next((each for each in distinct if each.equals(own)), own)
+                distinct.append(model.pipeline_)
 
     def scorer(self) -> WeightedExperts | None:
         """Return the weighted experts as a module; None if one of them has none."""
@@ -331,6 +352,7 @@ class BlendClassifier(_BaseComposition, MultiLabelClassifier):
             name: self._restore_expert(with_prefix(arrays, f"experts.{i}."), model)
             for i, (name, model) in enumerate(description["models"].items())
         }
+        self._share_pipelines()
         if (given := description["given"]) is not None:
             self.experts = [(name, restore_parameters(each)) for name, each in given.items()]
         if (network := description["auto_network"]) is not None:

@@ -2,23 +2,22 @@
 
 Distances are computed by float64 matrix products, one block of queries at a time, and compared in
 single precision. Equal values there are ties, which the earlier row wins, so that neighbors do not
-depend on the other rows of the block. scikit-learn's brute-force search takes half the time and
-breaks ties in no order that is defined: on sider, 88% of the rows get other neighbors.
+depend on the other rows of the block. scikit-learn's brute-force search breaks ties in no order
+that is defined: on sider, 88% of the rows get other neighbors.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import Matrix
 from cgmvae.data.mapped import dense
 
-#: Distances held in memory at a time, at about 16 bytes each.
-_HELD_DISTANCES = 1 << 20
+#: Distances held in memory at a time, at about 16 bytes each: few, so that they stay in the cache.
+_HELD_DISTANCES = 1 << 18
 
 #: Fraction of a query's squared norm below which a squared distance is rounding error.
 ROUNDING = 1e-12
@@ -33,7 +32,8 @@ class NearestRows:
     def __init__(self, rows: Matrix) -> None:
         # A common offset of all rows would cost precision, so the first row is subtracted.
         self._origin = None if sp.issparse(rows) else rows[0].astype(np.float64)
-        self._all = self._side(rows)
+        self._rows = self._moved(rows)
+        self._squares = _squared_norms(self._rows)
 
     def find(
         self, queries: Matrix, n_wanted: int, own: NDArray[np.int64] | None = None
@@ -54,58 +54,63 @@ class NearestRows:
         found = np.full((n_queries, n_wanted), -1)
         if n_wanted == 0:
             return squared, found
-        size = max(1, _HELD_DISTANCES // max(n_wanted, len(self._all.squares)))
+        size = max(1, _HELD_DISTANCES // max(n_wanted, len(self._squares)))
         for start in range(0, n_queries, size):
             part = slice(start, start + size)
-            between = _squared_distances(self._side(queries[part]), self._all)
+            between = self._squared_distances(queries[part])
             if own is not None:
                 excluded = np.flatnonzero(own[part] >= 0)
                 between[excluded, own[part][excluded]] = np.inf
-            best = smallest(between, n_wanted)
-            near = np.take_along_axis(between, best, axis=1)
+            near, best = smallest(between, n_wanted)
             squared[part, : best.shape[1]] = near
             found[part, : best.shape[1]] = np.where(np.isinf(near), -1, best)
         return squared, found
 
-    def _side(self, rows: Matrix) -> _Side:
-        """Prepare rows for :func:`_squared_distances`."""
-        values = rows.astype(np.float64) if self._origin is None else dense(rows) - self._origin
-        return _Side(values, np.asarray((values * values).sum(axis=1)))
+    def _moved(self, rows: Matrix) -> Matrix:
+        return rows.astype(np.float64) if self._origin is None else dense(rows) - self._origin
+
+    def _squared_distances(self, queries: Matrix) -> NDArray[np.float32]:
+        """Return squared Euclidean distances, (n_queries, n_rows), all finite."""
+        values = self._moved(queries)
+        squares = _squared_norms(values)[:, None]
+        if sp.issparse(self._rows):  # with dense queries in half the time of sparse ones
+            squared = np.ascontiguousarray((self._rows @ dense(-2 * values).T).T)
+            squared += self._squares
+        else:  # torch, whose threads a caller that has threads of its own can switch off
+            added, rows, own = map(torch.from_numpy, (self._squares, self._rows, values))
+            squared = torch.addmm(added, own, rows.T, alpha=-2).numpy()
+        squared += squares
+        # A row equal to the query has a distance of rounding error; all such rows are ties.
+        found = np.empty(squared.shape, np.float32)
+        largest = np.finfo(np.float32).max
+        return np.clip(squared, ROUNDING * squares, largest, out=found, casting="same_kind")
 
 
-class _Side(NamedTuple):
-    """Rows on one side of a distance matrix."""
-
-    values: Matrix
-    squares: NDArray[np.float64]
-    """Squared norms, (n_rows,)"""
+def _squared_norms(rows: Matrix) -> NDArray[np.float64]:
+    return np.asarray((rows * rows).sum(axis=1))
 
 
-def _squared_distances(queries: _Side, rows: _Side) -> NDArray[np.float32]:
-    """Return squared Euclidean distances, (n_queries, n_rows), all finite."""
-    squared = dense((-2 * queries.values) @ rows.values.T)
-    squared += queries.squares[:, None]
-    squared += rows.squares
-    # A row equal to the query has a distance of rounding error; all such rows are ties.
-    floor = ROUNDING * queries.squares[:, None]
-    np.clip(squared, floor, np.finfo(np.float32).max, out=squared)
-    return squared.astype(np.float32)
+def smallest(values: NDArray[np.float32], n: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the n smallest values of each row, none of them negative, and their columns.
 
-
-def smallest(values: NDArray[np.floating], n: int) -> NDArray[np.int64]:
-    """Return the columns of the n smallest values of each row, smallest first.
-
-    All columns if there are fewer. Ties go to the first column.
+    The smallest is first, and ties go to the first column; all if there are fewer.
     """
     n_rows, n_columns = values.shape
-    if n >= n_columns:
-        return np.argsort(values, axis=1, kind="stable")
+    n = min(n, n_columns)
     # The n-th smallest of the minima of groups of columns bounds the n-th smallest value. Few
     # values are below this bound, and only those are sorted.
     width = max(1, n_columns // (_GROUPS * n))
-    grouped = values[:, : n_columns // width * width].reshape(n_rows, -1, width)
-    bound = np.partition(grouped.min(axis=2), n - 1, axis=1)[:, n - 1 : n]
+    grouped = values[:, : n_columns // width * width].reshape(n_rows, width, -1)
+    bound = np.partition(grouped.min(axis=1), n - 1, axis=1)[:, n - 1 : n]
     rows, columns = np.nonzero(values <= bound)
-    order = np.lexsort((columns, values[rows, columns], rows))
-    first = np.searchsorted(rows, np.arange(n_rows))
-    return columns[order[first[:, None] + np.arange(n)]]
+    counts = np.bincount(rows, minlength=n_rows)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    # As bits, numbers of at least 0 are in the order of the numbers; columns follow as further
+    # bits, so that whole numbers are sorted, without ties.
+    bits = np.ascontiguousarray(values[rows, columns]).view(np.uint32).astype(np.uint64)
+    keys = np.full((n_rows, counts.max(initial=n)), np.iinfo(np.uint64).max)
+    keys[rows, place] = bits << np.uint64(32) | columns.astype(np.uint64)
+    keys.sort(axis=1)
+    best = keys[:, :n]
+    found = (best >> np.uint64(32)).astype(np.uint32).view(np.float32)
+    return found, (best & np.uint64(0xFFFFFFFF)).astype(np.int64)

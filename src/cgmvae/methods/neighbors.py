@@ -32,7 +32,7 @@ from cgmvae.methods.inputs import Rows
 from cgmvae.methods.model_file import matrix_arrays, read_matrix, with_prefix
 from cgmvae.methods.nearest import ROUNDING, NearestRows
 from cgmvae.methods.out_of_fold import assign_folds
-from cgmvae.methods.predictor import float64, unit_length
+from cgmvae.methods.predictor import float64, in_blocks, unit_length
 from cgmvae.methods.votes import Voters
 from cgmvae.model.plan import DataProfile, Plan, feature_plan
 from cgmvae.preparation.components import NumberOfComponents
@@ -130,15 +130,17 @@ class NearestVotes(Expert):
         """Return what the nearest of these rows vote; rows do not vote for their ``own`` query."""
         search, voters = NearestRows(self.features_[rows]), self.voters_.take(rows)
         k = min(self.k_, len(rows) if own is None else len(rows) - 1)
-        votes = np.tile(voters.frequencies, (queries.shape[0], 1))
-        for start in range(0, queries.shape[0] if k else 0, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            squared, found = search.search(queries[part], k, None if own is None else own[part])
+        if k == 0:
+            return np.tile(voters.frequencies, (queries.shape[0], 1))
+
+        def votes(block: slice) -> NDArray[np.float64]:
+            squared, found = search.search(queries[block], k, None if own is None else own[block])
             weights = voting_weights(squared) * voters.row_weights[found]
             weights *= k / weights.sum(axis=1, keepdims=True)
             cells = (weights.ravel(), found.ravel(), np.arange(len(found) + 1) * k)
-            votes[part] = voters.count(sp.csr_array(cells, shape=(len(found), len(rows))))
-        return votes
+            return voters.count(sp.csr_array(cells, shape=(len(found), len(rows))))
+
+        return in_blocks(votes, queries.shape[0], _BLOCK)
 
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         compared = features.astype(np.float32)

@@ -261,7 +261,8 @@ class NeuralClassifier(MultiLabelClassifier):
     @torch.no_grad()
     def _score_rows(self, features: Matrix) -> NDArray[np.floating]:
         scores = member_scores(self.network_, features)
-        return joined((members.mean(0).cpu() for members in scores), features.shape[0]).numpy()
+        means = (members.mean(0).cpu().numpy() for members in scores)
+        return joined(means, features.shape[0])
 
     def scorer(self) -> nn.Module:
         """Return the mean of the members as a module."""
@@ -457,15 +458,15 @@ def _score_folds(
     order = rows.reading_order()
     unseen = torch.as_tensor(member_folds[:, None] == fold[order])  # (M, n_rows)
 
-    def means() -> Iterator[Tensor]:
+    def means() -> Iterator[NDArray[Any]]:
         start = 0
         for _, block in rows.in_reading_order().blocks():
             for scores in member_scores(network, block):
                 own = unseen[:, start : start + scores.shape[1], None].to(scores)
-                yield ((scores * own).sum(0) / own.sum(0)).cpu()
+                yield ((scores * own).sum(0) / own.sum(0)).cpu().numpy()
                 start += scores.shape[1]
 
-    return joined(means(), len(order)).numpy()[np.argsort(order)]
+    return joined(means(), len(order))[np.argsort(order)]
 
 
 # --- Members of a pack ---------------------------------------------------------------------------

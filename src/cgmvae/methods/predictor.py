@@ -8,11 +8,13 @@ components use the functions of :mod:`cgmvae.preparation` in float64.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgmvae.evaluation.calibration import MAX_LOG_ODDS
@@ -26,8 +28,13 @@ from cgmvae.preparation.scaling import scale_dense
 #: Rows of all members that are scored at a time, and their features.
 SCORED_ROWS, SCORED_CELLS = 4096, 2**24
 
+#: Prepared features of the rows that are prepared at a time, before the components are taken.
+PREPARED_CELLS = 2**18
+
 #: Fewer rows are not worth a thread.
 _MIN_ROWS = 64
+
+_CPU = torch.device("cpu")
 
 
 def float64(values: Any) -> nn.Buffer:
@@ -48,6 +55,11 @@ class PreparedFeatures(nn.Module):
         self.lower, self.width = float64(bins.lower_), float64(bins.upper_ - bins.lower_)
         self.mean, self.vectors = float64(components.mean_), float64(components.vectors_)
         self.n_more = pipeline.n_more
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows that are best prepared at a time: what becomes of them fits into the cache."""
+        return PREPARED_CELLS // max(1, self.n_features + len(self.feature))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Map (n_rows, n_features), NaN where a value is missing, to what the method sees."""
@@ -159,50 +171,69 @@ class Predictor(nn.Module):
         """Width of the input."""
         return self.features.n_features
 
+    @property
+    def rows_at_once(self) -> int:
+        """Rows that are best scored at a time."""
+        return int(cast(Any, self.scorer).rows_at_once)
+
     def forward(self, rows: Tensor) -> Tensor:
         """Return the probabilities of all labels, (n_rows, n_labels)."""
         return self.scorer(self.features(rows))
 
-    def scored(self, rows: Tensor) -> Tensor:
-        """Return the same, computed in blocks of rows where the scorer is, on the CPU.
 
-        Each of torch's threads takes blocks of its own. Threads that share every operation wait for
-        each other after it, which takes ten times as long on cores that have other work.
-        """
-        tensors = itertools.chain(self.scorer.parameters(), self.scorer.buffers())
-        device = next(tensors).device
-        module = self.to(device)
-        n_threads = torch.get_num_threads() if device.type == "cpu" else 1
-        if any(isinstance(part, EncoderStack) for part in self.scorer.modules()):
-            n_threads = 1  # it lends its module one member's weights for each call
-        n_rows = min(
-            int(self.scorer.rows_at_once), SCORED_CELLS // n_threads // max(1, rows.shape[1])
-        )
-        if n_threads > 1:
-            n_rows = min(n_rows, max(_MIN_ROWS, -(-len(rows) // n_threads)))
-        blocks = rows.split(max(1, n_rows)) if len(rows) else (rows,)
-        if n_threads == 1:
-            return joined((module(block.to(device)).cpu() for block in blocks), len(rows))
-        torch.set_num_threads(1)
-        try:
-            if len(blocks) == 1:
-                return cast(Tensor, module(rows))
-            with ThreadPoolExecutor(n_threads, "scoring") as pool:
-                return joined(pool.map(torch.no_grad()(module), blocks), len(rows))
-        finally:
-            torch.set_num_threads(n_threads)
+def scored(module: Any, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return what a module makes of rows, computed where it is, in blocks of ``rows_at_once``."""
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    device = next((each.device for each in tensors if each.device.type != "cpu"), _CPU)
+    n_threads = torch.get_num_threads() if device.type == "cpu" else 1
+    if any(isinstance(part, EncoderStack) for part in module.modules()):
+        n_threads = 1  # it lends its module one member's weights for each call
+    module = module.to(device)
+    size = min(module.rows_at_once, SCORED_CELLS // n_threads // max(1, rows.shape[1]))
+
+    def of_block(block: slice) -> NDArray[Any]:
+        given = torch.from_numpy(np.require(rows[block], np.float64, ["C", "W"]))
+        return module(given.to(device)).cpu().numpy()
+
+    return in_blocks(of_block, len(rows), size, n_threads)
 
 
-def joined(parts: Iterable[Tensor], n_rows: int) -> Tensor:
+def in_blocks(
+    score: Callable[[slice], NDArray[Any]], n_rows: int, size: int, n_threads: int | None = None
+) -> NDArray[Any]:
+    """Return the scores of all rows, those of at most ``size`` rows at a time.
+
+    Each of torch's threads takes blocks of its own. Threads that share every operation wait for
+    each other after it, which takes ten times as long on cores that have other work.
+    """
+    score = torch.no_grad()(score)
+    n_threads = n_threads or torch.get_num_threads()
+    if n_threads > 1:
+        size = min(size, max(_MIN_ROWS, -(-n_rows // n_threads)))
+    size = max(1, size)
+    blocks = [slice(start, start + size) for start in range(0, max(1, n_rows), size)]
+    if n_threads == 1:
+        return joined(map(score, blocks), n_rows)
+    torch.set_num_threads(1)
+    try:
+        if len(blocks) == 1:
+            return score(blocks[0])
+        with ThreadPoolExecutor(n_threads, "scoring") as pool:
+            return joined(pool.map(score, blocks), n_rows)
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def joined(parts: Iterable[NDArray[Any]], n_rows: int) -> NDArray[Any]:
     """Return the parts of at least one row one below the other, (n_rows, n_columns).
 
-    They are copied as they come. Parts kept until the end would lie between the large tensors that
+    They are copied as they come. Parts kept until the end would lie between the large arrays that
     are freed meanwhile, and the allocator could not use that memory again: 6 KB a row.
     """
-    found, start = torch.empty(0), 0
+    found, start = np.empty(0), 0
     for part in parts:
         if start == 0:
-            found = part.new_empty(n_rows, part.shape[1])
+            found = np.empty((n_rows, part.shape[1]), part.dtype)
         found[start : start + len(part)] = part
         start += len(part)
     return found

@@ -67,13 +67,25 @@ class Voters:
             centered[dense(self.unknown)] = 0
         return centered
 
-    def count(self, weights: sp.csr_array) -> NDArray[np.float64]:
-        """Return v for rows that give each voter a weight, (n_queries, n_rows) -> (…, n_labels)."""
+    def sums(self, weights: sp.csr_array) -> NDArray[np.float64]:
+        """Return the sums of v for rows that give each voter a weight, those of w y and those of w.
+
+        (n_queries, n_rows) becomes (n_queries, 2 · n_labels), or one more than n_labels if all
+        labels are known.
+        """
         known: Any = np.asarray(weights.sum(axis=1)).reshape(-1, 1)
         if self.unknown is not None:
             known = known - dense(weights @ self.unknown.astype(np.float64))
-        positive = dense(weights @ self.labels.astype(np.float64))
+        return np.hstack([dense(weights @ self.labels.astype(np.float64)), known])
+
+    def probabilities(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return v for what :meth:`sums` returns, or sums of that, (n_queries, n_labels)."""
+        positive, known = np.split(sums, [len(self.frequencies)], axis=1)
         return np.clip((positive + self.frequencies) / (known + 1), 0, 1)
+
+    def count(self, weights: sp.csr_array) -> NDArray[np.float64]:
+        """Return v for rows that give each voter a weight, (n_queries, n_rows) -> (…, n_labels)."""
+        return self.probabilities(self.sums(weights))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that they are stored in, by name."""

@@ -118,12 +118,18 @@ SPARSE_ENCODER, SPARSE_DECODER = 64, 192
 
 #: Epochs with few rows are so many that a member sees this many rows, up to the largest number.
 #: With more rows there are at least ``MIN_EPOCHS`` with dense features; with sparse ones, which are
-#: learned within a few epochs, ``SPARSE_EPOCHS``, and fewer where a member sees so many rows.
+#: learned within a few epochs, ``SPARSE_EPOCHS`` with few labels and with many, and fewer where a
+#: member sees so many rows.
 ROWS_SEEN, MAX_EPOCHS, MIN_EPOCHS = 60_000, 240, 50
-SPARSE_EPOCHS, SPARSE_ROWS_SEEN, MIN_SPARSE_EPOCHS = 30, 450_000, 5
+SPARSE_EPOCHS, SPARSE_ROWS_SEEN, MIN_SPARSE_EPOCHS = (20, 30), 450_000, 5
 
-#: A member stops after this share of the epochs without improvement, and after no fewer than this.
+#: From few labels to many.
+FEW_LABELS, MANY_LABELS = 100, 1_000
+
+#: A member stops after this share of the epochs without improvement, and after no fewer than this;
+#: with few epochs, of sparse features, after a larger share and no fewer than the last.
 PATIENCE, MIN_PATIENCE = 1 / 10, 6
+SPARSE_PATIENCE, MIN_SPARSE_PATIENCE = 1 / 5, 4
 
 #: Trees are so many that they grow on this many rows in total, within these bounds: a row is scored
 #: out of bag by a third of them, and where these are few, a forest seems worth less than it is.
@@ -136,8 +142,9 @@ SplitName: TypeAlias = Literal["random", "best"]
 #: other split it is the square root of their number.
 TRIED_SHARE = 0.3
 
-#: Rows per step: this share of the rows, within these bounds.
-BATCH_SHARE, MIN_BATCH, MAX_BATCH = 1 / 8, 128, 256
+#: Rows per step: this share of the rows, within these bounds; with sparse features and few labels
+#: up to the last. The rate is in proportion to the rows per step, up to the third.
+BATCH_SHARE, MIN_BATCH, MAX_BATCH, MAX_SPARSE_BATCH = 1 / 8, 128, 256, 512
 
 #: Rows between which the contrastive term comes to count as much as cross-entropy, with dense
 #: features, its largest weight and temperature.
@@ -186,8 +193,17 @@ def n_epochs(data: DataProfile) -> int:
     n_rows = max(1, data.n_rows)
     least: float = MIN_EPOCHS
     if data.is_sparse:
-        least = min(SPARSE_EPOCHS, max(MIN_SPARSE_EPOCHS, SPARSE_ROWS_SEEN / n_rows))
+        most = between(*SPARSE_EPOCHS, rise(data.n_labels, FEW_LABELS, MANY_LABELS))
+        least = min(most, max(MIN_SPARSE_EPOCHS, SPARSE_ROWS_SEEN / n_rows))
     return round(min(MAX_EPOCHS, max(least, ROWS_SEEN / n_rows)))
+
+
+def patience(data: DataProfile) -> int:
+    """Return the number of epochs without improvement after which a member stops."""
+    epochs, least = n_epochs(data), float(MIN_PATIENCE)
+    if data.is_sparse:
+        least = min(least, max(MIN_SPARSE_PATIENCE, SPARSE_PATIENCE * epochs))
+    return round(max(least, PATIENCE * epochs))
 
 
 def n_trees(data: DataProfile) -> int:
@@ -237,13 +253,16 @@ def preset_for(name: str, data: DataProfile) -> Preset:
     ====================  ========================================  ============================
     What                  Dense features                            Sparse features
     ====================  ========================================  ============================
-    epochs                60,000 / rows, from 50 to 240             60,000 / rows, at least 30,
-                                                                    at most 240; from 15,000
-                                                                    rows on 450,000 / rows, at
+    epochs                60,000 / rows, from 50 to 240             60,000 / rows, at least 20
+                                                                    → 30 (100 → 1,000 labels),
+                                                                    at most 240; with very many
+                                                                    rows 450,000 / rows, at
                                                                     least 5
-    patience              a tenth of the epochs, at least 6         the same
-    batch                 rows / 8, from 128 to 256                 the same
-    rate                  .004 for 128 rows, in proportion          .002, in proportion
+    patience              a tenth of the epochs, at least 6         the same; a fifth of less
+                                                                    than 30 epochs, at least 4
+    batch                 rows / 8, from 128 to 256                 rows / 8, from 128 to 512
+    rate                  .004 for 128 rows, in proportion          .002, in proportion up to
+                                                                    256
     E, d                  128, 32 → 256, 64 (2,500 → 10,000 rows)   256, 64
     hidden layers         encoder 64, decoder 192 → 384 twice       encoder 64, decoder 192
     label embeddings      start at norm .3                          start at norm 1
@@ -263,8 +282,12 @@ def preset_for(name: str, data: DataProfile) -> Preset:
         return preset
     n_rows, network = data.n_rows, preset.network
     epochs = n_epochs(data)
-    batch_size = round(min(MAX_BATCH, max(MIN_BATCH, BATCH_SHARE * n_rows)))
-    rate = preset.learning_rate * batch_size / MIN_BATCH
+    largest: float = MAX_BATCH
+    if data.is_sparse:
+        many_labels = rise(data.n_labels, FEW_LABELS, MANY_LABELS)
+        largest = between(MAX_SPARSE_BATCH, MAX_BATCH, many_labels)
+    batch_size = round(min(largest, max(MIN_BATCH, BATCH_SHARE * n_rows)))
+    rate = preset.learning_rate * min(batch_size, MAX_BATCH) / MIN_BATCH
     many = rise(n_rows, FEW_ROWS, MANY_ROWS)
     dropout = preset.dropout + many * (MIN_DROPOUT - preset.dropout)
     input_dropout = preset.input_dropout
@@ -300,7 +323,7 @@ def preset_for(name: str, data: DataProfile) -> Preset:
         dropout = input_dropout = BINARY_DROPOUT + known * (MIN_DROPOUT - BINARY_DROPOUT)
     training = dict(preset.training) | {
         "epochs": epochs,
-        "patience": round(max(MIN_PATIENCE, PATIENCE * epochs)),
+        "patience": patience(data),
         "batch_size": batch_size,
     }
     return replace(

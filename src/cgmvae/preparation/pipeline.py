@@ -135,6 +135,15 @@ class FeaturePipeline:
         rest.bins, rest.components, rest.n_more = self.bins, self.components, self.n_more
         return rest
 
+    def equals(self, other: FeaturePipeline) -> bool:
+        """Return whether both have learned the same."""
+        own, its = self.arrays(), other.arrays()
+        return (
+            own.keys() == its.keys()
+            and all(np.array_equal(own[name], its[name]) for name in own)
+            and self.description() == other.description()
+        )
+
     # In model files.
 
     def arrays(self) -> dict[str, NDArray[Any]]:
