@@ -48,9 +48,6 @@ def search(
     results: Annotated[
         str | None, option("FILE", "Write the results of all settings as CSV.")
     ] = None,
-    plot: Annotated[
-        str | None, option("FILE", "Plot the effect of each parameter (png, svg, pdf).")
-    ] = None,
     device: arguments.DeviceOption = None,
     seed: arguments.SeedOption = 0,
     split: Annotated[
@@ -78,10 +75,8 @@ def search(
     tried = read_space(space, method)
     arguments.check_space(tried, type(base))
     out = out or arguments.target_for(source.name, ".cgmvae")
-    for target in filter(None, (out, results, plot)):
+    for target in filter(None, (out, results)):
         arguments.check_target(target, source.name, overwrite=overwrite)
-    if plot is not None:
-        arguments.check_figure(plot)
     with console.kept_warnings() as said:
         dataset = load_training_data(source)
         chosen = choose_split(dataset, split, seed)
@@ -125,12 +120,6 @@ def search(
             temporary.open("w", encoding="utf-8", newline="") as file,
         ):
             csv.writer(file).writerows([[*names, "value", "epochs"], *table])
-    if plot is not None:
-        with console.needs_extra("A plot", "report"):
-            from cgmvae.report import plot_effects
-
-            figure = plot_effects(found.results_, metric=metric.replace("_", " "))
-        arguments.save_figure(figure, Path(plot))
     models.save_model(model, out)
     shutil.rmtree(f"{out}.search", ignore_errors=True)
     if not json:
