@@ -39,7 +39,7 @@ def search(call, *arguments, out="birds.cgmvae"):
 
 
 def test_it_leaves_a_model_and_a_table(succeeds, survey, tmp_path):
-    printed = search(succeeds, "--best=2", "--splits=2", "--results=all.csv")
+    printed = search(succeeds, "--best=2", "--results=all.csv")
     assert "Tried 6 settings" in printed
     assert "The default settings on the same rows" in printed
     assert re.search("The ensemble is (better|no better|worse) than the defaults: [+-]0", printed)

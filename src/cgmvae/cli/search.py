@@ -37,8 +37,6 @@ def search(
         str, option("SPACE", "default, paper, paper-full, or a JSON file.")
     ] = "default",
     settings: Annotated[int | None, option("N", "Settings to try (default: all).", min=1)] = None,
-    splits: Annotated[int, option("N", "Splits to try each setting on.", min=1)] = 1,
-    seeds: Annotated[int, option("N", "Seeds per split.", min=1)] = 1,
     best: Annotated[int, option("N", "Settings in the ensemble.", min=1)] = 8,
     metric: Annotated[str, option("NAME", "Metric to compare settings by.")] = "mean_of_five",
     setting: Annotated[
@@ -85,8 +83,6 @@ def search(
         base,
         tried,
         n_settings=settings,
-        n_splits=splits,
-        n_seeds=seeds,
         n_best=best,
         metric=metric,
         folder=f"{out}.search",
@@ -130,10 +126,6 @@ def search(
 
 def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
     rows, held_out = dataset.rows(split.train), dataset.rows(split.validation)
-    given: dict[str, Any] = {"validation_data": (held_out.X, held_out)}
-    if search.n_splits > 1:
-        rows = dataset.rows(np.concatenate([split.train, split.validation]))
-        given = {"groups": rows.groups}
     from cgmvae.training.selection import selection_title
 
     best, done, lengths = -math.inf, dict[int, int](), dict[int, int]()
@@ -149,7 +141,7 @@ def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
                 update(sum(done.values()), total, best)
 
             search.progress = progress
-            search.fit(rows.X, rows, **given)
+            search.fit(rows.X, rows, validation_data=(held_out.X, held_out))
     except KeyboardInterrupt:
         if not Path(search.folder).exists():
             raise
