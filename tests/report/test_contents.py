@@ -284,7 +284,7 @@ def test_threshold_curves_are_those_of_rows_that_the_model_did_not_see(rng):
     own["embedding_dim"] = 64
     model = CGMVAEClassifier(n_members=4, epochs=10, random_state=0, **own)
     model.fit(rows.train.X, rows.train)
-    known = ThresholdCurveDisplay.from_estimator(model, rows.train.X, rows.train)
+    known = ThresholdCurveDisplay.from_predictions(rows.train, model.predict_proba(rows.train.X))
     unseen = sweep(rows.train.Y[model.oof_rows_], model.oof_proba_, FINE_THRESHOLDS).micro_f1()
     assert known.values["micro_f1"].max() > unseen.max() + 0.1
     display = ThresholdCurveDisplay.from_fit(model)
