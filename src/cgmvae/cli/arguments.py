@@ -25,6 +25,7 @@ from cgmvae.data import MultiLabelDataset, catalog, readers
 from cgmvae.data.files import atomic_path, check_new_file
 from cgmvae.data.readers.options import FILE, ReadingOptions, table_options
 from cgmvae.data.streaming import TABLE_FORMATS, Blocks, LoadedBlocks, TableBlocks, open_blocks
+from cgmvae.declared import fits, requirement
 from cgmvae.errors import Advice, InputError, Setting
 
 # --- Options ------------------------------------------------------------------------------------
@@ -214,10 +215,8 @@ def is_reading_option(name: str, value: Any) -> bool:
     """Return whether a value, of a file of unknown origin, can be that of a reading option."""
     if name not in READING_OPTIONS:
         return False
-    type_ = get_args(get_args(READING_OPTIONS[name])[0])[0]
-    if get_origin(type_) is list:
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    return type(value) is type_
+    hint = str if name == "format" else get_type_hints(ReadingOptions)[name]
+    return value is not None and fits(value, hint)
 
 
 def flag_of(parameter: str) -> str:
@@ -477,8 +476,6 @@ def _setting_types(estimator: type) -> dict[str, Any]:
 
 def _parse_value(name: str, text: str, hint: Any) -> Any:
     """Return the value of a setting, checked against the type of its field."""
-    from cgmvae.declared import requirement
-
     try:
         value = json.loads(text)
     except ValueError:
