@@ -24,7 +24,7 @@ from cgmvae.cli.console import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, readers
 from cgmvae.data.files import atomic_path, check_new_file
 from cgmvae.data.readers.options import FILE, ReadingOptions, table_options
-from cgmvae.data.streaming import TABLE_FORMATS, Blocks, LoadedBlocks, TableBlocks, open_blocks
+from cgmvae.data.streaming import TABLE_FORMATS, Blocks, TableBlocks, open_blocks
 from cgmvae.declared import fits, requirement
 from cgmvae.errors import Advice, InputError, Setting
 
@@ -340,7 +340,7 @@ class Source:
         In a table, the columns ``features`` are features, and the columns ``others`` are not.
         """
         if self.in_catalog:
-            return LoadedBlocks.of(self.load(), self.name)
+            return Blocks.of(self.load(), self.name)
         reader, options = self._reading_options(defaults)
         return open_blocks(self.name, reader.name, features=features, others=others, **options)
 
