@@ -151,7 +151,7 @@ def test_a_data_set_that_is_nowhere_says_what_to_put_where(folders):
         load_dataset("ebird")
     message = str(error.value)
     assert f"put {entry.file} " in message
-    assert "its catalog entry has a recipe" in message
+    assert "'cgmvae data list --json' shows its recipe" in message
     assert f"the folder CGMVAE_DATA ({folders[0]})" in message
     assert str(folders[1]) in message
     assert message.endswith(".")

@@ -26,7 +26,7 @@ from cgmvae.data.files import atomic_path, check_new_file
 from cgmvae.data.readers.options import FILE, ReadingOptions, table_options
 from cgmvae.data.streaming import TABLE_FORMATS, Blocks, TableBlocks, open_blocks
 from cgmvae.declared import fits, requirement
-from cgmvae.errors import Advice, InputError, Setting
+from cgmvae.errors import InputError, Setting
 
 # --- Options ------------------------------------------------------------------------------------
 
@@ -243,8 +243,6 @@ def command_line_message(error: InputError | Warning) -> str:
 
 def _written(part: object) -> str:
     """Return a part of a sentence as the command line writes it."""
-    if isinstance(part, Advice):
-        return part.command_line
     if not isinstance(part, Setting):
         return str(part)
     flag = flag_of(part.parameter)

@@ -26,7 +26,7 @@ import numpy as np
 from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, stack_datasets
 from cgmvae.data.files import atomic_path
-from cgmvae.errors import Advice, InputError, one_line, warn
+from cgmvae.errors import InputError, one_line, warn
 
 #: Called with the bytes downloaded so far and, if the server states it, the total.
 Progress = Callable[[int, int | None], None]
@@ -276,11 +276,10 @@ def _unavailable(entry: CatalogEntry, problem: str) -> InputError:
     wanted = f"{entry.file}, or {originals}," if originals else entry.file
     if entry.file in originals:
         wanted = originals
-    recipe = Advice("its catalog entry has a recipe", "'cgmvae data list --json' shows its recipe")
+    recipe = "; 'cgmvae data list --json' shows its recipe" if entry.recipe else ""
     return InputError(
-        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}",
-        *(("; ", recipe) if entry.recipe else ()),
-        f") into the folder CGMVAE_DATA ({folder}) or into {cache_folder()}.",
+        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}{recipe}) into "
+        f"the folder CGMVAE_DATA ({folder}) or into {cache_folder()}."
     )
 
 
