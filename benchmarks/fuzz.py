@@ -178,7 +178,8 @@ def _read_released(path: Path, rng: Random) -> object:
         return readers.read(path, n_labels=rng.choice((1, 2)), meta_offset=rng.choice((0, 1)))
     matrix = path.with_name("whole.npy")
     matrix.write_bytes(npy(np.tile([1.0, 0.0, 0.5], (4, 1))))
-    return readers.read(matrix, n_labels=1, test_index=path)
+    path.with_name("whole_test_idx.npy").write_bytes(path.read_bytes())
+    return readers.read(matrix, n_labels=1)
 
 
 def _read_model(path: Path, rng: Random) -> object:

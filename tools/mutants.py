@@ -424,9 +424,9 @@ ROOMS = (
         "data/readers/arff.py",
         ("data/readers/test_arff.py",),
         (
-            ("a.is_boolean and a.omitted == 1 for", "a.is_boolean and a.omitted == 2 for"),
+            ("word in _TRUE for word in words", "word not in _TRUE for word in words"),
             ("np.arange(n_samples) < n_train", "np.arange(n_samples) <= n_train"),
-            ("float(self.values[0]) if self.is_numeric", "0.0 if self.is_numeric"),
+            ("np.full(len(absent), omitted)", "np.full(len(absent), 1.0)"),
             ("range(n)[:count] if count > 0", "range(n)[:count] if count < 0"),
             ("np.where(np.isnan(cells), cells, cells == codes)", "cells == codes"),
         ),

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
@@ -69,29 +69,24 @@ def requirement(name: str, value: Any, hint: Any) -> str | None:
     if get_origin(hint) in (Union, UnionType):  # which of the two depends on what is in it
         found = [requirement(name, value, each) for each in get_args(hint) if each is not NoneType]
         return None if None in found else ", or ".join(filter(None, found))
-    is_number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     if get_origin(hint) is Literal:
-        choices = get_args(hint)
-        return None if value in choices else f"choose one of {', '.join(choices)}"
+        return None if fits(value, hint) else f"choose one of {', '.join(get_args(hint))}"
     if get_origin(hint) is tuple:
-        sizes = value if isinstance(value, list | tuple) else (None,)
         wanted = "whole numbers of at least 1, such as (256, 128)"
-        fits = all(isinstance(size, Integral) and 1 <= int(size) < 2**31 for size in sizes)
-    elif hint is bool:
-        wanted, fits = "true or false", isinstance(value, bool | np.bool_)
+        is_right = fits(value, hint) and all(1 <= size < 2**31 for size in value)
     elif hint is int:
         least = 0 if name in _FROM_ZERO else 1
         wanted = f"a whole number of at least {least}"
-        fits = is_number and isinstance(value, Integral) and least <= int(value) < 2**31
-    elif hint is float and "dropout" in name:
-        wanted, fits = "at least 0 and below 1", is_number and 0 <= value < 1
+        is_right = fits(value, hint) and least <= value < 2**31
     elif hint is float:
-        wanted, fits = "a number of at least 0", is_number and 0 <= value < math.inf
-    elif hint is str:
-        wanted, fits = "a name", isinstance(value, str)
+        bound = 1 if "dropout" in name else math.inf
+        wanted = "at least 0 and below 1" if bound == 1 else "a number of at least 0"
+        is_right = fits(value, hint) and 0 <= value < bound
+    elif hint in (bool, str):
+        wanted, is_right = "true or false" if hint is bool else "a name", fits(value, hint)
     else:
         return None
-    return None if fits else f"it must be {wanted}"
+    return None if is_right else f"it must be {wanted}"
 
 
 def as_declared(record: type, values: Any) -> dict[str, Any]:
@@ -112,28 +107,32 @@ def as_declared(record: type, values: Any) -> dict[str, Any]:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a JSON value can represent a declared type.
+    """Return whether a value has a declared type, whatever its range.
 
-    An integer fits any numeric type, and 0 and 1 fit bool.
+    A list may stand for a tuple, as in JSON, and a whole number for any number. A dataclass is a
+    mapping here, whose fields are checked where it is made.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return value in arguments
+        return isinstance(value, str | bool | int | None) and value in arguments
     if origin in (Union, UnionType):
         return any(fits(value, each) for each in arguments)
     if origin in (tuple, Sequence):
         return isinstance(value, list | tuple) and all(fits(each, arguments[0]) for each in value)
     if origin is Mapping:
         return isinstance(value, Mapping) and all(fits(v, arguments[1]) for v in value.values())
-    number = isinstance(value, int | float)
-    if hint is bool:
-        return number and value in (0, 1)
-    if hint is int:
-        return number and float(value).is_integer()
-    if hint is float:
-        return number
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+    if is_typeddict(hint):
+        named = get_type_hints(hint).items()
+        return isinstance(value, Mapping) and all(
+            name in value and fits(value[name], each) for name, each in named
+        )
+    if isinstance(hint, type) and is_dataclass(hint):
         return isinstance(value, Mapping)
+    is_truth = isinstance(value, bool | np.bool_)
+    if hint is bool:
+        return is_truth
+    if hint in (int, float):
+        return isinstance(value, Integral if hint is int else Real) and not is_truth
     return isinstance(value, hint) if hint in (str, NoneType) else hint is Any
 
 

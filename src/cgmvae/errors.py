@@ -25,19 +25,8 @@ class Setting:
         return self.parameter if self.value is None else f"{self.parameter}={self.value!r}"
 
 
-@dataclass(frozen=True)
-class Advice:
-    """What to do, in a sentence; the command line names the command that does it."""
-
-    text: str
-    command_line: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
 #: The parts of a sentence; joined, they are what Python users read.
-Sentence = tuple[str | Setting | Advice, ...]
+Sentence = tuple[str | Setting, ...]
 
 
 class InputError(ValueError):
@@ -48,13 +37,13 @@ class InputError(ValueError):
 
     Parameters
     ----------
-    *sentence : str, Setting or Advice
+    *sentence : str or Setting
         The parts of the sentence.
     parameter : str, optional
         Name of the parameter that the sentence is about; the command line adds its option.
     """
 
-    def __init__(self, *sentence: str | Setting | Advice, parameter: str | None = None) -> None:
+    def __init__(self, *sentence: str | Setting, parameter: str | None = None) -> None:
         super().__init__("".join(map(str, sentence)))
         self.sentence, self.parameter = sentence, parameter
 
@@ -107,7 +96,7 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
 
 
-def warn(*sentence: str | Setting | Advice, category: type[Warning] = UserWarning) -> None:
+def warn(*sentence: str | Setting, category: type[Warning] = UserWarning) -> None:
     """Warn, and name the line outside of this package that led here."""
     warning = category("".join(map(str, sentence)))
     warning.sentence = sentence  # type: ignore[attr-defined]

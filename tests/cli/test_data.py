@@ -257,13 +257,13 @@ def test_from_a_table_to_predictions(succeeds, birds):
     succeeds("data", "convert", "birds.parquet", "again.mapped")
     assert Path("birds.mapped/X.npy").read_bytes() == Path("again.mapped/X.npy").read_bytes()
     assert "missing share" in succeeds("data", "describe", "birds.mapped")
-    succeeds("fit", "birds.mapped", "--out", "m.cgmvae", "--save-split", "split.json", *QUICK)
+    succeeds("fit", "birds.mapped", "--out", "m.cgmvae", *QUICK)
     for source, out in (("birds.mapped", "a.csv"), ("birds.parquet", "b.csv")):
         succeeds("predict", "m.cgmvae", source, "--out", out, "--probabilities")
     a, b = (list(csv.reader(Path(out).read_text().splitlines())) for out in ("a.csv", "b.csv"))
     assert a[0] == b[0]
     np.testing.assert_allclose(np.float64(a[1:]), np.float64(b[1:]), atol=1e-5)
-    evaluated = succeeds("evaluate", "m.cgmvae", "birds.mapped", "--split-file", "split.json")
+    evaluated = succeeds("evaluate", "m.cgmvae", "birds.mapped")
     assert "micro-F1" in evaluated
 
 

@@ -163,16 +163,15 @@ def test_rows_without_a_label_count_unless_dropped(succeeds, refused, survey, mo
 
 def test_fit_predict_evaluate(succeeds, survey):
     small = ("--members", "2", "--epochs", "2", "--setting", "embedding_dim=16")
-    arguments = ("--out", "birds.cgmvae", "--save-split", "split.json", "--json", *small)
+    arguments = ("--out", "birds.cgmvae", "--json", *small)
     fitted = json.loads(succeeds("fit", "birds.csv", "--label-count", "-5", *arguments))
-    report = evaluate(succeeds, "birds.csv", "--split-file", "split.json")
+    report = evaluate(succeeds, "birds.csv")
     assert values(report) == pytest.approx(fitted["metrics"])
     assert report["rows"] == fitted["split"]["rows"]["test"]
-    text = succeeds("evaluate", "birds.cgmvae", "birds.csv", "--split-file", "split.json")
+    text = succeeds("evaluate", "birds.cgmvae", "birds.csv")
     assert "trained on" not in text
     remembered = succeeds("evaluate", "birds.cgmvae", "--json")
     assert json.loads(remembered) == report
-    assert json.loads(succeeds("evaluate", "birds.cgmvae", "birds.csv", "--json")) == report
     assert evaluate(succeeds, "birds.csv", "--all-rows")["rows"] == 150
     readers.write(survey.rows(np.arange(150)[::-1]), "turned.csv")
     assert evaluate(succeeds, "turned.csv")["rows"] == 150  # which of them are test rows?
@@ -232,20 +231,11 @@ def test_a_label_that_no_set_names_is_negative(succeeds, survey, model):
 
 
 def test_bad_input(refused, survey, model, tmp_path):
-    readers.write(survey.rows(np.arange(20)), "few.npz")
     readers.write(replace(survey, label_names=["x", *survey.label_names[1:]]), "other.npz")
     np.savez("bare.npz", X=survey.X)
     (tmp_path / "bare.csv").write_text("g,α\n1,2\n", encoding="utf-8")
-    make_split(survey, seed=0).save("split.json")
-    make_split(survey, seed=0, fractions=(0.9, 0.1, 0)).save("untested.json")
-    (tmp_path / "no.json").write_text("{}")
     bad = {
         "no protocol 'luck'; choose validation or test-oracle": ("birds.npz", "--protocol", "luck"),
-        "exclude each other": ("birds.npz", "--all-rows", "--split-file", "split.json"),
-        "no.json is not a split": ("birds.npz", "--split-file", "no.json"),
-        "gone.json does not exist": ("birds.npz", "--split-file", "gone.json"),
-        "has no test rows": ("birds.npz", "--split-file", "untested.json"),
-        "use the data that it was made from": ("few.npz", "--split-file", "split.json"),
         "lacks 1 of the model's 5 labels: 'owl, gray'": ("other.npz",),
         "no array 'Y'": ("bare.npz",),
         "Labels are needed to measure a model; for new rows without labels use 'cgmvae predict'": (

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import cgmvae as library
-from cgmvae.cli import console
+from cgmvae.cli import console, models
 from cgmvae.cli.arguments import parse_settings
 from cgmvae.data import make_split, readers
 from cgmvae.data.serialization import read_tensors
-from cgmvae.data.splits import Split
 from cgmvae.errors import InputError
 from cgmvae.evaluation import Scored, evaluate
 from cgmvae.methods import CGMVAEClassifier
@@ -113,13 +112,14 @@ def test_the_same_seed_gives_the_same_file(succeeds, survey, tmp_path):
 def test_groups_are_not_divided(succeeds, survey):
     groups = np.arange(survey.n_samples) // 4
     readers.write(replace(survey, groups=groups), "birds.npz")
-    fit(succeeds, "--save-split", "split.json")
-    split = Split.load("split.json")
-    assert split.kind == "group"
+    fit(succeeds)
+    origin = library.load("birds.cgmvae").origin_
+    assert origin["split"]["kind"] == "group"
+    split = models.recorded_split(origin, readers.read("birds.npz"))
     parts = [set(groups[rows]) for rows in (split.train, split.validation, split.test)]
     assert sum(map(len, parts)) == len(set.union(*parts))
-    fit(succeeds, "--split", "random", "--save-split", "split.json", "--overwrite")
-    assert Split.load("split.json").kind == "random"
+    fit(succeeds, "--split", "random", "--overwrite")
+    assert library.load("birds.cgmvae").origin_["split"]["kind"] == "random"
 
 
 def test_without_a_test(succeeds, survey):
@@ -234,8 +234,8 @@ def test_a_fit_stopped_while_it_prints_can_be_given_again(cgmvae, succeeds, surv
 
     with monkeypatch.context() as patch:
         patch.setattr(console, "print_table", stop)
-        assert fit(cgmvae, "--save-split", "split.json").code == 130
-    text = fit(succeeds, "--save-split", "split.json")
+        assert fit(cgmvae).code == 130
+    text = fit(succeeds)
     assert text.index("validation") < text.index("Wrote birds.cgmvae")
 
 
@@ -273,7 +273,6 @@ BAD = {
     "birds.npz is an input": ("--out", "birds.npz", "--overwrite"),
     "File name too long": ("--out", "a" * 300),
     "--label-count does not apply to npz files": ("--label-count", "2"),
-    "birds.csv exists": ("--save-split", "birds.csv"),
 }
 
 

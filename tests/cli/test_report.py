@@ -18,6 +18,12 @@ from cgmvae.report.rows import ReportRows, on_features, prepared_rows, words_of
 FIT = ("--method", "binary-relevance")
 
 
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """Leave out the plots of pages, which take most of their time; tests/report looks at them."""
+    monkeypatch.setattr("cgmvae.report.page.pictures", lambda *_: iter(()))
+
+
 @pytest.fixture
 def survey(tmp_path, monkeypatch):
     """Write a survey as birds.csv into an empty folder; give the data set."""

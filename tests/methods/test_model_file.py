@@ -216,9 +216,9 @@ class Record:
 
 
 GOOD = {
-    "whole": [-3, 2.0, 10**30],
+    "whole": [2, np.int64(2)],
     "number": [0, 0.5, float("inf")],
-    "switch": [True, 0],
+    "switch": [True, np.bool_(False)],
     "name": ["", "owl"],
     "choice": ["b"],
     "maybe": [None, 3],
@@ -229,9 +229,9 @@ GOOD = {
     "members": [None, [], [{"dropout": 0.1}]],
 }
 BAD = {
-    "whole": [None, 0.5, "1", [1], float("nan"), float("inf")],
+    "whole": [None, 2.0, True, 0.5, "1", [1], float("nan"), float("inf")],
     "number": [None, "1", {}],
-    "switch": [None, 2, "yes"],
+    "switch": [None, 0, 2, "yes"],
     "name": [None, 3],
     "choice": ["c", None, ["a"]],
     "maybe": ["", 0.5],

@@ -20,7 +20,7 @@ from cgmvae.methods import BinaryRelevance, BlendClassifier, CGMVAEClassifier, M
 from cgmvae.methods.communities import LabelPairs
 from cgmvae.methods.conditioning import LabelFactors
 from cgmvae.report.contents import Contents, collect
-from cgmvae.report.page import write_page
+from cgmvae.report.page import Picture, write_page
 from cgmvae.report.rows import ReportRows
 
 NAMES = (
@@ -186,6 +186,20 @@ class Page:
         return {name: f"{value:.3f}" for name, value in evaluate(rows, rule=rule).metrics.items()}
 
 
+def draw_nothing(patch):
+    """Leave the plots of pages empty: drawing them takes most of the time of a page."""
+
+    def undrawn(title, text, display, size=None, *, notes=(), for_experts=False, **_):
+        return Picture(title, text, notes=notes, for_experts=for_experts)
+
+    patch.setattr("cgmvae.report.page.make_picture", undrawn)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    draw_nothing(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def report_rows():
     data, _ = make_survey(600, 6, len(NAMES), frequency_decay=0.7, seed=2)
@@ -196,16 +210,19 @@ def report_rows():
     return ReportRows.of_split(data, make_split(data, seed=0, fractions=(0.5, 0.2, 0.3)))
 
 
-def make_report(folder, model, rows):
+def make_report(folder, model, rows, **options):
     train, held = rows.train, rows.validation
-    return report_of(folder, model.fit(train.X, train, validation_data=(held.X, held)), rows)
+    model.fit(train.X, train, validation_data=(held.X, held))
+    return report_of(folder, model, rows, **options)
 
 
-def report_of(folder, model, rows):
+def report_of(folder, model, rows, *, drawn=True):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cgmvae.report.contents.N_TREES", 10)
+        if not drawn:
+            draw_nothing(patch)
         contents = collect(model, rows)
-    write_page(model, contents, folder / "report.html", command="cgmvae report <m> & go")
+        write_page(model, contents, folder / "report.html", command="cgmvae report <m> & go")
     return Report(model, contents, folder / "report.html", rows)
 
 
@@ -231,7 +248,7 @@ def joint_report(tmp_path_factory, report_rows):
     model.fit(train.X, train)
     model.label_factors_ = LabelFactors(loadings, strengths)
     model.label_pairs_ = LabelPairs(np.eye(len(NAMES), dtype=np.float16), error, error)
-    return report_of(tmp_path_factory.mktemp("report"), model, report_rows)
+    return report_of(tmp_path_factory.mktemp("report"), model, report_rows, drawn=False)
 
 
 @pytest.fixture(scope="session", params=["with C-GMVAE", "without"])
@@ -250,7 +267,7 @@ def blend_report(request, tmp_path_factory, report_rows):
 def ruled_report(request, tmp_path_factory, report_rows):
     """Return the report of a model whose rule is not a single threshold."""
     model = BinaryRelevance(threshold_rule=request.param, random_state=0)
-    return make_report(tmp_path_factory.mktemp("report"), model, report_rows)
+    return make_report(tmp_path_factory.mktemp("report"), model, report_rows, drawn=False)
 
 
 @pytest.fixture(scope="session")
@@ -259,7 +276,8 @@ def lonely_report(tmp_path_factory):
     data, _ = make_survey(120, 3, 1, n_groups=1, cardinality=0.5, seed=1)
     split = make_split(data, seed=0)
     model = BinaryRelevance(random_state=0)
-    return make_report(tmp_path_factory.mktemp("report"), model, ReportRows.of_split(data, split))
+    rows = ReportRows.of_split(data, split)
+    return make_report(tmp_path_factory.mktemp("report"), model, rows, drawn=False)
 
 
 @pytest.fixture(scope="session")

@@ -137,7 +137,7 @@ JARGON = (
 )
 
 
-def test_what_only_experts_read_is_folded_away(text, report):
+def test_what_only_experts_read_is_folded_away(text, report, undrawn):
     contents = replace(
         report.contents, for_experts=[Finding("note", "The posterior collapsed", "")]
     )
@@ -148,7 +148,7 @@ def test_what_only_experts_read_is_folded_away(text, report):
         assert word not in before + after
 
 
-def test_an_oracle_that_is_lower_than_the_models_own_threshold_is_explained(report):
+def test_an_oracle_that_is_lower_than_the_models_own_threshold_is_explained(report, undrawn):
     sentence = "It can be lower than with the model’s own threshold, as it is here"
     own = report.contents.all_labels
     for shift, said in ((0.01, False), (-0.01, True)):

@@ -53,12 +53,8 @@ def test_values_are_those_of_training_each_setting(data):
     assert first.value == pytest.approx(alone.best_value_[0], abs=1e-6)
 
 
-def test_splits_and_seeds_are_averaged_and_the_best_settings_form_the_ensemble(data):
-    found = search(n_splits=2, n_seeds=3).fit(data.X, data.Y)
-    for result in found.results_:
-        assert len(result.values) == 6
-        assert len(set(result.values)) > 1
-        assert result.value == pytest.approx(np.mean(result.values))
+def test_the_best_settings_form_the_ensemble(data):
+    found = search().fit(data.X, data.Y)
     best = found.best_estimator_
     assert [dict(own) for own in best.members] == [r.setting for r in found.results_[:2]]
     rates = [own["learning_rate"] for own in best.member_settings_]
@@ -170,7 +166,7 @@ def test_an_interrupted_search_resumes(data, tmp_path, monkeypatch):
     assert calls == [(1, 4)]
     assert_found(found, expected)
     with pytest.raises(InputError, match="another search"):
-        search(**plan, n_seeds=2).fit(data.X, data.Y)
+        search(**plan, n_best=1).fit(data.X, data.Y)
 
 
 def test_the_ensemble_of_an_interrupted_search_resumes(data, tmp_path, monkeypatch):
@@ -224,27 +220,25 @@ def test_a_pack_that_exceeds_gpu_memory_is_split(data, tmp_path, monkeypatch):
         assert_found(found, expected)
 
 
-def test_halving_counts_settings_not_members():
-    rule = Halving(4, 2)
+def test_halving_keeps_the_best_in_their_order():
+    rule = Halving(4)
     rule.plan(10, (0.2, 0.6), 2, least=1)
     assert rule.kept_after == {2: 2, 6: 1}
-    members = np.arange(16)  # two splits, four settings, two seeds
-    values = np.tile([0.1, 0.1, 0.9, 0.0, 0.4, 0.4, np.nan, np.nan], 2)
+    members, values = np.arange(4), np.array([0.1, 0.4, 0.9, np.nan])
     assert rule(1, members, values).tolist() == members.tolist()
     kept = rule(2, members, values)
-    assert kept.tolist() == [2, 3, 4, 5, 10, 11, 12, 13]
-    assert rule(6, kept, values[kept]).tolist() == [2, 3, 10, 11]
+    assert kept.tolist() == [1, 2]
+    assert rule(6, kept, values[kept]).tolist() == [2]
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"n_seeds": 0}, "n_seeds is 0"),
+        ({"n_best": 0}, "n_best is 0"),
         ({"factor": 1}, "factor must be"),
         ({"rungs": (1.5,)}, "rungs"),
         ({"metric": "f2"}, "no metric 'f2'"),
         ({"estimator": BinaryRelevance()}, "BinaryRelevance is not"),
-        ({"n_splits": 2}, "a single split"),
     ],
 )
 def test_invalid_parameters(data, changes, words):
@@ -269,24 +263,6 @@ def test_models_of_tables_with_other_words_are_fitted_together():
         assert columns.shape == (30, 4)
         assert (columns.toarray()[:, model.pipeline_.n_inputs :] == 0).all()
         assert np.isfinite(model.predict_proba(table)).all()
-
-
-def test_splits_of_a_table_with_different_words_share_a_pack():
-    rng = np.random.default_rng(0)
-    words = np.array([f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"])
-    notes = [" ".join(rng.choice(words, 4)) for _ in range(60)]
-    X = as_columns({"depth": rng.normal(size=60), "notes": notes})
-    Y = np.column_stack([["worda" in note for note in notes], rng.random(60) < 0.5])
-    base = CGMVAEClassifier(
-        epochs=2,
-        embedding_dim=8,
-        device="cpu",
-        network={"feature_hidden": (8,), "label_hidden": (8,), "decoder_hidden": (8,)},
-    )
-    space = {"learning_rate": (1e-3, 1e-2)}
-    search = PackedSearch(base, space, n_splits=3, n_best=1, random_state=0).fit(X, Y)
-    assert all(len(result.values) == 3 for result in search.results_)
-    assert search.predict_proba(X).shape == (60, 2)
 
 
 def test_pack_size_on_a_cpu_is_limited_by_memory_and_a_maximum(data, monkeypatch):

@@ -24,8 +24,9 @@ from cgmvae.cli.console import download_progress
 from cgmvae.data import MultiLabelDataset, catalog, readers
 from cgmvae.data.files import atomic_path, check_new_file
 from cgmvae.data.readers.options import FILE, ReadingOptions, table_options
-from cgmvae.data.streaming import TABLE_FORMATS, Blocks, LoadedBlocks, TableBlocks, open_blocks
-from cgmvae.errors import Advice, InputError, Setting
+from cgmvae.data.streaming import TABLE_FORMATS, Blocks, TableBlocks, open_blocks
+from cgmvae.declared import fits, requirement
+from cgmvae.errors import InputError, Setting
 
 # --- Options ------------------------------------------------------------------------------------
 
@@ -214,10 +215,8 @@ def is_reading_option(name: str, value: Any) -> bool:
     """Return whether a value, of a file of unknown origin, can be that of a reading option."""
     if name not in READING_OPTIONS:
         return False
-    type_ = get_args(get_args(READING_OPTIONS[name])[0])[0]
-    if get_origin(type_) is list:
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    return type(value) is type_
+    hint = str if name == "format" else get_type_hints(ReadingOptions)[name]
+    return value is not None and fits(value, hint)
 
 
 def flag_of(parameter: str) -> str:
@@ -244,8 +243,6 @@ def command_line_message(error: InputError | Warning) -> str:
 
 def _written(part: object) -> str:
     """Return a part of a sentence as the command line writes it."""
-    if isinstance(part, Advice):
-        return part.command_line
     if not isinstance(part, Setting):
         return str(part)
     flag = flag_of(part.parameter)
@@ -341,7 +338,7 @@ class Source:
         In a table, the columns ``features`` are features, and the columns ``others`` are not.
         """
         if self.in_catalog:
-            return LoadedBlocks.of(self.load(), self.name)
+            return Blocks.of(self.load(), self.name)
         reader, options = self._reading_options(defaults)
         return open_blocks(self.name, reader.name, features=features, others=others, **options)
 
@@ -477,8 +474,6 @@ def _setting_types(estimator: type) -> dict[str, Any]:
 
 def _parse_value(name: str, text: str, hint: Any) -> Any:
     """Return the value of a setting, checked against the type of its field."""
-    from cgmvae.declared import requirement
-
     try:
         value = json.loads(text)
     except ValueError:

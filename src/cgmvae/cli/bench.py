@@ -5,7 +5,7 @@ The work is done in :mod:`cgmvae.studies`; this file defines options and output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -189,20 +189,15 @@ def communities(
         numbers = [int(word) for word in tasks.split(",")]
     except ValueError as error:
         raise InputError(f"{tasks!r} is not a list of tasks; write 1,2,3.") from error
-    results = []
-    columns = (TextColumn("communities"), BarColumn(bar_width=20), MofNCompleteColumn())
-    with console.progress_bar(*columns) as bar:
-        bar(completed=0, total=len(names) * len(numbers))
-        for result in study.run(
-            _words(methods),
-            names,
-            numbers,
-            coordinates=not environment_only,
-            seed=seed,
-            device=device,
-        ):
-            results.append(result)
-            bar(completed=len(results))
+    found = study.run(
+        _words(methods),
+        names,
+        numbers,
+        coordinates=not environment_only,
+        seed=seed,
+        device=device,
+    )
+    results = _with_bar("communities", found, len(names) * len(numbers))
     _print_tables(study.tables(results), device, format)
 
 
@@ -223,16 +218,22 @@ def label_sets(
     from cgmvae.studies import label_sets as study
 
     _check_format(format)
-    names = _words(data)
+    chosen, names = _words(methods), _words(data)
+    found = study.run(chosen, names, seed=seed, device=device)
+    results = _with_bar("label-sets", found, len(chosen) * len(names))
+    _print_tables([study.table(results)], device, format)
+
+
+def _with_bar(title: str, found: Iterable[Any], total: int) -> list[Any]:
+    """Return what an iterator yields, with a bar until it ends."""
     results = []
-    columns = (TextColumn("label-sets"), BarColumn(bar_width=20), MofNCompleteColumn())
+    columns = (TextColumn(title), BarColumn(bar_width=20), MofNCompleteColumn())
     with console.progress_bar(*columns) as bar:
-        total = len(names) * len(_words(methods))
         bar(completed=0, total=total)
-        for result in study.run(_words(methods), names, seed=seed, device=device):
+        for result in found:
             results.append(result)
             bar(completed=len(results))
-    _print_tables([study.table(results)], device, format)
+    return results
 
 
 def _check_format(format: str) -> None:

@@ -58,10 +58,7 @@ def list_(json: JsonOption = False) -> None:
 
 @app.command()
 def fetch(name: Annotated[str, typer.Argument(help="Name in the catalog.")]) -> None:
-    """Download the publisher's files of a data set, and check them.
-
-    An interrupted download is continued by the same command.
-    """
+    """Download the publisher's files of a data set, and check them."""
     with console.download_progress(f"Downloading {name}") as progress:
         files = catalog.download(name, progress=progress)
     console.print_text(f"The files of {name} are in {files[0].parent}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from cgmvae.cli.arguments import (
 from cgmvae.data import MultiLabelDataset
 from cgmvae.data.readers.options import LABEL_OPTIONS
 from cgmvae.data.readers.table import LABELS_KEY
-from cgmvae.data.splits import Split, nonempty_rows
+from cgmvae.data.splits import nonempty_rows
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import (
     METRIC_TITLES,
@@ -56,9 +56,6 @@ def evaluate(
     model: ModelArgument,
     source: OptionalSourceArgument = None,
     protocol: Annotated[str, option("NAME", f"{' or '.join(PROTOCOLS)}.")] = "validation",
-    split_file: Annotated[
-        str | None, option("FILE", "Use the test rows of a split that 'fit' wrote.")
-    ] = None,
     all_rows: Annotated[
         bool, flag("--all-rows", "Use the rows that the model was trained on, too.")
     ] = False,
@@ -82,13 +79,11 @@ def evaluate(
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"There is no protocol {protocol!r}; choose {' or '.join(PROTOCOLS)}.")
-    if all_rows and split_file is not None:
-        raise InputError("--all-rows and --split-file exclude each other; leave one out.")
     fitted, names = models.load_model(model)
     origin = models.valid_origin(fitted.origin_)
     source = models.source_to_read(model, origin, source)
     dataset = load_labeled(source, fitted, names)
-    test_rows = None if all_rows else _test_rows(origin, dataset, split_file)
+    test_rows = None if all_rows else models.recorded_test_rows(origin, dataset)
     is_test = test_rows is not None
     rows = as_fitted(dataset, fitted, names, source.names_present_labels).in_memory()
     indices = np.arange(rows.n_samples) if test_rows is None else test_rows
@@ -149,18 +144,6 @@ def evaluate(
 
 def _counted(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def _test_rows(
-    origin: Mapping[str, Any] | None, dataset: MultiLabelDataset, split_file: str | None
-) -> NDArray[np.int64] | None:
-    """Return the test rows of a split file, otherwise those that the model records, if any."""
-    if split_file is None:
-        return models.recorded_test_rows(origin, dataset)
-    split = Split.load(split_file)
-    if split.parts(dataset)[2] is None:
-        raise InputError(f"The split {split_file} has no test rows; make one that has.")
-    return split.test
 
 
 def _error_record(

@@ -57,9 +57,6 @@ def fit(
             panel=Panel.TEST,
         ),
     ] = None,
-    save_split: Annotated[
-        str | None, option("FILE", "Write the split, for 'evaluate'.", panel=Panel.TEST)
-    ] = None,
     drop_empty: arguments.DropEmptyOption = False,
     no_test: Annotated[
         bool, flag("--no-test", "Train on all rows, without a test.", Panel.TEST)
@@ -83,12 +80,9 @@ def fit(
         "random_state": seed,
     }
     out = out or arguments.target_for(source.name, ".cgmvae")
-    for target in filter(None, (out, save_split)):
-        arguments.check_target(target, source.name, overwrite=overwrite)
-    if no_test and (split or save_split or drop_empty):
-        raise InputError(
-            "--no-test excludes --split, --save-split and --drop-empty; leave them out."
-        )
+    arguments.check_target(out, source.name, overwrite=overwrite)
+    if no_test and (split or drop_empty):
+        raise InputError("--no-test excludes --split and --drop-empty; leave them out.")
     if split is not None:
         check_kind(split)
     source.check()
@@ -112,8 +106,6 @@ def fit(
     else:
         _print(report)
     # Last: whoever stops the command earlier can give it again, and no result is lost later.
-    if chosen is not None and save_split is not None:
-        chosen.save(save_split)
     models.save_model(model, out)
     if not json:
         _print_next_steps(report, model.origin_["n_fitted"])

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from cgmvae.data.files import is_unicode
 from cgmvae.data.readers import svmlight
 from cgmvae.data.readers.options import LABEL_OPTIONS
 from cgmvae.data.splits import Split, positive_cells
+from cgmvae.declared import fits
 from cgmvae.errors import InputError, listed
 from cgmvae.evaluation import METRIC_TITLES
 
@@ -259,35 +260,47 @@ def training_rows_text(n_rows: int, experts: Sequence[Mapping[str, Any]] | None)
 #: Packages whose versions can change the result of a training.
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 
-#: The types of an origin record; a file from a stranger may hold anything in its place.
-_DATA = {
-    "source": str,
-    "format": str | None,
-    "options": dict,
-    "name": str,
-    "n_samples": int,
-    "n_features": int,
-    "n_labels": int,
-    "n_positive": int,
-    "labels_checksum": int,
-}
-_SPLIT = {
-    "kind": str,
-    "seed": int,
-    "fractions": list,
-    "train_fraction": float | int,
-    "drop_empty": bool,
-    "rows": {"train": int, "validation": int, "test": int},
-}
-_RECORD = {
-    "data": _DATA,
-    "split": dict | None,
-    "n_fitted": int,
-    "command": str,
-    "versions": dict,
-    "date": str,
-    "seconds": float | int | None,
-}
+
+class _Data(TypedDict):
+    source: str
+    format: str | None
+    options: Mapping[str, Any]
+    name: str
+    n_samples: int
+    n_features: int
+    n_labels: int
+    n_positive: int
+    labels_checksum: int
+
+
+class _PartSizes(TypedDict):
+    train: int
+    validation: int
+    test: int
+
+
+class _Split(TypedDict):
+    kind: str
+    seed: int
+    fractions: Sequence[float]
+    train_fraction: float
+    drop_empty: bool
+    rows: _PartSizes
+
+
+class _Origin(TypedDict):
+    """The types of an origin record; a file from a stranger may hold anything in its place."""
+
+    data: _Data
+    split: _Split | None
+    n_fitted: int
+    command: str
+    versions: Mapping[str, str]
+    date: str
+    seconds: float | None
+
+
+_Metrics = TypedDict("_Metrics", dict.fromkeys(METRIC_TITLES, float | None))  # type: ignore[misc]
 
 
 def origin_record(
@@ -366,16 +379,7 @@ def current_command() -> str:
 
 def valid_origin(origin: Any) -> Mapping[str, Any] | None:
     """Return a record that has the form of :func:`origin_record`, and None for any other."""
-    if not _has_shape(origin, _RECORD):
-        return None
-    return origin if origin["split"] is None or _has_shape(origin["split"], _SPLIT) else None
-
-
-def _has_shape(value: Any, shape: Any) -> bool:
-    if isinstance(shape, dict):
-        found = value if isinstance(value, dict) else {}
-        return all(name in found and _has_shape(found[name], shape[name]) for name in shape)
-    return isinstance(value, shape)
+    return origin if fits(origin, _Origin) else None
 
 
 def recorded_source(origin: Mapping[str, Any]) -> Source:
@@ -460,7 +464,7 @@ def same_data(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> bool:
 
 def recorded_split(origin: Mapping[str, Any], dataset: MultiLabelDataset) -> Split:
     """Reproduce the recorded split of the data."""
-    given = {name: origin["split"][name] for name in _SPLIT if name != "rows"}
+    given = {name: origin["split"][name] for name in _Split.__annotations__ if name != "rows"}
     return make_split(dataset, **given | {"fractions": tuple(given["fractions"])})
 
 
@@ -476,7 +480,7 @@ def recorded_test_rows(
 def recorded_metrics(origin: Mapping[str, Any]) -> dict[str, float | None] | None:
     """Return the metrics on the test rows, or out of fold without these; None if not recorded."""
     metrics = origin.get("metrics")
-    return metrics if _has_shape(metrics, dict.fromkeys(METRIC_TITLES, float | None)) else None
+    return metrics if fits(metrics, _Metrics) else None
 
 
 def _shape(dataset: MultiLabelDataset) -> dict[str, int]:

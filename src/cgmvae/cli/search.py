@@ -37,8 +37,6 @@ def search(
         str, option("SPACE", "default, paper, paper-full, or a JSON file.")
     ] = "default",
     settings: Annotated[int | None, option("N", "Settings to try (default: all).", min=1)] = None,
-    splits: Annotated[int, option("N", "Splits to try each setting on.", min=1)] = 1,
-    seeds: Annotated[int, option("N", "Seeds per split.", min=1)] = 1,
     best: Annotated[int, option("N", "Settings in the ensemble.", min=1)] = 8,
     metric: Annotated[str, option("NAME", "Metric to compare settings by.")] = "mean_of_five",
     setting: Annotated[
@@ -47,9 +45,6 @@ def search(
     epochs: arguments.EpochsOption = None,
     results: Annotated[
         str | None, option("FILE", "Write the results of all settings as CSV.")
-    ] = None,
-    plot: Annotated[
-        str | None, option("FILE", "Plot the effect of each parameter (png, svg, pdf).")
     ] = None,
     device: arguments.DeviceOption = None,
     seed: arguments.SeedOption = 0,
@@ -78,10 +73,8 @@ def search(
     tried = read_space(space, method)
     arguments.check_space(tried, type(base))
     out = out or arguments.target_for(source.name, ".cgmvae")
-    for target in filter(None, (out, results, plot)):
+    for target in filter(None, (out, results)):
         arguments.check_target(target, source.name, overwrite=overwrite)
-    if plot is not None:
-        arguments.check_figure(plot)
     with console.kept_warnings() as said:
         dataset = load_training_data(source)
         chosen = choose_split(dataset, split, seed)
@@ -90,8 +83,6 @@ def search(
         base,
         tried,
         n_settings=settings,
-        n_splits=splits,
-        n_seeds=seeds,
         n_best=best,
         metric=metric,
         folder=f"{out}.search",
@@ -125,12 +116,6 @@ def search(
             temporary.open("w", encoding="utf-8", newline="") as file,
         ):
             csv.writer(file).writerows([[*names, "value", "epochs"], *table])
-    if plot is not None:
-        with console.needs_extra("A plot", "report"):
-            from cgmvae.report import plot_effects
-
-            figure = plot_effects(found.results_, metric=metric.replace("_", " "))
-        arguments.save_figure(figure, Path(plot))
     models.save_model(model, out)
     shutil.rmtree(f"{out}.search", ignore_errors=True)
     if not json:
@@ -141,10 +126,6 @@ def search(
 
 def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
     rows, held_out = dataset.rows(split.train), dataset.rows(split.validation)
-    given: dict[str, Any] = {"validation_data": (held_out.X, held_out)}
-    if search.n_splits > 1:
-        rows = dataset.rows(np.concatenate([split.train, split.validation]))
-        given = {"groups": rows.groups}
     from cgmvae.training.selection import selection_title
 
     best, done, lengths = -math.inf, dict[int, int](), dict[int, int]()
@@ -160,7 +141,7 @@ def _run(search: Any, dataset: MultiLabelDataset, split: Split) -> None:
                 update(sum(done.values()), total, best)
 
             search.progress = progress
-            search.fit(rows.X, rows, **given)
+            search.fit(rows.X, rows, validation_data=(held_out.X, held_out))
     except KeyboardInterrupt:
         if not Path(search.folder).exists():
             raise

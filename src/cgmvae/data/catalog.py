@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
-from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +25,8 @@ import numpy as np
 
 from cgmvae.data import readers
 from cgmvae.data.dataset import TEST, TRAIN, MultiLabelDataset, stack_datasets
-from cgmvae.errors import Advice, InputError, one_line, warn
+from cgmvae.data.files import atomic_path
+from cgmvae.errors import InputError, one_line, warn
 
 #: Called with the bytes downloaded so far and, if the server states it, the total.
 Progress = Callable[[int, int | None], None]
@@ -206,7 +206,7 @@ def availability(name: str) -> str:
 def download(name: str, *, progress: Progress | None = None) -> tuple[Path, ...]:
     """Download the publisher's files of a data set into the cache, and return their paths.
 
-    Files that are in the cache already are kept, and an interrupted download is continued.
+    Files that are in the cache already are kept.
     """
     entry = find_entry(name)
     if not entry.downloads:
@@ -276,11 +276,10 @@ def _unavailable(entry: CatalogEntry, problem: str) -> InputError:
     wanted = f"{entry.file}, or {originals}," if originals else entry.file
     if entry.file in originals:
         wanted = originals
-    recipe = Advice("its catalog entry has a recipe", "'cgmvae data list --json' shows its recipe")
+    recipe = "; 'cgmvae data list --json' shows its recipe" if entry.recipe else ""
     return InputError(
-        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}",
-        *(("; ", recipe) if entry.recipe else ()),
-        f") into the folder CGMVAE_DATA ({folder}) or into {cache_folder()}.",
+        f"The data set {entry.name!r} {problem}; put {wanted} (from {entry.source}{recipe}) into "
+        f"the folder CGMVAE_DATA ({folder}) or into {cache_folder()}."
     )
 
 
@@ -344,12 +343,10 @@ def fetch(
 ) -> Path:
     """Download a file; ``target`` appears complete and checked, or not at all.
 
-    What arrived before an interruption is kept beside it, and the next download continues there.
-
     Parameters
     ----------
     address : str
-        A URL that begins with ``https:`` or ``http:``.
+        A URL that begins with ``https:`` or ``http:``; what arrives is checked in either case.
     target : path
         Path of the new file; its folder must exist.
     checksum : str
@@ -357,25 +354,20 @@ def fetch(
     progress : callable, optional
         Called with the bytes so far and the total, which is None if unknown.
     """
-    target = Path(target)
-    _check_scheme(address, ("https", "http"))
-    part = target.with_name(f"{target.name}.part")
-    try:
-        with part.open("ab") as file:
-            _transfer(address, _Sink(address, file, progress))
-    except InputError:
-        if part.stat().st_size == 0:
-            part.unlink()
-        raise
-    found = checksum_of(part, n_digits=len(checksum))
-    if found != checksum.lower():
-        part.unlink()
+    if urlsplit(address).scheme not in ("https", "http"):
         raise InputError(
-            f"{address} has the checksum {found[:12]}… where {checksum[:12]}… was expected; "
-            "download it again, or check whether the publisher has changed it."
+            f"{address} cannot be downloaded; an address must begin with https: or http:."
         )
-    part.replace(target)
-    return target
+    with atomic_path(target) as temporary:
+        with temporary.open("wb") as file:
+            _transfer(address, _Sink(address, file, progress))
+        found = checksum_of(temporary, n_digits=len(checksum))
+        if found != checksum.lower():
+            raise InputError(
+                f"{address} has the checksum {found[:12]}… where {checksum[:12]}… was expected; "
+                "download it again, or check whether the publisher has changed it."
+            )
+    return Path(target)
 
 
 class _Sink:
@@ -389,63 +381,45 @@ class _Sink:
 
     def __init__(self, address: str, file: IO[bytes], progress: Progress | None) -> None:
         self._address, self._file, self._progress = address, file, progress
-        self.n_before = self._n_bytes = file.tell()
-
-    def restart(self) -> None:
-        """Forget what arrived before."""
-        self._file.truncate(0)
-        self.n_before = self._n_bytes = 0
+        self._n_bytes = 0
 
     def write(self, chunk: bytes) -> None:
         self._n_bytes += len(chunk)
-        total = self.n_before + self.total if self.total else None
-        if max(self._n_bytes, total or 0) > DOWNLOAD_LIMIT:
-            self.restart()
+        if max(self._n_bytes, self.total) > DOWNLOAD_LIMIT:
             raise InputError(
                 f"{self._address} is larger than {DOWNLOAD_LIMIT:,} bytes; "
                 "download it yourself if you trust it."
             )
         self._file.write(chunk)
         if self._progress is not None:
-            self._progress(self._n_bytes, total)
+            self._progress(self._n_bytes, self.total or None)
 
     update = reset = close = flush = lambda self, *_: None
 
 
 def _transfer(address: str, sink: _Sink) -> None:
-    """Copy what is at an address into the sink, from where an earlier download stopped."""
+    """Copy what is at an address into the sink."""
     try:
         from pooch import HTTPDownloader  # type: ignore[import-untyped]
     except ImportError as error:
         raise InputError(
             'Downloads need pooch; install it with pip install "cgmvae[download]".'
         ) from error
-    responses: list[Any] = []
-
-    def on_response(response: Any, **_: object) -> None:
-        responses.append(response)
-        _reject_downgrade(response)
-        if response.status_code == HTTPStatus.OK:  # the whole file, whatever was asked for
-            sink.restart()
-
     # Without compression, so that the total is that of the file.
     headers = {"Accept-Encoding": "identity"}
-    if sink.n_before:
-        headers["Range"] = f"bytes={sink.n_before}-"
+    responses: list[Any] = []
     download = HTTPDownloader(
         progressbar=sink,
         chunk_size=_CHUNK,
         timeout=TIMEOUT,
         headers=headers,
-        hooks={"response": on_response},
+        hooks={"response": lambda response, **_: responses.append(response)},
     )
     try:
         download(address, sink, None)
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        if responses and responses[-1].status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is missing
         reason = one_line(error) or type(error).__name__
         raise InputError(
             f"{address} cannot be downloaded ({reason}); check the connection and try again, or "
@@ -454,20 +428,6 @@ def _transfer(address: str, sink: _Sink) -> None:
     finally:
         for response in responses:  # pooch leaves a connection open when the sink raises
             response.close()
-
-
-def _reject_downgrade(response: Any) -> None:
-    """Reject a redirect from https to http."""
-    if response.is_redirect and urlsplit(response.url).scheme == "https":
-        _check_scheme(response.headers["Location"], ("https", ""))  # "" is a relative address
-
-
-def _check_scheme(address: str, allowed: tuple[str, ...]) -> None:
-    if urlsplit(address).scheme not in allowed:
-        raise InputError(
-            f"{address} cannot be downloaded; an address must begin with "
-            f"{' or '.join(f'{scheme}:' for scheme in allowed if scheme)}."
-        )
 
 
 def checksum_of(path: str | os.PathLike[str], *, n_digits: int = 64) -> str:

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cgmvae.data.dataset import TEST, TRAIN, VALIDATION, MultiLabelDataset, as_places, row_values
-from cgmvae.data.files import atomic_path, read_json
+from cgmvae.data.files import atomic_path
 from cgmvae.data.mapped import MappedRows
 from cgmvae.errors import InputError
 
@@ -115,22 +115,6 @@ class Split:
         """Write the split as JSON; the write is atomic."""
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(self._record()) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Split:
-        """Read a split that :meth:`save` wrote."""
-        record = read_json(path, advice="make the split again")
-        types: dict[str, Any] = {"kind": str, "seed": int, "train_fraction": float | int}
-        types |= dict.fromkeys(_PARTS, list)
-        whole = isinstance(record, dict) and record.keys() == types.keys()
-        if not whole or not all(isinstance(record[key], types[key]) for key in types):
-            raise InputError(
-                f"{path} is not a split; it must hold {', '.join(types)}: make the split again."
-            )
-        try:
-            return cls(**record)
-        except InputError as error:
-            raise InputError(f"{path} is not a usable split: {error}") from error
 
     def _record(self) -> dict[str, Any]:
         return {

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -114,12 +112,12 @@ def open_blocks(
     elif chosen.name == "svmlight":
         X, names = svmlight.read_features(path, given), None
     else:
-        return LoadedBlocks.of(chosen.read(path, given), path)
-    return LoadedBlocks(path, X, column_names(names, "feature", X.shape[1]))
+        return Blocks.of(chosen.read(path, given), path)
+    return Blocks(path, column_names(names, "feature", X.shape[1]), X)
 
 
-class Blocks(ABC):
-    """The rows of a file, read in blocks of equal size.
+class Blocks:
+    """The rows of a file, read in blocks of equal size; here of features in memory.
 
     Attributes
     ----------
@@ -129,13 +127,26 @@ class Blocks(ABC):
         The column that identifies the rows, if any.
     """
 
-    id_name: str | None = None
-
-    def __init__(self, path: str | os.PathLike[str], column_names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        column_names: Sequence[str],
+        X: Features = None,
+        ids: Sequence[str] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.column_names = tuple(column_names)
+        self._X: Any = None if X is None else as_features(X)
+        self._ids = ids
+        self.id_name = None if ids is None else "id"
         self._share: float | None = None
         self._file: IO[bytes] | None = None
+
+    @classmethod
+    def of(cls, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> Blocks:
+        """Return the blocks of a data set."""
+        ids = None if dataset.ids is None else dataset.ids.tolist()
+        return cls(path, dataset.feature_names, dataset.X, ids)
 
     def read(
         self,
@@ -155,23 +166,24 @@ class Blocks(ABC):
         kinds : mapping of str to {"number", "category", "date", "text"}, optional
             Column types by name; columns that are not in it are numbers.
         """
-        with self._errors_reported():
-            yield from self._blocks(indices, n_rows, kinds or {})
-
-    @contextmanager
-    def _errors_reported(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise InputError(
-                f"{self.path} cannot be read ({error.strerror or error}); fetch it again."
-            ) from error
+        total = self._X.shape[0]
+        for start in range(0, total, n_rows):
+            self._share = start / total
+            rows = slice(start, min(start + n_rows, total))
+            block = self._X[rows]
+            if isinstance(block, MappedRows):
+                block = block.gather(np.arange(len(block)))
+            yield block[:, list(indices)]
 
     def texts(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """Yield the cells of all rows in some columns of a table, as text, or the identifiers."""
-        raise InputError(
-            f"{self.path} is no table, so there is no column {names[-1]!r} to keep; give CSV, say."
-        )
+        if self._ids is None or list(names) != [self.id_name]:
+            raise InputError(
+                f"{self.path} is no table, so there is no column {names[-1]!r} to keep; give CSV, "
+                "say."
+            )
+        for name in self._ids:
+            yield (name,)
 
     def known_labels(self, names: Sequence[str], *, n_rows: int) -> Iterator[NDArray[np.floating]]:
         """Yield the labels that are in a table, in blocks like those of :meth:`read`.
@@ -189,52 +201,6 @@ class Blocks(ABC):
         if self._file is not None and not self._file.closed and self._file.seekable():
             self._share = self._file.tell() / self.path.stat().st_size
         return self._share
-
-    @abstractmethod
-    def _blocks(
-        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
-    ) -> Iterator[Features]:
-        """Yield the blocks of :meth:`read`."""
-
-
-class LoadedBlocks(Blocks):
-    """Blocks of features in memory, and the identifiers of their rows."""
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        X: Features,
-        names: Sequence[str],
-        ids: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(path, names)
-        self._X, self._ids = as_features(X), ids
-        self.id_name = None if ids is None else "id"
-
-    @classmethod
-    def of(cls, dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> LoadedBlocks:
-        """Return the blocks of a data set."""
-        ids = None if dataset.ids is None else dataset.ids.tolist()
-        return cls(path, dataset.X, dataset.feature_names, ids)
-
-    def texts(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """Yield the identifiers of all rows."""
-        if self._ids is None or list(names) != [self.id_name]:
-            yield from super().texts(names)
-        for name in self._ids or ():
-            yield (name,)
-
-    def _blocks(
-        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
-    ) -> Iterator[Features]:
-        total = self._X.shape[0]
-        for start in range(0, total, n_rows):
-            self._share = start / total
-            rows = slice(start, min(start + n_rows, total))
-            block = self._X[rows]
-            if isinstance(block, MappedRows):
-                block = block.gather(np.arange(len(block)))
-            yield block[:, list(indices)]
 
 
 class _Table(NamedTuple):
@@ -288,7 +254,7 @@ class TableBlocks(Blocks):
     def tables(self, names: Sequence[str], *, n_rows: int) -> Iterator[Any]:
         """Yield some columns of all rows as Arrow tables of about ``n_rows`` rows."""
         n_blank = n_total = 0
-        with self._errors_reported():
+        try:
             for part in self._source.parts(self, names, n_rows):
                 filled = without_blank_rows(part) if self._source.may_be_blank else part
                 n_total += part.num_rows
@@ -298,6 +264,10 @@ class TableBlocks(Blocks):
                     as_list(self._options.missing),
                     self._options.named_columns,
                 )
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be read ({error.strerror or error}); fetch it again."
+            ) from error
         if n_blank and not self._has_warned:
             warn_of_blank_rows(n_blank, n_total, self.path)
             self._has_warned = True
@@ -336,11 +306,16 @@ class TableBlocks(Blocks):
                 known[:, index] = labels if column is None else np.where(labels == 1, 1, np.nan)
                 yield known[:, :-1]
 
-    def _blocks(
-        self, indices: Sequence[int], n_rows: int, kinds: Mapping[str, ColumnType]
+    def read(
+        self,
+        indices: Sequence[int],
+        *,
+        n_rows: int,
+        kinds: Mapping[str, ColumnType] | None = None,
     ) -> Iterator[Features]:
-        names = [self.column_names[i] for i in indices]
-        types: dict[str, ColumnType] = {name: kinds.get(name, "number") for name in names}
+        """Yield the features of the next rows; see :meth:`Blocks.read`."""
+        given, names = kinds or {}, [self.column_names[i] for i in indices]
+        types: dict[str, ColumnType] = {name: given.get(name, "number") for name in names}
         context = _Context(types)
         if context.dates:
             for part in self.tables(context.dates, n_rows=n_rows):

@@ -16,7 +16,6 @@ from cgmvae.report.figures.runs import (
     CriticalDifferenceDisplay,
     FewerDataDisplay,
     TrainingHistoryDisplay,
-    plot_effects,
 )
 from cgmvae.report.figures.similarity import (
     LabelSimilarityDisplay,
@@ -39,5 +38,4 @@ __all__ = [
     "SiteMapDisplay",
     "ThresholdCurveDisplay",
     "TrainingHistoryDisplay",
-    "plot_effects",
 ]

@@ -1,4 +1,4 @@
-"""Hyperparameter search by packing: every setting, split and seed is a member of one training.
+"""Hyperparameter search by packing: every setting is a member of one training.
 
 Settings that share sizes and training plan are trained in one pack, as many at a time as the device
 holds. Part of the way through, the worst settings are dropped (successive halving). The best
@@ -29,7 +29,6 @@ from cgmvae.methods.neural import (
     bytes_per_member,
     make_pack,
     shape_of,
-    widened,
 )
 from cgmvae.search.results import Pack, SearchFolder, SearchResult
 from cgmvae.search.space import Space, sample
@@ -58,9 +57,6 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         Number of settings to draw at random; all of them by default.
     metric : str
         Validation metric that settings are compared by, at its best threshold.
-    n_splits, n_seeds : int
-        Number of splits into training and validation rows, and of seeds per split, that each
-        setting is trained with.
     rungs : sequence of float
         Fractions of the training after which only 1 in ``factor`` of the settings is kept.
     factor : int
@@ -101,8 +97,6 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
     space: Space | Sequence[Mapping[str, Any]] = field(kw_only=False)
     n_settings: int | None = None
     metric: str = MEAN_OF_FIVE
-    n_splits: int = 1
-    n_seeds: int = 1
     rungs: Sequence[float] = (0.25, 0.5)
     factor: int = 3
     n_best: int = 8
@@ -121,20 +115,15 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         X, Y, groups
             As in the estimator's ``fit``.
         validation_data : (X, Y), optional
-            The validation rows of the only split; by default rows are held out.
+            The rows that settings are compared on; by default rows are held out.
         """
-        self._check(validation_data)
+        self._check()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         settings = sample(self.space, self.n_settings, seed)
-        models = [
-            clone(self.estimator).set_params(random_state=seed + i) for i in range(self.n_splits)
-        ]
-        fits = [
-            begin_fit(model, X, Y, validation_data, None, groups, hold_out=True) for model in models
-        ]
-        fits = widened(models, fits)
-        stored = SearchFolder(self.folder, settings, lambda: self._description(settings, fits))
-        trial = _Trial(self, models, fits, settings, stored)
+        model = clone(self.estimator).set_params(random_state=seed)
+        fit = begin_fit(model, X, Y, validation_data, None, groups, hold_out=True)
+        stored = SearchFolder(self.folder, settings, lambda: self._description(settings, fit))
+        trial = _Trial(self, model, fit, settings, stored)
         found = trial.run(stored.packs(trial.packs))
 
         def rank(result: SearchResult) -> tuple[bool, float, float]:
@@ -148,7 +137,7 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         # The ensemble has the best settings that can be trained in one pack.
         first = self.results_[0].setting
         ranked = [result.setting for result in self.results_]
-        keys = [_pack_key(models[0], setting) for setting in ranked]
+        keys = [_pack_key(model, setting) for setting in ranked]
         alike = [setting for setting, key in zip(ranked, keys, strict=True) if key == keys[0]]
         best = clone(self.estimator)
         best.set_params(random_state=seed, **best.as_parameters(first))
@@ -170,25 +159,23 @@ class PackedSearch(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X, as_frame=as_frame)
 
-    def _check(self, validation_data: Any) -> None:
-        if validation_data is not None and self.n_splits != 1:
-            raise InputError("With validation_data there is a single split; use n_splits=1.")
+    def _check(self) -> None:
         if not isinstance(self.estimator, NeuralClassifier):
             raise InputError(
                 f"A search needs a neural method, which {type(self.estimator).__name__} is not; "
                 "use one such as CGMVAEClassifier."
             )
-        check_whole(1, n_splits=self.n_splits, n_seeds=self.n_seeds, n_best=self.n_best)
+        check_whole(1, n_best=self.n_best)
         if self.factor < 2 or not all(0 < rung < 1 for rung in self.rungs):
             raise InputError("factor must be at least 2, and all rungs between 0 and 1.")
 
-    def _description(self, settings: Sequence[Any], fits: Sequence[Fit]) -> dict[str, Any]:
+    def _description(self, settings: Sequence[Any], fit: Fit) -> dict[str, Any]:
         """Return what distinguishes this search from another one, in JSON types."""
         parameters = clone(self.estimator).get_params(deep=False)
         ignored = {"device", "checkpoint", "progress", "random_state", "members"}
         own = {name: repr(value) for name, value in parameters.items() if name not in ignored}
-        names = ("metric", "n_splits", "n_seeds", "rungs", "factor", "n_best", "random_state")
-        rows = [part for fit in fits for part in fit[:2] if part is not None]
+        names = ("metric", "rungs", "factor", "n_best", "random_state")
+        rows = [part for part in fit[:2] if part is not None]
         return {
             "estimator": own,
             **{name: repr(getattr(self, name)) for name in names},
@@ -208,21 +195,19 @@ class _Trial:
     """The packs of one search: which settings each one has, and how it is trained."""
 
     search: PackedSearch
-    models: Sequence[NeuralClassifier]
-    fits: Sequence[Fit]
+    model: NeuralClassifier
+    fit: Fit
     settings: list[dict[str, Any]]
     stored: SearchFolder
 
     def packs(self) -> list[Pack]:
         """Group settings of the same sizes and training plan, as many as the device holds."""
-        model, fit = self.models[0], self.fits[0]
         groups: dict[str, Pack] = {}
         for number, setting in enumerate(self.settings):
-            groups.setdefault(_pack_key(model, setting), []).append(number)
+            groups.setdefault(_pack_key(self.model, setting), []).append(number)
         packs = []
         for alike in groups.values():
-            capacity = members_that_fit(model.changed(self.settings[alike[0]]), fit)
-            size = max(1, capacity // (self.search.n_splits * self.search.n_seeds))
+            size = members_that_fit(self.model.changed(self.settings[alike[0]]), self.fit)
             packs += [alike[i : i + size] for i in range(0, len(alike), size)]
         return packs
 
@@ -233,7 +218,7 @@ class _Trial:
             if self.search.progress is not None:
                 self.search.progress(number, len(packs), *told)
 
-        engine = active_engine(len(packs), find_device(self.models[0].device))
+        engine = active_engine(len(packs), find_device(self.model.device))
         found: dict[int, list[SearchResult]] = {}
         with closing(run(self._train_fitting, packs, engine, on_report=tell)) as done:
             for number, results in done:
@@ -243,7 +228,7 @@ class _Trial:
 
     def _train_fitting(
         self, pack: Pack, report: Report
-    ) -> list[tuple[int, tuple[float, list[float], int, bool]]]:
+    ) -> list[tuple[int, tuple[float, int, bool]]]:
         """Train a pack, in parts if it is too large for the GPU; return the numbers by setting."""
         parts, found = FittingParts([pack]), []
         for part in parts:
@@ -258,31 +243,21 @@ class _Trial:
     def _train(self, pack: Pack, report: Report) -> list[SearchResult]:
         """Train a pack, and store its results."""
         search, settings = self.search, [self.settings[i] for i in pack]
-        models = [model.changed(settings[0]) for model in self.models]
-        for model in models:
-            model.members = [setting for setting in settings for _ in range(search.n_seeds)]
-            model.checkpoint = self.stored.checkpoint(pack)
-            if search.progress is not None:
-                model.progress = report
-        training = models[0].plan_.training
+        model = self.model.changed(settings[0])
+        model.members = settings
+        model.checkpoint = self.stored.checkpoint(pack)
+        if search.progress is not None:
+            model.progress = report
+        training = model.plan_.training
         assert training is not None
-        halving = Halving(len(settings), search.n_seeds)
+        halving = Halving(len(settings))
         least = min(search.n_best, len(settings))
         halving.plan(training.epochs, search.rungs, search.factor, least=least)
-        # A single setting has no competitors, so its splits and seeds may be trained in parts.
-        keep = halving if len(settings) > 1 else None
-        result = make_pack(models, self.fits, keep=keep, selection=search.metric).train()
-        values = result.best_value.reshape(len(models), len(settings), -1)
-        series = result.history.arrays()["validation"]
-        trained = (~np.isnan(series)).sum(0).reshape(values.shape)
-        finished = np.isin(np.arange(values.size), result.finished).reshape(values.shape)
+        result = make_pack([model], [self.fit], keep=halving, selection=search.metric).train()
+        trained = (~np.isnan(result.history.arrays()["validation"])).sum(0)
         found = [
             SearchResult(
-                setting,
-                float(values[:, i].mean()),
-                values[:, i].ravel().tolist(),
-                int(trained[:, i].max()),
-                bool(finished[:, i].all()),
+                setting, float(result.best_value[i]), int(trained[i]), i in result.finished
             )
             for i, setting in enumerate(settings)
         ]
@@ -292,13 +267,9 @@ class _Trial:
 
 @dataclass
 class Halving:
-    """Successive halving: drops the worst settings of a pack during training.
-
-    Members are ordered by split, setting and seed.
-    """
+    """Successive halving: drops the worst settings of a pack during training."""
 
     n_settings: int
-    n_seeds: int
     kept_after: dict[int, int] = field(default_factory=dict)
     """How many settings are kept after which epoch."""
 
@@ -315,13 +286,9 @@ class Halving:
         """Return the indices of the members that continue."""
         if epoch not in self.kept_after:
             return members
-        setting = members // self.n_seeds % self.n_settings
         finite = np.where(np.isfinite(values), values, -1.0)
-        sums = np.bincount(setting, finite, self.n_settings)
-        counts = np.bincount(setting, minlength=self.n_settings)
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
-        best = np.argsort(-means, kind="stable")[: self.kept_after[epoch]]
-        return members[np.isin(setting, best)]
+        best = np.argsort(-finite, kind="stable")[: self.kept_after[epoch]]
+        return members[np.sort(best)]
 
 
 #: Fraction of a device's memory that a pack may take.

@@ -30,9 +30,7 @@ class SearchResult(NamedTuple):
 
     setting: dict[str, Any]
     value: float
-    """Mean of the metric over splits and seeds, at each one's best epoch."""
-    values: list[float]
-    """The metric of each split and seed."""
+    """The metric at its best epoch."""
     epochs: int
     """Number of epochs it was trained for."""
     finished: bool = True

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from cgmvae import __version__
 from cgmvae.errors import InputError
@@ -70,7 +70,6 @@ def make_app(
         version=__version__,
         description="Predicts the labels of rows with a fitted model.",
         lifespan=service.lifespan,
-        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # it would redirect to whatever host the request names
     )
@@ -148,10 +147,6 @@ class Service:
             }
             app.add_api_route(path, endpoint, response_model=schema, responses=described, **options)
 
-        async def docs() -> HTMLResponse:
-            policy = {"Content-Security-Policy": responses.DOCS_POLICY}
-            return HTMLResponse(responses.render_docs(app.openapi()), headers=policy)
-
         keyed: dict[str, Any] = {"dependencies": schemes}
         self._use(self.model)
         body = {"methods": ["POST"], "openapi_extra": self._request_schema}
@@ -164,7 +159,6 @@ class Service:
         add("/live", self.live, responses.Live)
         add("/ready", self.ready, responses.Ready, 503)
         app.add_api_route("/metrics", self.render_metrics, include_in_schema=False)
-        app.add_api_route("/docs", docs, include_in_schema=False)
 
     async def predict(
         self,

@@ -1,12 +1,9 @@
-"""What the server sends: response schemas, errors as one sentence in JSON, and the docs page."""
+"""What the server sends: response schemas, and errors as one sentence in JSON."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from html import escape
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -151,56 +148,3 @@ def quoted(value: Any) -> str:
     """Quote a value of the request, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _MAX_QUOTE else f"{text[:_MAX_QUOTE]}…"
-
-
-# --- The page /docs -------------------------------------------------------------------------------
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem }
-h2 { margin-top: 2.5rem; border-top: 1px solid #8888; padding-top: 1rem; overflow-wrap: anywhere }
-code, pre { font-family: ui-monospace, monospace; font-size: .9em }
-pre { background: #8881; padding: .8rem; overflow: auto; max-height: 24rem }
-table { border-collapse: collapse } td { padding: .2rem 1.2rem .2rem 0; vertical-align: top }
-:root { color-scheme: light dark }
-"""
-
-_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-
-#: Content security policy of the page: its own style sheet, and nothing else.
-DOCS_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'"
-)
-
-
-def render_docs(openapi: Mapping[str, Any]) -> str:
-    """Return a page about an OpenAPI description, without scripts and external resources."""
-    info = openapi["info"]
-    title = escape(f"{info['title']} {info['version']}")
-    parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{title}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{title}</h1><p>{escape(info['description'])} The OpenAPI description is at ",
-        '<a href="openapi.json"><code>/openapi.json</code></a>. Errors are returned as ',
-        '<code>{"error": "…"}</code>, with one sentence.</p>',
-    ]
-    for path, methods in openapi["paths"].items():
-        for method, operation in methods.items():
-            title, text = escape(f"{method.upper()} {path}"), escape(operation["description"])
-            parts.append(f"<h2><code>{title}</code></h2><p>{text}</p>")
-            parameters = operation.get("parameters", ())
-            parts += _table("Parameters", {p["name"]: p.get("description", "") for p in parameters})
-            for media_type, body in operation.get("requestBody", {}).get("content", {}).items():
-                schema = escape(json.dumps(body["schema"], indent=2))
-                parts.append(f"<h3>Body, <code>{escape(media_type)}</code></h3><pre>{schema}</pre>")
-            answers = operation["responses"].items()
-            parts += _table("Responses", {status: each["description"] for status, each in answers})
-    return "".join([*parts, "</body></html>"])
-
-
-def _table(title: str, rows: Mapping[str, str]) -> Iterator[str]:
-    if rows:
-        yield f"<h3>{title}</h3><table>"
-        for name, text in rows.items():
-            yield f"<tr><td><code>{escape(name)}</code></td><td>{escape(text)}</td></tr>"
-        yield "</table>"

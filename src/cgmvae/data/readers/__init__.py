@@ -46,10 +46,7 @@ class Format:
 _TABLE = table_options()
 _TEXT = (*_TABLE, "delimiter", "decimal", "encoding")
 _COUNTS = ("n_labels", "n_features", "zero_based")
-_RELEASED = (
-    *("n_labels", "meta_offset", "train_index", "validation_index", "test_index"),
-    *("label_names", "feature_names"),
-)
+_RELEASED = ("n_labels", "meta_offset")
 
 
 def _loaded(name: str, suffixes: tuple[str, ...], *options: str) -> Format:

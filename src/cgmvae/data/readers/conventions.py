@@ -1,8 +1,11 @@
-"""What the file formats share: storage of labels, the limit on columns, refusal of text."""
+"""What the file formats share: storage of labels, limits, refusal of text."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cgmvae.data.columns import Columns
 from cgmvae.data.dataset import Matrix, MultiLabelDataset
@@ -18,6 +21,15 @@ COLUMNS_LIMIT = 2**24
 def labels_as_stored(Y: Any) -> Matrix:
     """Return sparse labels as dense ones up to :data:`DENSE_LABELS_LIMIT` columns."""
     return Y.toarray() if Y.shape[1] <= DENSE_LABELS_LIMIT else Y
+
+
+def reject_beyond_float32(values: NDArray[np.float64], path: object) -> None:
+    """Reject numbers that are finite in float64 alone."""
+    if (beyond := np.abs(values) > np.finfo(np.float32).max).any():
+        raise InputError(
+            f"{path} holds the value {values[beyond][0]:g}, which does not fit 32 bits; rescale "
+            "the feature, or leave the value out where it is missing."
+        )
 
 
 def reject_columns(dataset: MultiLabelDataset, format_: str) -> None:

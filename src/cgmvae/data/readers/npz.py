@@ -36,9 +36,6 @@ UNKNOWN = 255
 #: The arrays that store a CSR matrix; their names are appended to that of the matrix.
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 
-#: The earliest time that a zip file can store, so that the same data set gives the same bytes.
-_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
-
 #: How the header is read in each version of the array format that holds numbers and text.
 _HEADER_READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -102,7 +99,7 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
         Y = sp.csr_array(Y + dataset.unknown.astype(np.uint8) * np.uint8(UNKNOWN))
     elif dataset.unknown is not None:
         Y = np.where(dataset.unknown, np.uint8(UNKNOWN), Y)
-    arrays = {
+    arrays: dict[str, Any] = {
         **_parts("X", dataset.X),
         **_parts("Y", Y),
         "label_names": np.array(dataset.label_names, dtype=np.str_),
@@ -120,12 +117,8 @@ def write(dataset: MultiLabelDataset, path: str | os.PathLike[str]) -> None:
         arrays["id"] = dataset.ids
     if dataset.official_split is not None:
         arrays["official_split"] = dataset.official_split
-    with files.atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for key, array in arrays.items():
-            member = zipfile.ZipInfo(f"{key}.npy", _TIMESTAMP)
-            member.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(member, "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+    with files.atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def _parts(key: str, matrix: Matrix) -> dict[str, NDArray[Any]]:

@@ -11,16 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from numpy.typing import NDArray
-
 from cgmvae.data.columns import ColumnType
 from cgmvae.errors import InputError, Setting
 
 Counts = Literal["refuse", "presence"]
 BlankLabels = Literal["absent", "unknown"]
-
-#: A file of row indices, or the row indices.
-Index = str | os.PathLike[str] | Sequence[int] | NDArray[Any]
 
 #: Headings under which the command line lists the options: where the labels are, what the other
 #: columns mean, and how the file is written.
@@ -113,14 +108,6 @@ class ReadingOptions:
         ``n_features`` occurs, because the extreme-classification repository starts at 0.
     meta_offset : int
         Number of columns before the labels of a released file, which are skipped.
-    train_index, validation_index, test_index : path or array of int, optional
-        Row indices of the parts of the official split of a released file. An index that is not
-        given is searched beside ``mirflickr_data.npy`` (or ``mirflickr.npy``) as
-        ``mirflickr_train_idx.npy``, ``mirflickr_val_idx.npy`` and ``mirflickr_test_idx.npy``. Rows
-        that are in none of them are left out, and a warning says how many; without any index, there
-        is no official split.
-    label_names, feature_names : sequence of str
-        Column names of a released file.
     """
 
     labels: Sequence[str] | None = _option(
@@ -186,11 +173,6 @@ class ReadingOptions:
         FILE, "Whether svmlight features are numbered from 0 or from 1.", "auto"
     )
     meta_offset: int = _option(FILE, "Columns to skip before the labels (released files).", 0)
-    train_index: Index | None = None
-    validation_index: Index | None = None
-    test_index: Index | None = None
-    label_names: Sequence[str] = ()
-    feature_names: Sequence[str] = ()
 
     @property
     def declared(self) -> list[tuple[str, ColumnType]]:

@@ -34,7 +34,10 @@ def read(
     """Read a matrix of shape (n_samples, meta_offset + n_labels + n_features).
 
     Labels are 0, 1, or NaN for unknown. X is float32, and X and Y are dense; ``_data`` at the end
-    of the file's name is not part of the name of the data set.
+    of the file's name is not part of the name of the data set. The files beside
+    ``mirflickr_data.npy`` (or ``mirflickr.npy``) that are called ``mirflickr_train_idx.npy``,
+    ``mirflickr_val_idx.npy`` and ``mirflickr_test_idx.npy`` hold the row indices of the official
+    split. Rows that are in none of them are left out; without any, there is no official split.
 
     Warns
     -----
@@ -67,13 +70,11 @@ def read(
     Y, unknown = split_unknown(labels)
     with np.errstate(over="ignore"):  # the data set rejects infinite values
         X = table[:, first:].astype(np.float32)
-    split = _official_split(path, options, len(table))
+    split = _official_split(path, len(table))
     dataset = MultiLabelDataset(
         X,
         Y,
         unknown=unknown,
-        label_names=options.label_names,
-        feature_names=options.feature_names,
         name=name or data_name(path).removesuffix("_data"),
     )
     if split is None:
@@ -104,22 +105,17 @@ def _load(path: Path) -> NDArray[Any]:
     return array
 
 
-def _official_split(
-    path: Path, options: ReadingOptions, n_samples: int
-) -> NDArray[np.uint8] | None:
+def _official_split(path: Path, n_samples: int) -> NDArray[np.uint8] | None:
+    """Return the split of the index files beside a matrix; None if there are none."""
     split = np.full(n_samples, _NO_PART, dtype=np.uint8)
     found = False
     for part, (code, suffix) in _PARTS.items():
-        index = getattr(options, f"{part}_index")
-        if index is None:
-            stem = data_name(path)
-            beside = (path.with_name(n + suffix) for n in (stem.removesuffix("_data"), stem))
-            index = next((candidate for candidate in beside if candidate.is_file()), None)
+        stem = data_name(path)
+        beside = (path.with_name(n + suffix) for n in (stem.removesuffix("_data"), stem))
+        index = next((candidate for candidate in beside if candidate.is_file()), None)
         if index is None:
             continue
-        is_file = isinstance(index, str | os.PathLike)
-        what = f"The {part} index {index}" if is_file else f"The {part} index"
-        rows = _load(Path(index)) if is_file else np.asarray(index)
+        what, rows = f"The {part} index {index}", _load(index)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise InputError(f"{what} must be a flat list of integer row indices.")
         outside = (rows < 0) | (rows >= n_samples)

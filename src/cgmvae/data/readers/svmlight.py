@@ -23,6 +23,7 @@ from cgmvae.data.mapped import vstack
 from cgmvae.data.readers.conventions import (
     COLUMNS_LIMIT,
     labels_as_stored,
+    reject_beyond_float32,
     reject_columns,
 )
 from cgmvae.data.readers.options import ReadingOptions
@@ -191,12 +192,7 @@ class _Lines:
                 f"{self.path} holds the feature index {found[np.argmax(outside)]}, which is out of "
                 f"range for {n:,} features from {first}; check n_features and zero_based."
             )
-        beyond = np.abs(values) > np.finfo(np.float32).max
-        if beyond.any():
-            raise InputError(
-                f"{self.path} holds the value {values[np.argmax(beyond)]:g}, which does not fit 32 "
-                "bits; rescale the feature, or write nan where the value is missing."
-            )
+        reject_beyond_float32(values, self.path)
         return sp.csr_array((values, found - first, self._X.indptr), (self._X.shape[0], n))
 
     def labels(self) -> tuple[Matrix, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
 from cgmvae.data.dataset import Matrix, column_names
-from cgmvae.errors import InputError
-from cgmvae.evaluation.metrics import label_table
 from cgmvae.evaluation.ranking import rank
 from cgmvae.methods.inputs import as_targets
 from cgmvae.report.figures.maps import label_frequency
@@ -25,10 +23,7 @@ from cgmvae.report.figures.style import (
     index_of,
     one_line,
     tidy,
-    title_of,
 )
-
-Metric = Literal["average_precision", "f1"]
 
 #: Candidate words per label, and rows per word from which it is removed.
 _CANDIDATES, _ROWS_PER_WORD = 12, 25
@@ -57,7 +52,6 @@ class FeatureImportanceDisplay(Display):
     """Number of candidates, shuffled or not."""
     n_rows: int
     """Number of rows that were predicted again."""
-    metric: Metric
 
     @classmethod
     def from_estimator(
@@ -69,7 +63,6 @@ class FeatureImportanceDisplay(Display):
         feature_names: Sequence[str] | None = None,
         candidates: Mapping[str, Sequence[int]] | None = None,
         labels: ArrayLike | None = None,
-        metric: Metric = "average_precision",
         n_repeats: int = 5,
         max_features: int = 200,
         max_rows: int = 2000,
@@ -77,22 +70,20 @@ class FeatureImportanceDisplay(Display):
     ) -> FeatureImportanceDisplay:
         """Shuffle one feature at a time, ``n_repeats`` times, and predict all labels again.
 
-        X, (n_samples, n_features), is an array, a CSR array or a DataFrame of rows that were not
-        used for training. Its features have the names that the model was fitted with unless
+        X, (n_samples, n_features), is an array or a CSR array of rows that were not used for
+        training. Its features have the names that the model was fitted with unless
         others are given. The ``candidates`` are the features to shuffle, by default each on its
         own: names, and the indices of the features that are shuffled together under that name, as
-        those of one column are. The metric is that of the scores or predictions of each label, or
-        of those with the indices ``labels``, (n_labels,).
+        those of one column are. The metric is the average precision of each label, or of those
+        with the indices ``labels``, (n_labels,).
         More than ``max_rows`` rows or ``max_features`` candidates are subsampled with the seed; of
         sparse features the most frequent ones are taken.
         """
-        if metric not in ("average_precision", "f1"):
-            raise InputError(f"There is no metric {metric!r}; choose average_precision or f1.")
         rng = np.random.default_rng(random_state)
         targets = as_targets(Y, model.label_names_)
         table: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
         if feature_names is None:
-            feature_names = getattr(model, "input_names_", None) or getattr(X, "columns", None)
+            feature_names = getattr(model, "input_names_", None)
         names = column_names(feature_names, "feature", table.shape[1])
         rows = _sample(table.shape[0], max_rows, rng)
         shown = np.arange(len(targets.names)) if labels is None else np.asarray(labels)
@@ -101,13 +92,8 @@ class FeatureImportanceDisplay(Display):
 
         def measure(features: Any) -> Values:
             """Return the metric per label, (n_labels,)."""
-            if hasattr(X, "iloc"):  # a model fitted with named columns expects them
-                features = type(X)(features, columns=X.columns)
-            scores = model.predict_proba(features)
-            if metric == "average_precision":
-                return rank(Y, scores[:, shown], unknown).by_label().average_precision()
-            predicted = model.threshold_rule_.apply(scores)[:, shown]
-            return label_table(Y, predicted, unknown=unknown)["f1"]
+            scores = model.predict_proba(features)[:, shown]
+            return rank(Y, scores, unknown).by_label().average_precision()
 
         if candidates is None:
             candidates = {name: [i] for i, name in enumerate(names)}
@@ -131,7 +117,6 @@ class FeatureImportanceDisplay(Display):
             label_names=[targets.names[label] for label in shown.tolist()],
             n_features=len(blocks),
             n_rows=len(rows),
-            metric=metric,
         )
 
     def importance(self, label: str | None = None) -> tuple[Values, Values]:
@@ -162,7 +147,7 @@ class FeatureImportanceDisplay(Display):
         ax.set_yticks(positions, texts, parse_math=False)
         ax.invert_yaxis()
         ax.axvline(0, color="black", lw=0.8)
-        ax.set_xlabel(f"drop of {title_of(self.metric)}")
+        ax.set_xlabel("drop of average precision")
         title = "mean of all labels" if label is None else one_line(label, 50)
         n_tried = len(self.feature_names)
         if n_tried < self.n_features:

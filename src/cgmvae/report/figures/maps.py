@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,12 +25,7 @@ from cgmvae.report.figures.style import (
     tidy,
 )
 
-Projection = Literal["mds", "pca"]
-
-_TITLES = {
-    "mds": "classical scaling of the distance √(2 − 2·similarity)",
-    "pca": "principal components of the embeddings",
-}
+_TITLE = "classical scaling of the distance √(2 − 2·similarity)"
 
 #: Size in inches of a map of few labels, and of many.
 _SMALL_MAP, _LARGE_MAP = (8.0, 6.5), (11.0, 9.0)
@@ -150,8 +145,6 @@ class LabelMapDisplay(Display):
     """Coordinates of each label."""
     label_names: Sequence[str]
     _: KW_ONLY
-    method: Projection
-    """How the plane was found."""
     frequency: Values | None = None
     """Rows with each label, (n_labels,), which set its color and the priority of its name."""
 
@@ -161,22 +154,10 @@ class LabelMapDisplay(Display):
             self.frequency = np.asarray(self.frequency, np.float64)
 
     @classmethod
-    def from_estimator(
-        cls, model: Any, Y: Any = None, *, method: Projection = "mds"
-    ) -> LabelMapDisplay:
-        """Map the labels of a fitted model, colored by the number of rows of Y that have them.
-
-        The method is classical scaling of ``label_similarity`` (``"mds"``), or principal components
-        of ``label_embeddings_``, the concatenated embeddings of all members (``"pca"``).
-        """
+    def from_estimator(cls, model: Any, Y: Any = None) -> LabelMapDisplay:
+        """Map the labels of a fitted model, colored by the number of rows of Y that have them."""
         names = model.label_names_
         frequency = None if Y is None else label_frequency(Y, names)
-        if method == "pca":
-            if not hasattr(model, "label_embeddings_"):
-                raise InputError(f"{type(model).__name__} has no label embeddings; use 'mds'.")
-            return cls.from_embeddings(model.label_embeddings_, names, frequency=frequency)
-        if method not in get_args(Projection):
-            raise InputError(f"There is no method {method!r}; choose mds or pca.")
         return cls.from_similarity(learned_similarity(model), names, frequency=frequency)
 
     @classmethod
@@ -190,20 +171,7 @@ class LabelMapDisplay(Display):
         """Map labels by classical scaling of a matrix, (n_labels, n_labels)."""
         similarity = as_similarity(similarity)
         names = column_names(label_names, "label", len(similarity))
-        return cls(scaled_plane(similarity), names, method="mds", frequency=frequency)
-
-    @classmethod
-    def from_embeddings(
-        cls,
-        embeddings: ArrayLike,
-        label_names: Sequence[str] | None = None,
-        *,
-        frequency: Values | None = None,
-    ) -> LabelMapDisplay:
-        """Map labels by principal components of their embeddings, (n_labels, dimension)."""
-        plane = principal_plane(embeddings)
-        names = column_names(label_names, "label", len(plane.coordinates))
-        return cls(plane, names, method="pca", frequency=frequency)
+        return cls(scaled_plane(similarity), names, frequency=frequency)
 
     def plot(self, ax: Any = None, *, max_names: int = 80) -> LabelMapDisplay:
         """Draw the map; names that would overlap are omitted, those of rare labels first.
@@ -220,8 +188,8 @@ class LabelMapDisplay(Display):
             scale = LogNorm(rows.min(), max(rows.max(), rows.min() + 1))
             marks.set(array=rows, cmap=SEQUENTIAL, norm=scale)
             ax.figure.colorbar(marks, ax=ax, label="rows with the label", shrink=0.7)
-        names, title = self.label_names, _TITLES[self.method]
-        draw_map(ax, self.plane, title, names, most=max_names, weight=self.frequency)
+        names = self.label_names
+        draw_map(ax, self.plane, _TITLE, names, most=max_names, weight=self.frequency)
         return self
 
 
@@ -254,11 +222,11 @@ class LatentMapDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, model: Any, *, member: int | None = 0, labels: ArrayLike | None = None
+        cls, model: Any, *, member: int = 0, labels: ArrayLike | None = None
     ) -> LatentMapDisplay:
         """Show the Gaussians of a fitted C-GMVAE, of all labels or of those with these indices.
 
-        Each member has its own latent space; None concatenates the spaces of all members.
+        Each member has its own latent space.
         """
         network: Any = getattr(model, "network_", None)
         if not hasattr(network, "label_gaussians"):
@@ -267,12 +235,11 @@ class LatentMapDisplay(Display):
             )
         gaussians, n_labels = network.label_gaussians(), len(model.label_names_)
         n_members = len(gaussians.mean)
-        if member is not None and not 0 <= member < n_members:
+        if not 0 <= member < n_members:
             raise InputError(f"There is no member {member}; choose one of 0 to {n_members - 1}.")
-        chosen = slice(None) if member is None else [member]
         # The last Gaussian is that of rows without labels.
         mean, log_variance = (
-            np.concatenate(each[chosen, :n_labels].double().numpy(force=True), axis=1)
+            each[member, :n_labels].double().numpy(force=True)
             for each in (gaussians.mean, gaussians.log_variance)
         )
         shown = np.arange(n_labels) if labels is None else np.asarray(labels)

@@ -41,6 +41,9 @@ _WIDE = 1000
 #: Central share of the per-label thresholds that is drawn as a band.
 _BAND = 0.9
 
+#: Bins of the probabilities in a calibration curve.
+_N_BINS = 15
+
 
 @dataclass(eq=False, repr=False)
 class LabelF1Display(Display):
@@ -71,11 +74,6 @@ class LabelF1Display(Display):
 
     def __post_init__(self) -> None:
         self.never_predicted = (self.predicted == 0) & (self.true > 0)
-
-    @classmethod
-    def from_estimator(cls, model: Any, X: Any, Y: Any) -> LabelF1Display:
-        """Predict rows with the model's own thresholds; see :meth:`from_predictions`."""
-        return cls.from_predictions(Y, model.predict(X), label_names=model.label_names_)
 
     @classmethod
     def from_predictions(
@@ -188,19 +186,6 @@ class ThresholdCurveDisplay(Display):
         self.chosen = np.atleast_1d(np.asarray(chosen, np.float64))
 
     @classmethod
-    def from_estimator(
-        cls, model: Any, X: Any, Y: Any, *, metrics: Sequence[str] = SET_METRICS
-    ) -> ThresholdCurveDisplay:
-        """Score rows that are new to a fitted model; see :meth:`from_predictions`."""
-        return cls.from_predictions(
-            Y,
-            model.predict_proba(X),
-            label_names=model.label_names_,
-            metrics=metrics,
-            rule=model.threshold_rule_,
-        )
-
-    @classmethod
     def from_fit(cls, model: Any) -> ThresholdCurveDisplay:
         """Show the curves that ``fit`` kept, of the rows on which it learned the rule."""
         curve = getattr(model, "threshold_curve_", None)
@@ -222,20 +207,18 @@ class ThresholdCurveDisplay(Display):
         scores: ArrayLike,
         *,
         label_names: Sequence[str] | None = None,
-        metrics: Sequence[str] = SET_METRICS,
         rule: ThresholdRule | None = None,
     ) -> ThresholdCurveDisplay:
         """Sweep all thresholds over scores, (n_samples, n_labels).
 
         Labels are in any accepted form, NaN where unknown, and have the expected names if they
-        have names; metrics are some of ``cgmvae.evaluation.metrics.SET_METRICS``; the threshold
-        rule of the model is marked.
+        have names; the threshold rule of the model is marked.
         """
         targets = as_targets(Y, label_names)
 
         def curves(grid: ArrayLike) -> dict[str, Values]:
             counts = sweep(targets.labels, scores, grid, unknown=targets.unknown)
-            return {name: np.asarray(counts.value(name), np.float64) for name in metrics}
+            return {name: np.asarray(counts.value(name), np.float64) for name in SET_METRICS}
 
         return cls(
             FINE_THRESHOLDS,
@@ -274,9 +257,9 @@ class CalibrationDisplay(Display):
 
     Examples
     --------
-    >>> display = CalibrationDisplay.from_predictions([[1, 0]], [[0.9, 0.1]], n_bins=2)
-    >>> round(display.error, 3), display.curve.count.tolist()
-    (0.1, [1, 1])
+    >>> display = CalibrationDisplay.from_predictions([[1, 0]], [[0.9, 0.1]])
+    >>> round(display.error, 3), int(display.curve.count.sum())
+    (0.1, 2)
     """
 
     curve: CalibrationCurve
@@ -285,25 +268,18 @@ class CalibrationDisplay(Display):
     """Expected calibration error; NaN if no label is known."""
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, Y: Any, *, n_bins: int = 15) -> CalibrationDisplay:
-        """Score rows with a fitted model; see :meth:`from_predictions`."""
-        names = model.label_names_
-        return cls.from_predictions(Y, model.predict_proba(X), label_names=names, n_bins=n_bins)
-
-    @classmethod
     def from_predictions(
         cls,
         Y: Any,
         probabilities: ArrayLike,
         *,
         label_names: Sequence[str] | None = None,
-        n_bins: int = 15,
     ) -> CalibrationDisplay:
         """Compare labels in any accepted form (NaN is unknown) with probabilities."""
         targets = as_targets(Y, label_names)
         labels, unknown = targets.labels, targets.unknown
-        curve = calibration_curve(labels, probabilities, n_bins=n_bins, unknown=unknown)
-        error = expected_calibration_error(labels, probabilities, n_bins=n_bins, unknown=unknown)
+        curve = calibration_curve(labels, probabilities, n_bins=_N_BINS, unknown=unknown)
+        error = expected_calibration_error(labels, probabilities, n_bins=_N_BINS, unknown=unknown)
         return cls(curve, error)
 
     def plot(self, ax: Any = None) -> CalibrationDisplay:

@@ -1,10 +1,10 @@
-"""Figures of runs: training histories, effects of a search, and comparisons of methods."""
+"""Figures of runs: training histories, and comparisons of methods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from cgmvae.errors import InputError
 from cgmvae.report.figures.similarity import LabelSimilarityDisplay
 from cgmvae.report.figures.style import (
     BLUE,
-    GRAY,
     ORANGE,
     SKY,
     Display,
@@ -23,9 +22,6 @@ from cgmvae.report.figures.style import (
     tidy,
     title_of,
 )
-
-if TYPE_CHECKING:
-    from cgmvae.search import SearchResult
 
 #: Margin beyond the first and the last tick, relative to their distance.
 _MARGIN = 0.06
@@ -107,30 +103,6 @@ class TrainingHistoryDisplay(Display):
         tidy(ax)
 
 
-def plot_effects(results: Sequence[SearchResult], *, metric: str = "validation metric") -> Any:
-    """Draw the effect of each searched parameter on the metric, one panel each.
-
-    Each point is a setting; gray ones were stopped early by the search. The line joins the medians
-    of the settings that were trained to the end. The result is a matplotlib Figure.
-    """
-    varied = [
-        name
-        for name in results[0].setting
-        if len({repr(result.setting[name]) for result in results}) > 1
-    ] or list(results[0].setting)[:1]
-    n_columns = min(3, len(varied))
-    n_rows = -(-len(varied) // n_columns)
-    display = Display()
-    size, grid = (4 * n_columns, 3.2 * n_rows), {"nrows": n_rows, "ncols": n_columns}
-    panels = display._start_panels(None, len(varied), size, **grid, sharey=True)
-    for axes, name in zip(panels, varied, strict=True):
-        _draw_effect(axes, results, name)
-    for first in panels[::n_columns]:
-        first.set_ylabel(metric)
-    _legend_below_panels(display.figure_, panels)
-    return display.figure_
-
-
 def _legend_below_panels(figure: Any, panels: Iterable[Any]) -> None:
     """Draw one legend for all panels, each name once."""
     handles: dict[str, Any] = {}
@@ -139,36 +111,6 @@ def _legend_below_panels(figure: Any, panels: Iterable[Any]) -> None:
         handles |= dict(zip(names, found, strict=True))
     look = {"ncols": 3, "frameon": False, "fontsize": 9}
     figure.legend(handles.values(), handles, loc="outside lower center", **look)
-
-
-def _draw_effect(axes: Any, results: Sequence[SearchResult], name: str) -> None:
-    choices = list({repr(r.setting[name]): r.setting[name] for r in results}.values())
-    try:
-        choices.sort()
-    except TypeError:
-        choices.sort(key=str)
-    positions = {repr(choice): i for i, choice in enumerate(choices)}
-    jitter = np.random.default_rng(0).uniform(-0.15, 0.15, len(results))
-    for finished, color, label in (
-        (False, GRAY, "stopped early"),
-        (True, BLUE, "trained to the end"),
-    ):
-        chosen = [i for i, result in enumerate(results) if result.finished == finished]
-        x = [positions[repr(results[i].setting[name])] + jitter[i] for i in chosen]
-        y = [results[i].value for i in chosen]
-        if chosen:
-            axes.scatter(x, y, s=14, color=color, alpha=0.7, linewidths=0, label=label)
-    medians = [
-        (position, np.median(own))
-        for key, position in positions.items()
-        if (own := [r.value for r in results if repr(r.setting[name]) == key and r.finished])
-    ]
-    axes.plot(*zip(*medians, strict=True), color=ORANGE, linewidth=1.5, label="median")
-    step = -(-len(choices) // 8)
-    texts = [f"{c:.3g}" if isinstance(c, float) else str(c) for c in choices[::step]]
-    axes.set_xticks(range(0, len(choices), step), texts, rotation=45)
-    axes.set_title(name.replace("_", " "), fontsize=10)
-    tidy(axes, grid="y")
 
 
 @dataclass(eq=False, repr=False)

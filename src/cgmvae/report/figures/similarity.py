@@ -28,7 +28,7 @@ from cgmvae.report.figures.style import (
     tidy,
 )
 
-Order = Literal["clusters", "names", "given"]
+Order = Literal["clusters", "given"]
 
 #: If fewer than one in this many names fits, none is drawn.
 _SPARSEST_NAMES = 15
@@ -39,18 +39,8 @@ _FONT, _SMALL_FONT = 9.0, 7.0
 #: Quantile of the absolute similarity at which the color scale ends.
 _COLOR_QUANTILE = 0.995
 
-Measure = Literal["correlation", "lift"]
-
-#: Added to the observed and to the expected count of a pair, which shrinks the lift of rare labels.
-LIFT_PRIOR = 0.5
-
 #: Up to this many pairs each is drawn as a point, beyond it as counts per hexagon.
 _MAX_POINTS = 3000
-
-_TITLES = {
-    "correlation": "correlation of the labels' columns",
-    "lift": "log₂ lift (how much more often together than by chance)",
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -103,7 +93,7 @@ class LabelSimilarityDisplay(Display):
         """Order the labels of a matrix, (n_labels, n_labels).
 
         The order is similar labels side by side (``"clusters"``: average linkage with optimal leaf
-        order), by name, or as given. If each label has a group, such as ``[family[name] for name
+        order), or as given. If each label has a group, such as ``[family[name] for name
         in names]``, groups keep the order in which they first appear, and the order applies
         within each.
         """
@@ -112,7 +102,7 @@ class LabelSimilarityDisplay(Display):
         similarity = as_similarity(similarity)
         names = column_names(label_names, "label", len(similarity))
         if order not in get_args(Order):
-            raise InputError(f"There is no order {order!r}; choose clusters, names or given.")
+            raise InputError(f"There is no order {order!r}; choose clusters or given.")
         if groups is not None and len(groups) != len(names):
             raise InputError(
                 f"There are {len(groups):,} groups for {len(names):,} labels; pass one per label."
@@ -121,9 +111,7 @@ class LabelSimilarityDisplay(Display):
         ordered = []
         for group in dict.fromkeys(group_of.tolist()):
             own = np.flatnonzero(group_of == group)
-            if order == "names":
-                own = np.array(sorted(own.tolist(), key=lambda i: (names[i].casefold(), names[i])))
-            elif order == "clusters" and len(own) > 2:
+            if order == "clusters" and len(own) > 2:
                 distances = label_distances(similarity[np.ix_(own, own)])
                 own = own[leaves_list(linkage(distances, "average", optimal_ordering=True))]
             ordered.append(own)
@@ -239,27 +227,20 @@ def pair_counts(labels: Matrix, unknown: Matrix | None = None) -> PairCounts:
     return PairCounts(both, first, known)
 
 
-def association(counts: PairCounts, measure: Measure = "correlation") -> Values:
-    """Return the association of each pair of labels, (n_labels, n_labels); NaN if undefined.
+def association(counts: PairCounts) -> Values:
+    """Return the correlation of the columns of each pair of labels (φ), (n_labels, n_labels).
 
-    ``correlation`` is that of the two columns (φ), defined if both labels vary. ``lift`` is the
-    binary logarithm of the observed over the expected number of rows with both labels, after adding
-    ``LIFT_PRIOR`` to each; it is defined if both labels occur.
+    It is NaN unless both labels vary.
 
     Examples
     --------
     >>> counts = pair_counts(np.array([[1, 1], [1, 1], [0, 0], [0, 0]]))
-    >>> association(counts).tolist(), association(counts, "lift").round(3)[0].tolist()
-    ([[1.0, 1.0], [1.0, 1.0]], [0.737, 0.737])
+    >>> association(counts).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
     """
-    if measure not in get_args(Measure):
-        raise InputError(f"There is no measure {measure!r}; choose correlation or lift.")
     both, first, known = counts
     second = first.T
     with np.errstate(invalid="ignore", divide="ignore"):
-        if measure == "lift":
-            lift = np.log2((both + LIFT_PRIOR) / (first * second / known + LIFT_PRIOR))
-            return np.where((first > 0) & (second > 0), lift, np.nan)
         spread = np.sqrt(first * (known - first) * second * (known - second))
         return np.where(spread > 0, (known * both - first * second) / spread, np.nan)
 
@@ -286,8 +267,6 @@ class SimilarityCooccurrenceDisplay(Display):
     together: Values
     """Rows with both labels, (n_pairs,)."""
     label_names: Sequence[str]
-    measure: Measure
-    """What ``association`` is."""
 
     def __post_init__(self) -> None:
         first, second = self.similarity, self.association
@@ -300,21 +279,12 @@ class SimilarityCooccurrenceDisplay(Display):
             self.rank_correlation = float(spearmanr(first, second).statistic)
 
     @classmethod
-    def from_estimator(
-        cls, model: Any, Y: Any, *, measure: Measure = "correlation"
-    ) -> SimilarityCooccurrenceDisplay:
-        """Compare the similarity that a fitted model learned with labels in any accepted form."""
-        names = model.label_names_
-        return cls.from_similarity(learned_similarity(model), Y, label_names=names, measure=measure)
-
-    @classmethod
     def from_similarity(
         cls,
         similarity: ArrayLike,
         Y: Any,
         *,
         label_names: Sequence[str] | None = None,
-        measure: Measure = "correlation",
     ) -> SimilarityCooccurrenceDisplay:
         """Compare a matrix, (n_labels, n_labels), with labels, (n_samples, n_labels)."""
         similarity, targets = as_similarity(similarity), as_targets(Y, label_names)
@@ -324,7 +294,7 @@ class SimilarityCooccurrenceDisplay(Display):
                 "they must have the same labels."
             )
         counts = pair_counts(targets.labels, targets.unknown)
-        strength = association(counts, measure)
+        strength = association(counts)
         first, second = np.triu_indices(len(similarity), 1)
         usable = np.isfinite(strength[first, second]) & np.isfinite(similarity[first, second])
         first, second = first[usable], second[usable]
@@ -334,7 +304,6 @@ class SimilarityCooccurrenceDisplay(Display):
             strength[first, second],
             together=counts.both[first, second],
             label_names=targets.names,
-            measure=measure,
         )
 
     def most_disagreeing(self, k: int = 8) -> NDArray[np.int64]:
@@ -355,9 +324,7 @@ class SimilarityCooccurrenceDisplay(Display):
         numbers = (f"{x[pair]:z.2f}".replace("-", "−") for x in (self.similarity, self.association))
         similarity, association = numbers
         rows = "1 row" if self.together[pair] == 1 else f"{self.together[pair]:,.0f} rows"
-        return (
-            f"{first} – {second}   (similarity {similarity}, {self.measure} {association}, {rows})"
-        )
+        return f"{first} – {second}   (similarity {similarity}, correlation {association}, {rows})"
 
     def plot(
         self, ax: Any = None, *, n_named: int = 8, listed: bool = True
@@ -380,7 +347,7 @@ class SimilarityCooccurrenceDisplay(Display):
             ax.figure.colorbar(cells, ax=ax, label="pairs of labels", shrink=0.7)
         else:
             ax.scatter(self.association, self.similarity, s=14, color=BLUE, alpha=0.5, linewidths=0)
-        ax.set(xlabel=_TITLES[self.measure], ylabel="learned similarity")
+        ax.set(xlabel="correlation of the labels' columns", ylabel="learned similarity")
         title = f"{len(self.pairs):,} pairs of labels"
         if not np.isnan(self.rank_correlation):
             title += f", rank correlation {self.rank_correlation:.2f}"

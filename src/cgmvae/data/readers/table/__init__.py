@@ -39,7 +39,7 @@ from cgmvae.data.readers.table.cells import (
 from cgmvae.data.readers.table.delimited import DelimitedFile, suffix_delimiter
 from cgmvae.data.readers.table.layout import UnnamedLabelsError, find_row_column, pivot
 from cgmvae.data.readers.table.roles import choose_roles, reject_repeated
-from cgmvae.errors import Advice, InputError, Setting, first_line
+from cgmvae.errors import InputError, Setting, first_line
 
 __all__ = [
     "UnnamedLabelsError",
@@ -117,13 +117,7 @@ def read_parquet(
         files.check_unpacked(
             path,
             unpacked_bytes(file.metadata),
-            advice=(
-                Advice(
-                    "convert it to a mapped folder",
-                    "convert it to a mapped folder with 'cgmvae data convert'",
-                ),
-                ", and use that",
-            ),
+            advice=("convert it to a mapped folder with 'cgmvae data convert', and use that",),
         )
         table = file.read()
         table.validate(full=True)
