@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import multivariate_normal, norm, truncnorm
 
 from cgmvae.data.serialization import read_tensors, write_tensors
 from cgmvae.errors import InputError
-from cgmvae.methods import load
+from cgmvae.methods import conditioning, load
 from cgmvae.methods.conditioning import LabelFactors, _given_labels, learn_factors
 from cgmvae.methods.inputs import Rows
 
@@ -190,3 +191,15 @@ class TestLearning:
         write_tensors(path, broken, description)
         with pytest.raises(InputError, match="explain more"):
             load(path)
+
+
+def test_adam_is_that_of_torch():
+    start, target = torch.tensor([0.5, -2.0, 3.0]), torch.tensor([1.0, 0.0, -1.0])
+    own, other = (start.clone().requires_grad_() for _ in range(2))
+    of_torch, ours = torch.optim.Adam([other], lr=0.1), conditioning._Adam(own)
+    for _ in range(20):
+        ours.step(((own - target) ** 4).sum(), 0.1)
+        of_torch.zero_grad()
+        ((other - target) ** 4).sum().backward()
+        of_torch.step()
+    torch.testing.assert_close(own, other)

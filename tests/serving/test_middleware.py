@@ -159,7 +159,7 @@ def test_invalid_limits_are_rejected(limits):
 # --- Key ----------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/labels", "/docs", "/openapi.json", "/nothing", "/predict"])
+@pytest.mark.parametrize("path", ["/labels", "/openapi.json", "/nothing", "/predict"])
 def test_without_the_key_everything_is_shut(client, network, path):
     served = client(network, api_key=KEY)
     for headers in (

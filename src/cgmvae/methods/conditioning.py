@@ -382,9 +382,8 @@ def _learn_loadings(
     n_rows, n_factors = len(labels), loadings.shape[1]
     modes = sides.expected.new_zeros(n_rows, n_factors)
     generator = torch.Generator(device).manual_seed(seed)
-    optimizer = torch.optim.Adam([loadings], lr=_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _STEPS)
-    for _ in range(_STEPS):
+    optimizer = _Adam(loadings)
+    for step in range(_STEPS):
         batch = torch.randperm(n_rows, generator=generator, device=generator.device)[:_BATCH]
         part = _Sides._make(each[batch] for each in sides)
         with torch.no_grad():
@@ -394,10 +393,8 @@ def _learn_loadings(
             likelihood = part.log_likelihood(loadings, draws.factors)
             weights = torch.softmax(likelihood.detach() + draws.log_ratio, 0)
             penalty = 0.5 * _PENALTY / n_rows * loadings.square().sum()
-            optimizer.zero_grad()
-            (penalty - (weights * likelihood).sum(0).mean()).backward()
-        optimizer.step()
-        schedule.step()
+            loss = penalty - (weights * likelihood).sum(0).mean()
+        optimizer.step(loss, 0.5 * _RATE * (1 + math.cos(math.pi * step / _STEPS)))
         loadings.data = _bounded(loadings.data)
     return loadings.detach()
 
@@ -411,7 +408,7 @@ def _learn_strengths(
 ) -> Tensor:
     """Return how much known labels must count to predict the others best."""
     strengths = torch.tensor([0.0, 0.0, 0.0, 0.5], device=loadings.device, requires_grad=True)
-    optimizer = torch.optim.Adam([strengths], lr=_STRENGTH_RATE)
+    optimizer = _Adam(strengths)
     for _ in range(_STRENGTH_STEPS):
         batch = rng.choice(len(labels), _STRENGTH_BATCH)
         of_known = known[batch]
@@ -419,11 +416,32 @@ def _learn_strengths(
         task = _Task.of(scores[batch], labels[batch], loadings.device)
         shown, counted = (torch.as_tensor(a, device=loadings.device) for a in (given, of_known))
         with torch.enable_grad():
-            optimizer.zero_grad()
             n_predicted = (counted & ~shown).sum().clamp(min=1)
-            (task.losses(shown, counted, loadings, strengths).sum() / n_predicted).backward()
-        optimizer.step()
+            loss = task.losses(shown, counted, loadings, strengths).sum() / n_predicted
+        optimizer.step(loss, _STRENGTH_RATE)
     return strengths.detach()
+
+
+class _Adam:
+    """Adam (Kingma and Ba 2015) for one tensor, with the constants that torch has.
+
+    torch.optim.Adam imports torch's compiler, which takes over a second in the first fit.
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        self.value, self.n_steps = value, 0
+        self.mean, self.square = (torch.zeros_like(value, requires_grad=False) for _ in range(2))
+
+    @torch.no_grad()
+    def step(self, loss: Tensor, rate: float) -> None:
+        """Change the value against the gradient of the loss."""
+        (gradient,) = torch.autograd.grad(loss, self.value)
+        self.n_steps += 1
+        self.mean.lerp_(gradient, 0.1)
+        self.square.lerp_(gradient.square(), 0.001)
+        mean = self.mean / (1 - 0.9**self.n_steps)
+        square = self.square / (1 - 0.999**self.n_steps)
+        self.value.sub_(rate * mean / (square.sqrt() + 1e-8))
 
 
 def _given_labels(

@@ -70,6 +70,7 @@ def make_app(
         version=__version__,
         description="Predicts the labels of rows with a fitted model.",
         lifespan=service.lifespan,
+        docs_url=None,  # its page loads scripts from another site
         redoc_url=None,
         redirect_slashes=False,  # it would redirect to whatever host the request names
     )
@@ -289,6 +290,6 @@ async def _handle_error(_: Request, error: Any) -> Response:
         message = f"The parameter {first['loc'][-1]!r} is invalid: {first['msg']}."
         error = RequestError(422, message)
     elif isinstance(error, HTTPException):
-        message = f"{error.detail}; GET /docs lists the available paths."
+        message = f"{error.detail}; GET /openapi.json lists the available paths."
         error = RequestError(error.status_code, message, error.headers)
     return error.response()

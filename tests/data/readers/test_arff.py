@@ -127,6 +127,7 @@ class TestRows:
             ("{9 ?}\n", "line 6: the index 9 is beyond the last"),
             (f"{{{10**30} ?}}\n", "line 6: the index 10{30} is beyond the last"),
             ("{-1 2}\n", "line 6: "),
+            ("{0 1, 1 2, 0 2}\n", "line 6: an index is repeated"),
             ("{99999999999999999999 1}\n", "line 6: "),
             ("1,2,2\n", "line 6: Data value 2 not found in nominal declaration"),
             ("{}\n{2 7}\n", "line 7: Data value 7 not found in nominal declaration"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,8 @@ _OPTION = re.compile(r"(?<!\S)-(c|split-number)\s+([-+]?[0-9]{1,9})(?!\S)", re.I
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BOOLEANS = ({"yes", "no"}, {"true", "false"}, {"y", "n"}, {"t", "f"})
 _TRUE = {"yes", "true", "y", "t"}
+
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 
 _PART_OF_SPLIT = re.compile(r"-(train|test)$", re.IGNORECASE)
 
@@ -154,7 +157,23 @@ def _open(text: IO[str], path: Path) -> tuple[str, list[_Attribute], Iterator[Ma
         raise InputError(f"{path} has no rows after @data; it is truncated: fetch it again.")
     is_sparse = first.lstrip().startswith("{")
     kind = arff.LOD_GEN if is_sparse else arff.DENSE_GEN
-    found = decode(chain(header, [first], lines()), kind)["data"]
+    n_given: deque[int] = deque()
+    """Values of each sparse row as it is written"""
+
+    def counted(rows: Iterable[str]) -> Iterator[str]:
+        for row in rows:
+            if is_sparse and row.strip() and not row.lstrip().startswith("%"):
+                written = _QUOTED.sub("", row).strip(" \t\r\n{}")
+                n_given.append(written.count(",") + 1 if written else 0)
+            yield row
+
+    def checked(rows: Iterable[Any]) -> Iterator[Any]:
+        for row in rows:
+            if is_sparse and len(row) != n_given.popleft():  # liac-arff keeps the last value
+                raise ValueError("an index is repeated")
+            yield row
+
+    found = checked(decode(chain(header, counted(chain([first], lines()))), kind)["data"])
 
     def blocks() -> Iterator[Matrix]:
         n_rows = max(1, _BATCH_CELLS // len(attributes))
