@@ -85,6 +85,7 @@ RANDOM_ROWS = ("ebird_june2019_8000",)
 #: Protocols of the tables, and what they are called there.
 PROTOCOLS = {"validation": "one threshold", "validation-per-metric": "one per metric"}
 
+#: Splits of a run without --splits.
 SPLITS = (0, 1, 2)
 
 BLEND, NETWORK, REST = "blend", "C-GMVAE", "blend without C-GMVAE"
@@ -294,19 +295,24 @@ def merge(results: Results, path: Path) -> None:
 # --- What follows from the results ----------------------------------------------------------------
 
 
-def means(
-    results: Mapping[str, Any], protocol: str, seeds: Sequence[int] = SPLITS
-) -> dict[str, Any]:
+def compared_splits(methods: Mapping[str, Any]) -> list[str]:
+    """Return the splits of a data set that methods are compared on: the blend's, or else all."""
+    of_blend = [seed for seed, own in methods.get(BLEND, {}).items() if "not_run" not in own]
+    return sorted(of_blend or set().union(*methods.values()), key=int)
+
+
+def means(results: Mapping[str, Any], protocol: str) -> dict[str, Any]:
     """Return the mean over metrics and splits by data set and method, the best first.
 
-    A method must have all splits.
+    A method must have all splits that are compared.
     """
     found = {}
     for data, methods in results.items():
+        seeds = compared_splits(methods)
         own = {
-            method: float(np.mean([splits[str(seed)][protocol] for seed in seeds]))
+            method: float(np.mean([splits[seed][protocol] for seed in seeds]))
             for method, splits in methods.items()
-            if all(protocol in splits.get(str(seed), {}) for seed in seeds)
+            if all(protocol in splits.get(seed, {}) for seed in seeds)
         }
         found[data] = dict(sorted(own.items(), key=lambda each: -each[1]))
     return found
@@ -357,12 +363,10 @@ def ranks_in_words(found: Mapping[str, Mapping[str, float]], candidates: Sequenc
     )
 
 
-def print_table(
-    results: Mapping[str, Any], seeds: Sequence[int], protocol: str, title: str
-) -> None:
+def print_table(results: Mapping[str, Any], protocol: str, title: str) -> None:
     """Print the mean of the five metrics, and how far the blend is from what it consists of."""
-    print(f"\n### {title}: mean of the five metrics over splits {', '.join(map(str, seeds))}\n")
-    found = means(results, protocol, seeds)
+    print(f"\n### {title}: mean of the five metrics over the splits of the blend\n")
+    found = means(results, protocol)
     shown = [method for method in METHODS if any(method in own for own in found.values())]
     differences = gaps(found)
     print_header("data", *shown, *(f"blend − {other}" for other in differences))
@@ -407,7 +411,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cells = missing(results, options.data, options.methods, options.splits, options.quick)
         run(results, list(dict.fromkeys(cells)), options.jobs, options.limit)
     for protocol, title in PROTOCOLS.items():
-        print_table(results.values, options.splits, protocol, title)
+        print_table(results.values, protocol, title)
     return 0
 
 

@@ -270,10 +270,6 @@ def _comparison() -> dict[str, Any]:
 def _means(protocol: str) -> dict[str, dict[str, float]]:
     """Return the mean of the five metrics over splits by data set and method, the best first."""
     found = generalize.means(_comparison(), protocol)
-    if (DATA / "generalize_tabm.csv").exists():  # means alone
-        for each in records("generalize_tabm.csv"):
-            own = {"tabm": float(each[protocol])} | found[each["data"]]
-            found[each["data"]] = dict(sorted(own.items(), key=lambda pair: -pair[1]))
     return {data: own for data, own in found.items() if generalize.BLEND in own}
 
 
@@ -288,8 +284,9 @@ def comparison(protocol: str) -> str:
             if method not in names
         ]
         ours = [_short(f"{means[name]:.3f}") for name in names]
-        rows.append([data, *ours, *[*peers, "–", "–"][:2]])
-    return table(("data", *names, "best peer", "next"), rows)
+        n_splits = len(generalize.compared_splits(_comparison()[data]))
+        rows.append([data, str(n_splits), *ours, *[*peers, "–", "–"][:2]])
+    return table(("data", "splits", *names, "best peer", "next"), rows)
 
 
 def comparison_peers(protocol: str) -> str:
@@ -335,6 +332,10 @@ def comparison_ranks(protocol: str) -> str:
     return _short("\n\n".join(texts)) + "\n"
 
 
+def _n_known(gaps: dict[str, float]) -> int:
+    return sum(not np.isnan(gap) for gap in gaps.values())
+
+
 def _mean_gap(gaps: dict[str, float]) -> str:
     values = np.array([gap for gap in gaps.values() if not np.isnan(gap)])[:, None]
     return _cell(paired_difference(values, np.zeros_like(values), test_share=0))
@@ -371,7 +372,8 @@ def comparison_findings() -> str:
         "sets with its 95% interval over data sets.",
         f"What C-GMVAE adds to a blend of the other experts: {both(generalize.REST)}. By more than "
         f".005: {_listed(rest, above=True)}; behind by more: {_listed(rest, above=False)}.",
-        "Blend minus the best peer of each data set, which is picked by its test score: "
+        f"Blend minus the best peer of each of the {_n_known(peer)} data sets with peers, which is "
+        "picked by its test score: "
         f"{both('best peer')}. Ahead by more than .005: {_listed(peer, above=True)}; behind by "
         f"more: {_listed(peer, above=False)}.",
         "C-GMVAE alone minus the best peer, ahead by more than .005: "
@@ -388,8 +390,8 @@ def comparison_in_words() -> str:
     alone, peer = gaps[generalize.NETWORK], gaps["best peer"]
     return (
         f"Over the {len(peer)} sets of the table the blend is {_mean_gap(alone)} above C-GMVAE "
-        f"alone (95% interval over sets), and {_mean_gap(peer)} above the peer that is best on the "
-        "test rows of each. That peer is ahead by more than .005 on: "
+        f"alone (95% interval over sets), and on the {_n_known(peer)} with peers {_mean_gap(peer)} "
+        "above the one that is best on the test rows of each, which is ahead by more than .005 on: "
         f"{_listed(peer, above=False)}.\n"
     )
 
@@ -482,7 +484,7 @@ def speed_on_gpu() -> str:
     results = _json("gpu.json")
     if not results:
         return "Not measured with this code yet: `python benchmarks/gpu.py --members 200 --grid`.\n"
-    rows = [[what, f"{seconds:.2f} s"] for what, seconds in results.get("whole", {}).items()]
+    rows = [[what, f"{seconds:.3g} s"] for what, seconds in results.get("whole", {}).items()]
     for precision, steps in results.get("steps", {}).items():
         for n, own in steps.items():
             members = "one member" if n == "1" else f"{n} members"
