@@ -22,6 +22,7 @@ from cgmvae.methods import (
     MixedForest,
     MLkNN,
     NearestVotes,
+    combination,
 )
 from cgmvae.methods.blend import _probabilities, default_experts
 from cgmvae.methods.inputs import Rows
@@ -59,6 +60,7 @@ class TestBlending:
         np.testing.assert_allclose(fitted.predict_proba(data.X), expit(odds), atol=1e-6)
 
     def test_equal_preparation_is_done_once(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(combination, "MIN_GAIN", -np.inf)  # no expert is dropped
         data = make_survey(200, 20, 5, seed=4)[0]
         experts = [("network", network()), ("votes", NearestVotes()), ("trees", trees())]
         experts.append(("fewer", NearestVotes(principal_components=3)))
@@ -75,6 +77,7 @@ class TestBlending:
             columns = {name: own.pipeline_.n_columns for name, own in each.models_.items()}
             assert columns["network"] == columns["votes"] == 64
             found = each.models_
+            assert list(found) == [name for name, _ in experts]
             assert found["network"].pipeline_ is found["votes"].pipeline_
             assert len({id(own.pipeline_) for own in found.values()}) == len(found) - 1
             scaled, applied[:] = each.inputs(data.X), []

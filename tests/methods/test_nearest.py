@@ -94,3 +94,9 @@ def test_smallest_equals_a_stable_sort(rng, n_columns):
             found, columns = smallest(values, n)
             np.testing.assert_array_equal(columns, expected)
             np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
+
+
+def test_a_nearly_equal_row_is_tied_with_an_equal_one(rng):
+    point = rng.normal(size=50)
+    rows = np.stack([np.zeros(50), point * (1 + 1e-7), point])
+    np.testing.assert_array_equal(NearestRows(rows).find(point[None], 2), [[1, 2]])

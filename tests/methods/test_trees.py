@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 from cgmvae.data import make_survey
 from cgmvae.evaluation import macro_auc
 from cgmvae.methods import MixedForest, trees
-from cgmvae.methods.trees import Forest, draw_rows, grow_tree, smallest_integers
+from cgmvae.methods.trees import Forest, LeafRows, draw_rows, grow_tree, smallest_integers
 
 N_ROWS, N_FEATURES, N_LABELS = 200, 5, 3
 
@@ -207,3 +207,12 @@ def test_the_last_of_many_labels_is_learned_too(rng):
     Y[:, 39] = X[:, 0] > 0
     scores = MixedForest(n_trees=20, random_state=0).fit(X, Y).oof_proba_[:, 39]
     assert scores[Y[:, 39] == 1].mean() > scores[Y[:, 39] == 0].mean() + 0.5
+
+
+def test_votes_of_leaves_are_the_shares_of_their_rows():
+    sizes, rows = np.array([1, 0, 3, 2]), np.array([2, 0, 1, 1, 0, 2])
+    weights = np.array([1.0, 2.0, 3.0])
+    leaves = LeafRows(sizes, rows)
+    place, votes = leaves.distinct_votes(weights)
+    expected = [[0, 0, 1], [0, 0, 0], [0.2, 0.8, 0], [0.25, 0, 0.75]]
+    np.testing.assert_allclose(votes.toarray()[place], expected)
