@@ -96,7 +96,7 @@ TOGETHER = (BLEND, NETWORK)
 OURS = (*TOGETHER, REST)
 METHODS = (*OURS, *(peer for peer in PEERS if peer != "classifier-chains"))
 
-#: A method is ranked that was run on at least this share of the data sets.
+#: A method is ranked that was run on at least this share of the data sets with peers.
 RANKED_SHARE = 0.75
 
 
@@ -339,13 +339,19 @@ def gaps(found: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]
 def ranks(
     found: Mapping[str, Mapping[str, float]], candidates: Sequence[str]
 ) -> tuple[RankTest, list[str]]:
-    """Rank those candidates that were run on most data sets, over those that have all of them."""
+    """Rank candidates over the data sets that have all of them.
+
+    Candidates are left out that were run on few of the data sets where all kinds were: where no
+    peer was run, peers are not compared.
+    """
+    with_peers = [own for own in found.values() if not own.keys() <= set(OURS)]
+    compared = list(found.values()) if set(candidates) <= set(OURS) else with_peers
     chosen = [
         method
         for method in candidates
-        if sum(method in own for own in found.values()) >= RANKED_SHARE * len(found)
+        if sum(method in own for own in compared) >= RANKED_SHARE * len(compared)
     ]
-    complete = [own for own in found.values() if own.keys() >= set(chosen)]
+    complete = [own for own in compared if own.keys() >= set(chosen)]
     scores = np.array([[own[method] for method in chosen] for own in complete])
     return rank_methods(scores.reshape(len(complete), len(chosen))), chosen
 
