@@ -134,7 +134,7 @@ def test_what_is_missing_comes_with_the_time_that_it_would_take(made_up, availab
     size = {name: catalog.find_entry(name).statistics for name in scope.data}
     cells = {name: own.samples * own.labels for name, own in size.items()}
     minutes = 2 * 10 * cells["scene"] / cells["yeast"]
-    assert table.rows == [["scene", "mlknn: 2", f"{minutes:.0f}"]]
+    assert table.rows == [["scene", "mlknn: 2", f"{minutes:.1f}"]]
 
 
 def test_networks_share_a_gpu_and_other_methods_the_cores_beside_it(monkeypatch):

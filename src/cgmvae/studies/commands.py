@@ -314,10 +314,10 @@ def missing_runs(study: Study, scope: Scope, store: Store) -> list[Table]:
     for data, jobs in groupby(missing, lambda job: job[0].data):
         own = list(jobs)
         runs = [spec for job in own for spec in job if not store.is_done(spec)]
-        minutes = [speeds.get(job[0].method, math.nan) * expected_work(job) / 60 for job in own]
+        minutes = [speeds.get(_kind(job), math.nan) * expected_work(job) / 60 for job in own]
         known = float(np.nansum(minutes)) if not np.isnan(minutes).all() else math.nan
         at_least = "≥ " if np.isnan(minutes).any() and not math.isnan(known) else ""
-        rows.append([data, _counted(runs), at_least + number(known, 0)])
+        rows.append([data, _counted(runs), at_least + number(known, 1)])
     for data in study.data(scope):
         if not is_available(data):
             rows.append([data, why_missing(data), ""])
@@ -329,19 +329,24 @@ def missing_runs(study: Study, scope: Scope, store: Store) -> list[Table]:
     return [Table("Not run yet", columns, rows, [note] if missing else [])] if rows else []
 
 
-def _speeds(store: Store, runs: Sequence[RunSpec]) -> dict[str, float]:
+def _kind(job: Job) -> tuple[str, Any]:
+    """Return a method and its preset, whose networks differ much in size."""
+    return job[0].method, job[0].settings.get("preset")
+
+
+def _speeds(store: Store, runs: Sequence[RunSpec]) -> dict[tuple[str, Any], float]:
     """Return the seconds per expected work of the methods that have runs, with their searches."""
-    seconds: dict[str, float] = {}
-    work: dict[str, float] = {}
+    seconds: dict[tuple[str, Any], float] = {}
+    work: dict[tuple[str, Any], float] = {}
     for job in make_jobs(runs):
         if (report := store.report(job[0])) is not None:
             own = report.get("seconds", {}), report.get("tuned") or {}
             spent = own[0].get("fit", math.nan) + own[1].get("seconds", 0.0)
             if not math.isnan(spent):  # of a training that was resumed
-                method = job[0].method
-                seconds[method] = seconds.get(method, 0.0) + spent
-                work[method] = work.get(method, 0.0) + expected_work(job)
-    return {method: seconds[method] / work[method] for method in seconds}
+                kind = _kind(job)
+                seconds[kind] = seconds.get(kind, 0.0) + spent
+                work[kind] = work.get(kind, 0.0) + expected_work(job)
+    return {kind: seconds[kind] / work[kind] for kind in seconds}
 
 
 def _counted(runs: Sequence[RunSpec]) -> str:
