@@ -408,7 +408,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.jobs > 1 and options.limit is None:
         parser.error("several fits at the same time need a --limit")
     if options.quick:
-        options.data, options.splits = ("yeast", "sider"), [0]
+        options.data, options.splits = ("yeast",), [0]
         options.methods = (*OURS, "extra-trees")
     results = Results(options.out)
     for path in options.merge:

@@ -75,8 +75,8 @@ def test_a_fit_that_takes_too_long_is_ended_and_other_files_are_added(tmp_path, 
     assert found["yeast"]["mlp"]["1"] == {"validation": [0.7] * 5}
     assert generalize.means(found, "validation")["yeast"] == {"mlp": 0.6}
     for method in (*generalize.OURS, "extra-trees"):
-        assert found["sider"][method]["0"]["not_run"] == "more than 0.1 s"
-        assert "commit" in found["sider"][method]["0"]["made"]
+        assert found["yeast"][method]["0"]["not_run"] == "more than 0.1 s"
+        assert "commit" in found["yeast"][method]["0"]["made"]
 
 
 @pytest.mark.slow
