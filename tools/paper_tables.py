@@ -75,7 +75,7 @@ def made(table: Render) -> str:
         whole, _, runs = line.rpartition("; ")
         lines.append(whole)
         missing = [
-            f"{data}: {runs}" + (f" (about {minutes} minutes)" if minutes.strip("–") else "")
+            f"{data}: {runs}" + (f" (estimate: {minutes} minutes)" if minutes.strip("–") else "")
             for data, runs, minutes in blocks.get(MISSING, Block([], [])).rows
             if not runs.startswith("not available")
         ]

@@ -93,7 +93,7 @@ def test_the_page_of_the_paper_says_what_was_found_and_what_was_not_run(tmp_path
     assert "– not run: 3 of 8 runs." in text
     made = generated.PARTS_OF_PAGES["paper-made"]()
     assert made.count("Made 2026-11-20") == 1
-    assert "| 5 of 8 runs | scene: mlknn: 3 (about 7 minutes) |" in made
+    assert "| 5 of 8 runs | scene: mlknn: 3 (estimate: 7 minutes) |" in made
     assert "ebird" not in made
     claims = generated.PARTS_OF_PAGES["paper-claims"]()
     cells = "✓ +.020 / ✗ −.020 / = +.001 | ? +.020 / ? −.020 |"
